@@ -16,11 +16,11 @@ from mutations import damaged
 from source_tools import prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources import unpack
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
+from recordmill.transforms.storage import input_stream
 
 pytestmark = pytest.mark.fuzz
 COMPRESS: tuple[Callable[[bytes], bytes], ...] = (
@@ -92,7 +92,7 @@ def test_plain_tables(tmp_path: Path) -> None:
 
 def test_packed_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error names the file; what is not one gives the same rows in all parts."""
-    monkeypatch.setattr(unpack, "TEXT_BYTES", 11)
+    monkeypatch.setattr(input_stream, "TEXT_BYTES", 11)
     path = tmp_path / "in.csv"
     converted, errors = 0, list[str]()
     for number in range(FUZZ):

@@ -11,7 +11,8 @@ from frames import frame
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import InputRange, Seen
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.tfrecord.frames import FileBytes, open_range
+from recordmill.transforms.sources.tfrecord.frames import open_range
+from recordmill.transforms.storage.input_stream import InputStream
 
 Value = bytes | int | float | Sequence[int]
 
@@ -40,7 +41,7 @@ def write_examples(path: Path, rows: Sequence[Mapping[str, Value]]) -> list[byte
     return examples
 
 
-def whole_file(path: Path) -> FileBytes:
+def whole_file(path: Path) -> InputStream:
     """Opens a file as one range."""
     stat = path.stat()
     seen = Seen(stat.st_size, str(stat.st_mtime_ns))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from json.encoder import encode_basestring
@@ -27,6 +25,7 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.file_content import bytes_of_content, contents
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.storage.left_out import is_left_out
@@ -407,29 +406,18 @@ class ContentCheck:
     ) -> Iterator[tuple[InputFile, FileChecksum]]:
         """Yields the checksums of parts in order; a few are read ahead."""
 
-        def read(file: InputFile, start: int, stop: int) -> FileChecksum:
+        def read(
+            file: InputFile, start: int, stop: int
+        ) -> tuple[InputFile, FileChecksum]:
             data = read_range(file.uri, start, stop, self.storage, file.seen)
             if len(data) < stop - start:
                 raise InputError(
                     f"{file.uri}: ends at byte {start + len(data)}, but had {file.size} "
                     "bytes when it was listed; did it change meanwhile?"
                 )
-            return FileChecksum(file.path, start, stop, crc32c(data))
+            return file, FileChecksum(file.path, start, stop, crc32c(data))
 
-        running: deque[tuple[InputFile, Future[FileChecksum]]] = deque()
-        with ThreadPoolExecutor(_THREADS) as threads:
-            try:
-                for part in parts:
-                    running.append((part[0], threads.submit(read, *part)))
-                    if len(running) >= _AHEAD:
-                        file, future = running.popleft()
-                        yield file, future.result()
-                while running:
-                    file, future = running.popleft()
-                    yield file, future.result()
-            finally:
-                for _, future in running:
-                    future.cancel()
+        yield from ahead(parts, lambda part: read(*part), _THREADS, most=_AHEAD)
 
 
 def same_unread(kept: KeptFile, file: InputFile) -> bool | None:

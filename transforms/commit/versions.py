@@ -13,7 +13,6 @@ then contains a work folder, which is removed last.
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.commit import RECORD_PREFIX
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.lease import (
     LOCK_FOLDER,
@@ -74,8 +74,7 @@ def list_versions(store: Store) -> list[VersionFolder]:
         size = store.size(f"{version}/{MANIFEST_NAME}")
         return VersionFolder(version, size is not None)
 
-    with ThreadPoolExecutor(_PARALLEL, "versions") as pool:
-        return list(pool.map(check, found))
+    return list(ahead(found, check, _PARALLEL))
 
 
 def next_version(version: str | None) -> str:

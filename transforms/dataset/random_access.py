@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import mmap
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +34,7 @@ from recordmill.transforms.dataset.reader import (
     open_array_records,
     shards_to_read,
 )
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
@@ -252,13 +252,9 @@ class OpenShard:
         begins = first[np.append(0, apart)]
         stops = last[np.append(apart, len(last)) - 1]
         store, name = self._shard.store, self._shard.entry.file
-        with ThreadPoolExecutor(min(_PARALLEL, len(begins)), "records") as pool:
-            pieces: Sequence[bytes] = list(
-                pool.map(
-                    lambda span: store.read_range(name, *span),
-                    zip(begins.tolist(), stops.tolist(), strict=True),
-                )
-            )
+        spans = zip(begins.tolist(), stops.tolist(), strict=True)
+        read = ahead(spans, lambda span: store.read_range(name, *span), _PARALLEL)
+        pieces: Sequence[bytes] = list(read)
         for piece, begin, stop in zip(pieces, begins, stops, strict=True):
             if len(piece) != stop - begin:
                 raise OutputError(

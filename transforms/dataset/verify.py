@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -66,6 +65,7 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.arrow_types import is_list
 from recordmill.transforms.encode.row_errors import RowErrors, by_row, merge, rows_of
 from recordmill.transforms.encode.value_limits import bound_errors
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.header import ImageHeaderError
 from recordmill.transforms.storage import Store, open_store
@@ -494,11 +494,7 @@ def verify_store(
         schema = schema_of(manifest, names) if deep else None
         progress = _Progress(on_progress)
         check = partial(_check_shard, store, manifest, schema, progress)
-        pool = ThreadPoolExecutor(max(1, workers), "verify")
-        try:
-            checked = list(pool.map(check, present))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        checked = list(ahead(present, check, max(1, workers)))
         records = sum(found for found, _ in checked)
         problems += [problem for _, found in checked for problem in found]
     order = {shard.file: index for index, shard in enumerate(shards)}

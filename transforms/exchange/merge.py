@@ -18,7 +18,6 @@ Two bodies with the records a, b (keys 2, 5) and c, d (keys 1, 3), windows of 2 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -35,6 +34,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.binary_views import views_at
 from recordmill.transforms.exchange.block import stable_order
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.reused_buffers import empty_bytes
 
 WINDOW_BYTES = 8 << 20
@@ -116,21 +116,13 @@ def merge_windows(
             stop = _before_tie(keys, starts[-1], stop)
         starts.append(stop)
     windows = [order[a:b] for a, b in pairwise(starts)]
-    groups = list(_read_together(windows, pieces.lengths, window_bytes))
+    groups = _read_together(windows, pieces.lengths, window_bytes)
     read = partial(
         _read_windows, pieces, bodies, break_ties_by_content=break_ties_by_content
     )
-    if len(groups) < 2:
-        for group in groups:
-            yield from read(group)
-        return
     # The next windows are read while the caller works on these.
-    with ThreadPoolExecutor(1, "read-ahead") as pool:
-        pending = pool.submit(read, groups[0])
-        for group in groups[1:]:
-            records, pending = pending.result(), pool.submit(read, group)
-            yield from records
-        yield from pending.result()
+    for records in ahead(groups, read, 1, most=1):
+        yield from records
 
 
 def _read_together(

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, overload
@@ -27,7 +26,7 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.manifest import schema_of
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.arrow import I64, array_parts, offsets_of
+from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.random_access import OpenShard, open_shard
 from recordmill.transforms.dataset.reader import (
@@ -36,6 +35,7 @@ from recordmill.transforms.dataset.reader import (
     shards_to_read,
 )
 from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.pictures.pixels import pixels_of
 from recordmill.transforms.rows.dicts import column_values, to_dicts
 from recordmill.transforms.storage import LocalStore, open_store
@@ -151,18 +151,16 @@ def read_ahead(
         is called in another one, and reads them.
       window_rows: a window ends with the batch that reaches these.
     """
-    waiting: deque[tuple[Future[Read], list[int]]] = deque()
-    with ThreadPoolExecutor(_THREADS, "read-batches") as pool:
-        try:
-            for window in windows_of(batches, window_rows):
-                read = pool.submit(begin(np.concatenate(window)))
-                waiting.append((read, offsets_of(_lengths(window)).tolist()))
-                if len(waiting) > _AHEAD:
-                    yield from _batches_in(*waiting.popleft())
-            while waiting:
-                yield from _batches_in(*waiting.popleft())
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+
+    def read(window: list[I64], rows: Callable[[], Read]) -> tuple[list[I64], Read]:
+        return window, rows()
+
+    windows = windows_of(batches, window_rows)
+    begun = ((window, begin(np.concatenate(window))) for window in windows)
+    for window, found in ahead(begun, lambda each: read(*each), _THREADS, most=_AHEAD):
+        ends = np.cumsum([len(batch) for batch in window]).tolist()
+        for start, stop in pairwise([0, *ends]):
+            yield found, start, stop
 
 
 def windows_of(batches: Iterable[I64], window_rows: int) -> Iterator[list[I64]]:
@@ -177,18 +175,6 @@ def windows_of(batches: Iterable[I64], window_rows: int) -> Iterator[list[I64]]:
             window, rows = [], 0
     if window:
         yield window
-
-
-def _lengths(window: list[I64]) -> I64:
-    return np.array([len(batch) for batch in window], np.int64)
-
-
-def _batches_in(
-    read: Future[Read], starts: list[int]
-) -> Iterator[tuple[Read, int, int]]:
-    found = read.result()
-    for start, stop in pairwise(starts):
-        yield found, start, stop
 
 
 _OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.seekable_bytes import SeekableBytes
+from recordmill.transforms.storage.input_stream import InputStream
 
 SLICE_FILES = 4096
 
@@ -97,7 +97,7 @@ class Inventory:
             return pa.OSFile(str(Path(self.store.root, self.name)), "rb")
         # Arrow reads its end and one slice.
         size = self.store.size(self.name) or 0
-        file = SeekableBytes(size, partial(self.store.read_range, self.name))
+        file = InputStream(partial(self.store.read_range, self.name), size)
         return pa.PythonFile(file, "r")
 
 

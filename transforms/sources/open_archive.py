@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from recordmill.schemas.input_files import MEMBER_MARK, InputFile, member_of
+from recordmill.schemas.input_files import MEMBER_MARK, InputFile, Seen, member_of
 from recordmill.schemas.input_summary import NOTHING, Understood
-from recordmill.schemas.ranges import Seen
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.sources.found_files import FoundFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from recordmill.transforms.storage.compressions import compression_of as compression_of
+from recordmill.transforms.storage.input_stream import compression_of as compression_of
 
 UTF_8 = "utf-8"
 # Those of 32 bits first: one of 16 bits is the start of one of them.

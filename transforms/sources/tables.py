@@ -1,27 +1,15 @@
-"""Opens an input file for Arrow's readers, which jump about in it.
+"""Reads Parquet and Arrow IPC files and streams: types from the files, cut at groups.
 
-Reads Parquet and Arrow IPC files and streams: what is in them, and rows of some of their groups.
-
-A group is what a file is written in: a row group of Parquet, a record batch of Arrow.
-
-Finds the tables among the inputs, and where a table is cut: at groups of its rows.
-
-Makes the columns of rows from those of a file: structs apart, types plain.
-
-Reads Parquet and Arrow IPC files: types from the files, cut at groups of rows.
-
-The unit of ranges and positions is the row of a file. A range is one or several whole
-groups (row groups of Parquet, record batches of Arrow), and a row's origin is its file
-and its number there, so it does not depend on the groups.
+A group is what a file is written in: a row group of Parquet, a record batch of Arrow. The
+unit of ranges and positions is the row of a file. A range is one or several whole groups,
+and a row's origin is its file and its number there, so it does not depend on the groups.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -41,6 +29,7 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.encode.arrow_types import is_list, plain
 from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
@@ -52,65 +41,10 @@ from recordmill.transforms.sources.plain_types import (
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.storage.reading import read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.input_stream import InputStream
+from recordmill.transforms.storage.reading import open_stream, size_of
 
 WHOLE_BYTES = 16 << 20  # of a file that is read at once
-_STEP_BYTES = 4 << 20
-
-
-class InputWindow(io.RawIOBase):
-    """An input file that is read in the version of the inventory."""
-
-    def __init__(self, file: InputFile, storage: StorageOptions) -> None:
-        super().__init__()
-        self._file = file
-        self._storage = storage
-        self._at = 0
-        self._whole: bytes | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def size(self) -> int:
-        """Returns the bytes of the file."""
-        return self._file.size
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}
-        self._at = max(0, base[whence] + offset)
-        return self._at
-
-    def read(self, size: int = -1, /) -> bytes:
-        stop = self._file.size if size < 0 else min(self._at + size, self._file.size)
-        data = self.part(self._at, stop)
-        self._at += len(data)
-        return data
-
-    def part(self, start: int, stop: int) -> bytes:
-        """Returns some bytes of the file."""
-        if self._whole is not None:
-            return self._whole[start:stop]
-        file = self._file
-        return read_range(file.uri, start, stop, self._storage, file.seen)
-
-    def hold(self) -> None:
-        """Reads the file at once, if it is small, to be read from memory."""
-        if self._file.size <= WHOLE_BYTES:
-            self._whole = self.part(0, self._file.size)
-
-    def checksum(self, start: int, stop: int) -> FileChecksum:
-        """Returns the checksum of a part of the file."""
-        crc = 0
-        for begin in range(start, stop, _STEP_BYTES):
-            crc = crc32c(self.part(begin, min(begin + _STEP_BYTES, stop)), crc)
-        return FileChecksum(self._file.path, start, stop, crc)
 
 
 @contextmanager
@@ -151,7 +85,7 @@ class Group:
     size: int
 
 
-class TableFile(ABC):
+class _TableFile(ABC):
     """An open file. Its methods raise Arrow's exceptions and OSError."""
 
     schema: pa.Schema
@@ -165,12 +99,8 @@ class TableFile(ABC):
         """Yields the rows of some groups, in order."""
 
 
-def open_table(kind: FileKind, window: InputWindow, size: int) -> TableFile:
-    """Opens a file.
-
-    Raises:
-      pa.ArrowException, OSError: it is not of this kind.
-    """
+def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
+    """Opens a file."""
     file = pa.PythonFile(window, mode="r")
     if kind == "parquet":
         return _Parquet(file)
@@ -181,7 +111,7 @@ def open_table(kind: FileKind, window: InputWindow, size: int) -> TableFile:
     return _ArrowStream(file, window, size) if is_stream else _Arrow(file, size)
 
 
-class _Parquet(TableFile):
+class _Parquet(_TableFile):
     def __init__(self, file: pa.NativeFile) -> None:
         # With a buffer of its own each column is read in parts.
         self._file = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
@@ -206,7 +136,7 @@ class _Parquet(TableFile):
         )
 
 
-class _Arrow(TableFile):
+class _Arrow(_TableFile):
     def __init__(self, file: pa.NativeFile, size: int) -> None:
         self._source = file
         self._size = size
@@ -226,10 +156,10 @@ class _Arrow(TableFile):
             yield from _in_steps(self._file.get_batch(index))
 
 
-class _ArrowStream(TableFile):
+class _ArrowStream(_TableFile):
     """A stream has no table of its batches: all of it is one group."""
 
-    def __init__(self, file: pa.NativeFile, window: InputWindow, size: int) -> None:
+    def __init__(self, file: pa.NativeFile, window: InputStream, size: int) -> None:
         self._source = file
         self._size = size
         window.seek(max(0, size - len(_STREAM_END)))
@@ -263,11 +193,7 @@ def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _require_sound(batch: pa.RecordBatch) -> None:
-    """Checks that no offset or index of a batch points outside its buffers.
-
-    Raises:
-      pa.ArrowInvalid: one does.
-    """
+    """Checks that no offset or index of a batch points outside its buffers."""
     batch.validate()
     for column in batch.columns:
         try:
@@ -287,7 +213,7 @@ Cut = tuple[int, int]
 """Where a range ends: the row of the file, and the group."""
 
 
-def find_tables(
+def _find_tables(
     files: Sequence[InputFile],
 ) -> tuple[list[InputFile], tuple[PassedOver, ...]]:
     """Returns the files that can be tables, and the others.
@@ -305,7 +231,7 @@ def find_tables(
     return tables, PassedOver.counted(others)
 
 
-def cut_groups(groups: Sequence[Group], range_bytes: int) -> tuple[Cut, ...]:
+def _cut_groups(groups: Sequence[Group], range_bytes: int) -> tuple[Cut, ...]:
     """Returns where ranges end: after the group that makes a range large enough."""
     ends: list[Cut] = []
     row, num_bytes = 0, 0
@@ -441,14 +367,13 @@ class ColumnarSource(Source):
     read_rate = 70e6
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        tables, passed_over = find_tables(files)
+        tables, passed_over = _find_tables(files)
         if not tables:
             raise InputError(
                 f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
                 "are empty, or their names begin with '_' or '.'"
             )
-        with ThreadPoolExecutor(min(_OPENED_AT_ONCE, len(tables))) as pool:
-            found = list(pool.map(self._look_at, tables))
+        found = list(ahead(tables, self._look_at, _OPENED_AT_ONCE))
         types = merged_columns(
             [
                 (file.uri, columns)
@@ -458,12 +383,12 @@ class ColumnarSource(Source):
         cuts, unread = [], []
         num_bytes = 0
         for file, (_, groups) in zip(tables, found, strict=True):
-            ends = cut_groups(groups, self.range_bytes)
+            ends = _cut_groups(groups, self.range_bytes)
             if ends:
                 cuts.append((file.path, ends))
             else:
-                window = InputWindow(file, self.storage)
-                unread.append(window.checksum(0, file.size))
+                crc = open_stream(file, self.storage).drain()
+                unread.append(FileChecksum(file.path, 0, file.size, crc))
             num_bytes += sum(
                 max(0, each.size)
                 + each.rows * sum(len(n) + _ENTRY_BYTES for n in types)
@@ -494,9 +419,9 @@ class ColumnarSource(Source):
         return source
 
     def _look_at(self, file: InputFile) -> tuple[dict[str, pa.DataType], list[Group]]:
-        window = InputWindow(file, self.storage)
+        window = open_stream(file, self.storage)
         with told_of(file.uri, WHAT[self.kind]):
-            table = open_table(self.kind, window, file.size)
+            table = _open_table(self.kind, window, file.size)
             groups = table.groups()
             columns = plain_columns(
                 table.schema, file.uri, as_declared=self.as_declared
@@ -533,21 +458,18 @@ class ColumnarSource(Source):
         return max(self.record_bytes, sum(file.size for file in files))
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        if input_range.seen is None:
-            raise ValueError(f"{input_range.uri}: the range has no size of its file")
-        size, version = input_range.seen
-        file = InputFile(input_range.path, input_range.uri, size, version)
-        window = InputWindow(file, self.storage)
+        uri, size = input_range.uri, size_of(input_range)
         groups, part = self._part(input_range, size)
-        if part == (0, size):
-            window.hold()
+        window = open_stream(input_range, self.storage, part=part)
+        if part == (0, size) and size <= WHOLE_BYTES:
+            window.part(0, size)  # is held: Arrow's readers jump about in it
         columns = self.columns()
         row = input_range.start
-        checksums = [window.checksum(*part)]
-        with told_of(file.uri, WHAT[self.kind]):
-            batches = open_table(self.kind, window, size).batches(*groups)
+        checksums = [FileChecksum(input_range.path, *part, window.drain())]
+        with told_of(uri, WHAT[self.kind]):
+            batches = _open_table(self.kind, window, size).batches(*groups)
         while row < input_range.stop:
-            with told_of(file.uri, WHAT[self.kind]):
+            with told_of(uri, WHAT[self.kind]):
                 found = next(batches, None)
                 if found is None or row + found.num_rows > input_range.stop:
                     raise pa.ArrowInvalid(

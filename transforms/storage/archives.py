@@ -1,10 +1,6 @@
-"""Defines a member that was found in an archive, and checks the names of all.
+"""Lists archives as if they were folders: members of tar archives and zip files.
 
-Lists the members of a tar archive, and checks that it is whole.
-
-Lists the members of a zip file, and checks that it is not hostile.
-
-Lists an archive as if it were a folder.
+An archive that is damaged, cut short or hostile is an error: nothing of it is read.
 """
 
 from __future__ import annotations
@@ -19,23 +15,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple, cast
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_files import ArchiveMember, member_uri
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import ArchiveMember, Seen, member_uri
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import escaped
-from recordmill.transforms.storage.compressions import compression_of
+from recordmill.transforms.storage.input_stream import (
+    InputStream,
+    ReadBytes,
+    compression_of,
+)
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.read_member import (
     require_plausible,
     unpacked_archive,
 )
 from recordmill.transforms.storage.reading import is_local, read_range
-from recordmill.transforms.storage.seekable_bytes import ReadBytes, SeekableBytes
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-class FoundMember(NamedTuple):
+class _FoundMember(NamedTuple):
     """A member of an archive.
 
     Attributes:
@@ -57,13 +55,10 @@ class FoundMember(NamedTuple):
     problem: str = ""
 
 
-def safe_name(name: str, archive: str) -> str:
+def _safe_name(name: str, archive: str) -> str:
     """Returns the name of a member as a path below the archive.
 
     Nothing is ever written to such a path, but origins are made of it.
-
-    Raises:
-      InputError: it leads out of the archive.
     """
     path = posixpath.normpath(name) if name else "."
     if (
@@ -79,12 +74,8 @@ def safe_name(name: str, archive: str) -> str:
     return path
 
 
-def require_unique(members: Iterable[FoundMember], archive: str) -> None:
-    """Refuses an archive in which a name stands twice: which is meant is unclear.
-
-    Raises:
-      InputError: names the member.
-    """
+def _require_unique(members: Iterable[_FoundMember], archive: str) -> None:
+    """Refuses an archive in which a name stands twice: which is meant is unclear."""
     seen: set[str] = set()
     for member in members:
         if member.name in seen:
@@ -113,18 +104,8 @@ def is_tar(start: bytes) -> bool:
     return True
 
 
-def list_tar(file: SeekableBytes, size: int, uri: str, kind: str) -> list[FoundMember]:
-    """Returns the files in a tar archive, in its order.
-
-    Args:
-      file: the archive, not compressed.
-      size: of that, in bytes.
-      uri: of the archive, for messages.
-      kind: see `ArchiveMember`.
-
-    Raises:
-      InputError: it is damaged, cut short, or holds a name that leads out of it.
-    """
+def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundMember]:
+    """Returns the files in a tar archive, in its order."""
     try:
         with tarfile.open(
             fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
@@ -140,21 +121,21 @@ def list_tar(file: SeekableBytes, size: int, uri: str, kind: str) -> list[FoundM
 
 def _tar_members(
     tar: tarfile.TarFile, size: int, uri: str, kind: str
-) -> Iterator[FoundMember]:
-    known: dict[str, FoundMember] = {}
+) -> Iterator[_FoundMember]:
+    known: dict[str, _FoundMember] = {}
     held: list[tarfile.TarInfo] = vars(tar)["members"]
     while (info := tar.next()) is not None:
         if len(held) > _KEPT:
             held.clear()  # a kilobyte each
         if info.isdir():
             continue
-        name, problem = safe_name(info.name, uri), problem_of(info)
+        name, problem = _safe_name(info.name, uri), problem_of(info)
         length = 0 if problem else info.size
         if info.offset_data + length > size:
             raise InputError(
                 f"{uri}: ends within the member {info.name!r}, at byte {size:,}. {_COPY}"
             )
-        member = FoundMember(
+        member = _FoundMember(
             name, length, kind, info.offset_data, length, problem=problem
         )
         if info.islnk():  # perhaps another name of a file that came before
@@ -178,12 +159,8 @@ def problem_of(info: tarfile.TarInfo) -> str:
     return ""
 
 
-def _require_end(file: SeekableBytes, offset: int, uri: str) -> None:
-    """Checks that what follows the last member is the end of an archive.
-
-    Raises:
-      InputError: it is not, so members may be missing.
-    """
+def _require_end(file: InputStream, offset: int, uri: str) -> None:
+    """Checks that what follows the last member is the end of an archive."""
     file.seek(offset)
     block = file.read(BLOCK)
     if len(block) < BLOCK:
@@ -210,23 +187,13 @@ _DOS = 0
 _UNIX = 3
 
 
-def is_zip(start: bytes) -> bool:
+def _is_zip(start: bytes) -> bool:
     """Tells whether a file of these first bytes is a zip file."""
     return start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08")
 
 
-def list_zip(file: SeekableBytes, size: int, uri: str) -> list[FoundMember]:
-    """Returns the files in a zip file, in its order.
-
-    Args:
-      file: the zip file.
-      size: of that, in bytes.
-      uri: of that, for messages.
-
-    Raises:
-      InputError: it is damaged or cut short, its members overlap, or holds a name that
-        leads out of it.
-    """
+def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
+    """Returns the files in a zip file, in its order."""
     try:
         with zipfile.ZipFile(cast("IO[bytes]", file)) as packed:
             infos = packed.infolist()
@@ -245,12 +212,12 @@ def list_zip(file: SeekableBytes, size: int, uri: str) -> list[FoundMember]:
     return [_member(info, uri) for info in infos if not info.is_dir()]
 
 
-def _member(info: zipfile.ZipInfo, uri: str) -> FoundMember:
-    name = safe_name(_name_of(info), uri)
+def _member(info: zipfile.ZipInfo, uri: str) -> _FoundMember:
+    name = _safe_name(_name_of(info), uri)
     problem = _problem(info)
     if not problem:
         require_plausible(f"{uri}!/{name}", info.file_size, info.compress_size)
-    return FoundMember(
+    return _FoundMember(
         name,
         0 if problem else info.file_size,
         _KINDS.get(info.compress_type, ""),
@@ -293,11 +260,7 @@ def _problem(info: zipfile.ZipInfo) -> str:
 
 
 def _require_apart(infos: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
-    """Refuses members that share bytes, as in archives made to fill disks.
-
-    Raises:
-      InputError: names the member.
-    """
+    """Refuses members that share bytes, as in archives made to fill disks."""
     ordered = sorted(infos, key=lambda info: info.header_offset)
     for info, following in zip(ordered, [*ordered[1:], None], strict=True):
         stop = following.header_offset if following else end
@@ -316,7 +279,7 @@ _LOCAL_WINDOW_BYTES = 1 << 14
 
 def list_archive(
     uri: str, seen: Seen, options: StorageOptions
-) -> list[tuple[FoundMember, str, str]]:
+) -> list[tuple[_FoundMember, str, str]]:
     """Returns the files in an archive, each with its uri and version.
 
     Hidden files and those that operating systems leave are left out, as in a folder. A
@@ -339,14 +302,14 @@ def list_archive(
     ]
     if not members:
         raise InputError(f"{uri}: the archive holds no files")
-    require_unique(members, uri)
+    _require_unique(members, uri)
     return [
         (member, member_uri(uri, member.name), _version(member, seen))
         for member in members
     ]
 
 
-def _version(member: FoundMember, archive: Seen) -> str:
+def _version(member: _FoundMember, archive: Seen) -> str:
     return ArchiveMember(
         member.kind,
         member.offset,
@@ -357,21 +320,21 @@ def _version(member: FoundMember, archive: Seen) -> str:
     ).version
 
 
-def _members(uri: str, seen: Seen, read: ReadBytes) -> list[FoundMember]:
+def _members(uri: str, seen: Seen, read: ReadBytes) -> list[_FoundMember]:
     start = read(0, BLOCK)
     window = _LOCAL_WINDOW_BYTES if is_local(uri) else _WINDOW_BYTES
-    file = SeekableBytes(seen.size, read, window)
-    if is_zip(start):
-        return list_zip(file, seen.size, uri)
+    file = InputStream(read, seen.size, uri=uri, window_bytes=window)
+    if _is_zip(start):
+        return _list_zip(file, seen.size, uri)
     if compression := compression_of(start):
         with unpacked_archive(uri, seen, compression, read) as descriptor:
             return _list_unpacked(descriptor, uri, compression)
     if len(start) < BLOCK or not is_tar(start):
         raise _not_an_archive(uri, "" if start else " (it is empty)")
-    return list_tar(file, seen.size, uri, "tar")
+    return _list_tar(file, seen.size, uri, "tar")
 
 
-def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[FoundMember]:
+def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[_FoundMember]:
     def read(start: int, stop: int) -> bytes:
         return os.pread(descriptor, stop - start, start)
 
@@ -380,9 +343,8 @@ def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[FoundMem
         raise _not_an_archive(
             uri, f": what is compressed in it by {compression} is not one"
         )
-    return list_tar(
-        SeekableBytes(size, read, _LOCAL_WINDOW_BYTES), size, uri, compression
-    )
+    file = InputStream(read, size, uri=uri, window_bytes=_LOCAL_WINDOW_BYTES)
+    return _list_tar(file, size, uri, compression)
 
 
 def _not_an_archive(uri: str, why: str) -> InputError:

@@ -1,14 +1,10 @@
-"""Unpacks what cannot be read at random into files without a name, once in each process.
-
-A compressed archive, or a large compressed member of one, is read from its start. So it is
-unpacked as a stream into one file, from which parts are read then. The file has no name in
-any folder, so nothing can be left behind, and no path that an archive names is written to.
-
-Reads members of archives: parts of the archive where that is possible.
+"""Reads members of archives: parts of the archive where that is possible.
 
 A member of a plain tar archive and a stored one of a zip file are read as parts of the
-archive. A deflated one is read and inflated as a whole; if it is large, into a file
-without a name, as a compressed tar archive is.
+archive. A deflated one is read and inflated as a whole. A large one, and a compressed tar
+archive, is unpacked as a stream into one file, once in each process, from which parts are
+read then. That file has no name in any folder, so nothing can be left behind, and no path
+that an archive names is written to.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ from __future__ import annotations
 import atexit
 import errno
 import io
-import lzma
 import math
 import os
 import struct
@@ -28,24 +23,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
-import pyarrow as pa
 from zlib_ng import zlib_ng
 
 from recordmill.schemas.errors import FULL, InputError
-from recordmill.schemas.input_files import ArchiveMember
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import ArchiveMember, Seen
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.storage.seekable_bytes import ReadBytes
+from recordmill.transforms.storage.input_stream import (
+    BLOCK_BYTES,
+    InflateError,
+    Inflater,
+    InputStream,
+    ReadBytes,
+)
 
-BLOCK_BYTES = 4 << 20  # read of an archive at once
 GUARDED_BYTES = 1 << 30  # what unpacks to more than this must not be too good
 MOST_FILES = 64  # that are kept open; a process may open some 1,000
 IDLE_SECONDS = 3600.0  # after which a file is closed: its job has ended
 MOST_TIMES = 250  # to unpack to so many times the bytes is too good: nothing real does
-
-_InflateError = cast("type[Exception]", zlib_ng.error)  # its stub has an instance
 
 _lock = threading.Lock()
 _files: dict[tuple[str, ...], _Unpacked] = {}
@@ -159,72 +155,17 @@ def _open() -> IO[bytes]:
 def decompress(
     uri: str, compression: str, size: int, read: ReadBytes
 ) -> Iterator[bytes]:
-    """Yields the bytes of a compressed file.
-
-    Args:
-      uri: of the file, for messages.
-      compression: gzip, bz2, xz or zstd.
-      size: of the file.
-      read: reads it.
+    """Yields the bytes of a compressed archive.
 
     Raises:
       InputError: it is damaged or cut short, or unpacks to far too much.
     """
-    file = _CompressedFile(size, read)
-    stream: pa.CompressedInputStream | lzma.LZMAFile
-    if compression == "xz":
-        stream = lzma.LZMAFile(cast("IO[bytes]", file))  # noqa: SIM115 (a view of `file`)
-    else:
-        stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), compression)
+    stream = InputStream(read, size, uri=uri, compression=compression)
     total = 0
-    try:
-        while block := stream.read(1 << 20):
-            total += len(block)
-            require_plausible(uri, total, file.position)
-            yield block
-    except InputError:
-        raise
-    except (OSError, EOFError, ValueError, lzma.LZMAError, pa.ArrowException) as error:
-        raise InputError(
-            f"{uri}: cannot be decompressed as {compression}: {error}. The archive is "
-            "damaged or cut short: copy it again"
-        ) from error
-
-
-def inflate(uri: str, size: int, stop: int, read: ReadBytes) -> Iterator[bytes]:
-    """Yields the bytes of a deflated member of a zip file.
-
-    Args:
-      uri: of the member, for messages.
-      size: what the archive says that it unpacks to.
-      stop: of its data, which `read` reads from byte 0.
-      read: reads it.
-
-    Raises:
-      InputError: it is damaged.
-    """
-    inflater = zlib_ng.decompressobj(-zlib_ng.MAX_WBITS)
-    total = start = 0
-    try:
-        while not inflater.eof:
-            data = inflater.unconsumed_tail
-            if not data:
-                data = read(start, min(start + BLOCK_BYTES, stop))
-                start += len(data)
-            block = inflater.decompress(data, BLOCK_BYTES)
-            total += len(block)
-            if total > size or not (data or block):
-                break
-            yield block
-    except _InflateError as error:
-        raise damaged_member(uri, f"cannot be inflated: {error}") from error
-    if total != size or not inflater.eof:
-        raise damaged_member(uri, f"does not inflate to its {size:,} bytes")
-
-
-def damaged_member(uri: str, found: str) -> InputError:
-    """Returns the error of a member that is not as its archive says."""
-    return InputError(f"{uri}: {found}. The archive is damaged: copy it again")
+    while block := stream.piece():
+        total += len(block)
+        require_plausible(uri, total, stream.consumed)
+        yield block
 
 
 def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
@@ -241,31 +182,6 @@ def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
         )
 
 
-class _CompressedFile(io.RawIOBase):
-    """A file that is read forwards, in blocks."""
-
-    def __init__(self, size: int, read: ReadBytes) -> None:
-        self._size, self._read_bytes = size, read
-        self._block = memoryview(b"")
-        self._next = 0
-        self.position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        if not self._block and self._next < self._size:
-            stop = min(self._next + BLOCK_BYTES, self._size)
-            block = self._read_bytes(self._next, stop)
-            self._next = stop if block else self._size
-            self._block = memoryview(block)
-        most = 1 << 16 if size < 0 else min(size, 1 << 16)
-        found = bytes(self._block[:most])
-        self._block = self._block[len(found) :]
-        self.position += len(found)
-        return found
-
-
 ReadArchive = Callable[[str, int, int, Seen], bytes]
 """Reads a file, here an archive, from a byte to another one."""
 
@@ -274,73 +190,129 @@ _HEADER = struct.Struct("<4s5H3I2H")  # of a member of a zip file
 _EXTRA_BYTES = 512  # of a header; more than most have
 
 
-def read_member(
-    uri: str,
-    seen: Seen,
-    member: ArchiveMember,
-    start: int,
-    stop: int,
-    read: ReadArchive,
-) -> bytes:
-    """Returns bytes of a member of an archive; fewer if it ends before.
+@dataclass(frozen=True, slots=True)
+class MemberReader:
+    """Reads a member of an archive; equal ones read the same.
 
-    Args:
+    Attributes:
       uri: of the member.
       seen: its size and version.
       member: where it lies.
-      start: first byte.
-      stop: one after the last byte.
-      read: reads the archive, if it is still as it was listed.
-
-    Raises:
-      InputError: the member is damaged, or the archive cannot be read.
+      read_archive: reads the archive, if it is still as it was listed.
     """
-    stop = min(stop, seen.size)
-    if start >= stop:
-        return b""
-    archive = member.archive_uri(uri)
 
-    def from_archive(first: int, last: int) -> bytes:
-        return read(archive, first, last, member.archive)
+    uri: str
+    seen: Seen
+    member: ArchiveMember
+    read_archive: ReadArchive
 
-    if member.kind == "tar":
-        data = from_archive(member.offset + start, member.offset + stop)
-        return _whole(uri, data, stop - start)
-    if member.kind == "stored":
-        return _read_stored(uri, seen, member, (start, stop), from_archive)
-    if member.kind == "deflated" and seen.size <= INFLATED_BYTES:
-        if stop - start == seen.size:
-            return _inflated(uri, seen, member, from_archive)
-        return _kept(uri, seen, member, read)[start:stop]
-    with random_access(uri, seen, member, read) as (descriptor, offset):
-        data = os.pread(descriptor, stop - start, offset + start)
-        return _whole(uri, data, stop - start)
+    def read(self, start: int, stop: int) -> bytes:
+        """Returns bytes of the member; fewer if it ends before.
+
+        Raises:
+          InputError: the member is damaged, or the archive cannot be read.
+        """
+        member, stop = self.member, min(stop, self.seen.size)
+        if start >= stop:
+            return b""
+        is_whole = stop - start == self.seen.size
+        if member.kind == "tar":
+            data = self._stored(member.offset + start, member.offset + stop)
+        elif member.kind == "stored" and is_whole:
+            data = self._with_header()
+            self._require_crc(zlib_ng.crc32(data))
+        elif member.kind == "stored":
+            first = self._data_offset(self._header())
+            data = self._stored(first + start, first + stop)
+        elif member.kind != "deflated":
+            archive = member.archive_uri(self.uri)
+            with unpacked_archive(
+                archive, member.archive, member.kind, self._stored
+            ) as descriptor:
+                data = os.pread(descriptor, stop - start, member.offset + start)
+        elif self.seen.size > INFLATED_BYTES:
+            with unpacked(
+                (member.archive_uri(self.uri), member.version),
+                member.archive_uri(self.uri),
+                lambda: self._inflate(self._packed()),
+            ) as descriptor:
+                data = os.pread(descriptor, stop - start, start)
+        else:
+            data = self.inflated() if is_whole else _kept(self)[start:stop]
+        return self._require_size(data, stop - start)
+
+    def _stored(self, start: int, stop: int) -> bytes:
+        archive = self.member.archive_uri(self.uri)
+        return self.read_archive(archive, start, stop, self.member.archive)
+
+    def _header(self) -> bytes:
+        return self._stored(self.member.offset, self.member.offset + _HEADER.size)
+
+    def _data_offset(self, head: bytes) -> int:
+        """Returns where in the archive the data of a member of a zip file begins."""
+        if len(head) < _HEADER.size or head[:4] != b"PK\3\4":
+            raise _damaged(self.uri, "has no header where the archive says")
+        *_, name_bytes, extra_bytes = _HEADER.unpack_from(head)
+        return int(self.member.offset + _HEADER.size + name_bytes + extra_bytes)
+
+    def _with_header(self) -> bytes:
+        """Returns all stored bytes, most often read with their header at once."""
+        begin, size = self.member.offset, self.member.stored_bytes
+        guess = _HEADER.size + 4 * self.member.name_chars + _EXTRA_BYTES
+        head = self._stored(begin, begin + guess + size)
+        first = self._data_offset(head)
+        data = head[first - begin : first - begin + size]
+        if len(data) < size:
+            data += self._stored(first + len(data), first + size)
+        return self._require_size(data, size)
+
+    def _packed(self) -> InputStream:
+        first = self._data_offset(self._header())
+        part = first, first + self.member.stored_bytes
+        return InputStream(self._stored, part[1], uri=self.uri, part=part)
+
+    def inflated(self) -> bytes:
+        """Returns all bytes of a deflated member."""
+        return b"".join(self._inflate(io.BytesIO(self._with_header())))
+
+    def _inflate(self, packed: IO[bytes] | InputStream) -> Iterator[bytes]:
+        inflater, size = Inflater(packed, "deflate"), self.seen.size
+        total = crc = 0
+        try:
+            while total <= size and (block := inflater.read(BLOCK_BYTES)):
+                total += len(block)
+                crc = zlib_ng.crc32(block, crc)
+                yield block
+        except EOFError:
+            total = -1
+        except InflateError as error:
+            raise _damaged(self.uri, f"cannot be inflated: {error}") from error
+        if total != size:
+            raise _damaged(self.uri, f"does not inflate to its {size:,} bytes")
+        self._require_crc(crc)
+
+    def _require_crc(self, crc32: int) -> None:
+        if f"{crc32:08x}" != self.member.crc32:
+            found = f"has the CRC {crc32:08x}, but its archive says {self.member.crc32}"
+            raise _damaged(self.uri, found)
+
+    def _require_size(self, data: bytes, size: int) -> bytes:
+        if len(data) != size:
+            raise InputError(
+                f"{self.uri}: ends {size - len(data):,} bytes too early. The archive is "
+                "cut short: copy it again"
+            )
+        return data
 
 
-@contextmanager
-def random_access(
-    uri: str, seen: Seen, member: ArchiveMember, read: ReadArchive
-) -> Iterator[tuple[int, int]]:
-    """Yields the descriptor of a file without a name, and where in it a member begins.
+@lru_cache(maxsize=4)
+def _kept(reader: MemberReader) -> bytes:
+    """Returns an inflated member of which parts are read one after the other."""
+    return reader.inflated()
 
-    Only of members of compressed archives, and of deflated ones.
-    """
-    archive = member.archive_uri(uri)
 
-    def from_archive(first: int, last: int) -> bytes:
-        return read(archive, first, last, member.archive)
-
-    if member.kind == "deflated":
-        key = (archive, member.version)
-        with unpacked(
-            key, archive, lambda: _inflate(uri, seen, member, from_archive)
-        ) as descriptor:
-            yield descriptor, 0
-        return
-    with unpacked_archive(
-        archive, member.archive, member.kind, from_archive
-    ) as descriptor:
-        yield descriptor, member.offset
+def _damaged(uri: str, found: str) -> InputError:
+    return InputError(f"{uri}: {found}. The archive is damaged: copy it again")
 
 
 @contextmanager
@@ -360,98 +332,3 @@ def unpacked_archive(
         key, uri, lambda: decompress(uri, compression, seen.size, read)
     ) as descriptor:
         yield descriptor
-
-
-def _read_stored(
-    uri: str,
-    seen: Seen,
-    member: ArchiveMember,
-    part: tuple[int, int],
-    read: ReadBytes,
-) -> bytes:
-    if part == (0, seen.size):
-        data = _with_header(uri, member, read)
-        _require_crc(uri, member, zlib_ng.crc32(data))
-        return data
-    first = member.offset + _data_offset(uri, _header(member, read))
-    data = read(first + part[0], first + part[1])
-    return _whole(uri, data, part[1] - part[0])
-
-
-def _header(member: ArchiveMember, read: ReadBytes) -> bytes:
-    return read(member.offset, member.offset + _HEADER.size)
-
-
-def _with_header(uri: str, member: ArchiveMember, read: ReadBytes) -> bytes:
-    """Returns the stored bytes of a member, most often read with their header at once."""
-    guess = _HEADER.size + 4 * member.name_chars + _EXTRA_BYTES
-    head = read(member.offset, member.offset + guess + member.stored_bytes)
-    first = _data_offset(uri, head)
-    data = head[first : first + member.stored_bytes]
-    if missing := member.stored_bytes - len(data):
-        start = member.offset + first + len(data)
-        data += read(start, start + missing)
-    return _whole(uri, data, member.stored_bytes)
-
-
-def _data_offset(uri: str, head: bytes) -> int:
-    """Returns how many bytes the header of a member has."""
-    if len(head) < _HEADER.size or head[:4] != b"PK\3\4":
-        raise damaged_member(uri, "has no header where the archive says")
-    *_, name_bytes, extra_bytes = _HEADER.unpack_from(head)
-    return int(_HEADER.size + name_bytes + extra_bytes)
-
-
-def _inflate(
-    uri: str, seen: Seen, member: ArchiveMember, read: ReadBytes
-) -> Iterator[bytes]:
-    """Yields the bytes of a deflated member, and checks them at the end."""
-    begin = member.offset + _data_offset(uri, _header(member, read))
-    crc = 0
-    for block in inflate(
-        uri,
-        seen.size,
-        member.stored_bytes,
-        lambda start, stop: read(begin + start, begin + stop),
-    ):
-        crc = zlib_ng.crc32(block, crc)
-        yield block
-    _require_crc(uri, member, crc)
-
-
-def _inflated(uri: str, seen: Seen, member: ArchiveMember, read: ReadBytes) -> bytes:
-    packed = _with_header(uri, member, read)
-    blocks = inflate(
-        uri, seen.size, len(packed), lambda start, stop: packed[start:stop]
-    )
-    data = b"".join(blocks)
-    _require_crc(uri, member, zlib_ng.crc32(data))
-    return data
-
-
-@lru_cache(maxsize=4)
-def _kept(uri: str, seen: Seen, member: ArchiveMember, read: ReadArchive) -> bytes:
-    """Returns an inflated member of which parts are read one after the other."""
-    archive = member.archive_uri(uri)
-    return _inflated(
-        uri,
-        seen,
-        member,
-        lambda start, stop: read(archive, start, stop, member.archive),
-    )
-
-
-def _require_crc(uri: str, member: ArchiveMember, crc32: int) -> None:
-    if f"{crc32:08x}" != member.crc32:
-        raise damaged_member(
-            uri, f"has the CRC {crc32:08x}, but its archive says {member.crc32}"
-        )
-
-
-def _whole(uri: str, data: bytes, size: int) -> bytes:
-    if len(data) != size:
-        raise InputError(
-            f"{uri}: ends {size - len(data):,} bytes too early. The archive is cut short: "
-            "copy it again"
-        )
-    return data

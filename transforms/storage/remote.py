@@ -10,7 +10,6 @@ checked and renamed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from uuid import uuid4
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import check_file_name
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage.clouds import (
     Cloud,
     cloud_of,
@@ -226,13 +226,8 @@ class RemoteRequests:
 
 def for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
     """Calls a function for each item, for several at once."""
-    items = list(items)
-    if len(items) == 1:
-        action(items[0])
-    elif items:
-        with ThreadPoolExecutor(min(_PARALLEL, len(items)), "store") as pool:
-            for _ in pool.map(action, items):
-                pass
+    for _ in ahead(items, action, _PARALLEL):
+        pass
 
 
 @dataclass(frozen=True, slots=True)

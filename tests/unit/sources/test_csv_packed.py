@@ -17,13 +17,13 @@ import pytest
 from source_tools import read, read_text
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources import unpack
 from recordmill.transforms.sources.csv import ranges
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import rows as stream_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
+from recordmill.transforms.storage import input_stream
 
 
 def zstd(data: bytes) -> bytes:
@@ -96,8 +96,8 @@ def test_rows_are_those_of_python(
     compression: str,
 ) -> None:
     monkeypatch.setattr(range_rows, "BATCH_BYTES", 500)
-    monkeypatch.setattr(unpack, "TEXT_BYTES", 777)
-    monkeypatch.setattr(unpack, "STEP_BYTES", 64)
+    monkeypatch.setattr(input_stream, "TEXT_BYTES", 777)
+    monkeypatch.setattr(input_stream, "STEP_BYTES", 64)
     delimiter, quote, _ = dialect
     text = table(*dialect, seed=len(compression))
     path = tmp_path / "in.csv"
@@ -138,7 +138,7 @@ def test_the_rows_and_rejects_are_those_of_the_plain_file(
     monkeypatch.setattr(range_rows, "BATCH_BYTES", part_bytes)
     monkeypatch.setattr(ranges, "UNCLOSED_BYTES", 60)
     monkeypatch.setattr(stream_rows, "UNCLOSED_BYTES", 60)
-    monkeypatch.setattr(unpack, "TEXT_BYTES", 9)
+    monkeypatch.setattr(input_stream, "TEXT_BYTES", 9)
     path = tmp_path / "in.csv"
     path.write_bytes(body)
     (plain,) = read(CsvSource(), path).parts

@@ -17,10 +17,11 @@ from hypothesis import given
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.transforms.sources import unpack
 from recordmill.transforms.sources.jsonl import source as jsonl
 from recordmill.transforms.sources.jsonl.lines import read_lines
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
+from recordmill.transforms.storage import input_stream
+from recordmill.transforms.storage.input_stream import InputStream
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -101,7 +102,8 @@ def test_each_line_is_of_the_part_it_begins_in(data: bytes, step: int) -> None:
         found = []
         for start in range(0, len(data), size):
             part = (start, min(start + size, len(data)))
-            for lines in read_lines(lambda a, b: data[a:b], part, len(data), step, "x"):
+            stream = InputStream(lambda a, b: data[a:b], len(data), part=part)
+            for lines in read_lines(stream, step):
                 assert all(part[0] <= at < part[1] for at, _ in lines)
                 found += lines
         assert found == wanted
@@ -199,7 +201,7 @@ def test_compressed_files(
     path = tmp_path / "x"
     path.write_bytes(text)
     plain = read(JsonLinesSource(), path)
-    monkeypatch.setattr(unpack, "TEXT_BYTES", 7)
+    monkeypatch.setattr(input_stream, "TEXT_BYTES", 7)
     monkeypatch.setattr(jsonl, "BATCH_BYTES", step)
     for compress in (gzip.compress, bz2.compress, lzma.compress):
         path.write_bytes(compress(text))

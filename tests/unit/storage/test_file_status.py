@@ -15,7 +15,7 @@ from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import file_status as module
 from recordmill.transforms.storage.file_status import file_status
-from recordmill.transforms.storage.reading import read_together
+from recordmill.transforms.storage.reading import read_files
 
 
 @pytest.mark.parametrize("at_once", [3, 8192])  # in threads, or in one call
@@ -70,4 +70,4 @@ def test_times_of_any_year(
     _, [file] = list_inputs([str(tmp_path)])
     assert (file.size, file.version) == (5, str(kept))
     seen = Seen(file.size, file.version)
-    assert list(read_together([(file.uri, seen)], NO_OPTIONS)) == [b"12345"]
+    assert list(read_files([(file.uri, seen)], NO_OPTIONS)) == [b"12345"]

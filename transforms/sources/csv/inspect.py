@@ -64,8 +64,7 @@ from recordmill.transforms.sources.text_types import (
     is_text,
     kinds_of,
 )
-from recordmill.transforms.sources.unpack import unpack
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import open_stream, read_range
 
 TYPED_BYTES = 1 << 16
 _SAMPLED_FILES = 8  # of a range of small files
@@ -859,8 +858,7 @@ def packing_of(
         compression = compression_of(start)
     if encoding is None:
         if compression:
-            raw = unpack(file.uri, file.size, Packing(compression), storage, file.seen)
-            start = raw.read()
+            start = open_stream(file, storage, compression=compression).piece()
         encoding = encoding_of(start)
     return Packing(compression, encoding)
 

@@ -47,8 +47,8 @@ from recordmill.transforms.sources.csv.quotes import (
     unclosed_quote,
 )
 from recordmill.transforms.sources.packing import PLAIN, Packing
-from recordmill.transforms.sources.unpack import UnpackedReader, UnpackedText, unpack
-from recordmill.transforms.storage.reading import is_local, read_range
+from recordmill.transforms.storage.input_stream import TEXT_BYTES, InputStream
+from recordmill.transforms.storage.reading import is_local, open_stream, read_range
 from recordmill.transforms.tfrecord import crc32c
 
 AHEAD_BYTES = 1 << 16  # behind a block: the end of its last row, mostly
@@ -583,7 +583,7 @@ class StreamPart:
 
 def stream_rows(
     input_range: InputRange,
-    text: UnpackedText,
+    text: InputStream,
     names: Sequence[str],
     begin: int,
     dialect: Dialect,
@@ -624,8 +624,7 @@ def stream_rows(
             odd=parsed.odd,
         )
         rows_before += num_rows
-    text.file.drain()
-    whole = FileChecksum(path, 0, input_range.stop, text.file.crc)
+    whole = FileChecksum(path, 0, input_range.stop, text.drain())
     if found is None:
         yield TextRows.nothing([whole])
     else:
@@ -633,7 +632,7 @@ def stream_rows(
 
 
 def stream_parts(
-    text: UnpackedText,
+    text: InputStream,
     begin: int,
     dialect: Dialect,
     reread: Reader,
@@ -654,7 +653,7 @@ def stream_parts(
     body, offset = b"", 0
     pieces: list[bytes] = []
     held = 0
-    while piece := text.read():
+    while piece := text.piece():
         offset += len(piece)
         if offset <= begin:
             continue
@@ -741,7 +740,7 @@ class RangeRows:
         """Returns a reader of the text of a file, or of that of a range."""
         if not self.packing.is_plain:
             size = file.stop if isinstance(file, InputRange) else file.size
-            return UnpackedReader(lambda: self._unpack(file, size))
+            return self._unpack(file, size, TEXT_BYTES).part
         return partial(read_range, file.uri, options=self.storage, seen=file.seen)
 
     def from_start(self, file: InputFile | InputRange) -> Reader:
@@ -752,8 +751,17 @@ class RangeRows:
         head = _head_of(file.uri, seen, self.storage)
         return held(read, 0, HEAD_BYTES, seen.size, head)[1]
 
-    def _unpack(self, file: InputFile | InputRange, stop: int) -> UnpackedText:
-        return unpack(file.uri, stop, self.packing, self.storage, file.seen)
+    def _unpack(
+        self, file: InputFile | InputRange, stop: int, window_bytes: int = 0
+    ) -> InputStream:
+        return open_stream(
+            file,
+            self.storage,
+            part=(0, stop),
+            compression=self.packing.compression,
+            encoding=self.packing.encoding,
+            window_bytes=window_bytes,
+        )
 
     def of_range(self, input_range: InputRange) -> Reader:
         """Returns a reader to which a quote that is never closed is no quote."""

@@ -1,36 +1,27 @@
-"""Parses lines of JSON, and finds the type that most values of a column have.
-
-Reads the lines of a part of a file: those that begin in it.
-
-Of the lines "ab", "cd" and "ef", a part of bytes 1 to 4 has "cd" only, which begins at
-byte 3 and ends beyond it.
-
-Makes rows of lines of JSON; lines that do not fit the columns are rejects.
-"""
+"""Parses lines of JSON, finds the type that most values of a column have, builds rows."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.ranges import InputRange, Reject
-from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.plain_types import SEPARATOR
 from recordmill.transforms.sources.required_values import missing_required
-from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.unpack import StreamPositions, UnpackedText
+from recordmill.transforms.storage.input_stream import (
+    InputStream,
+)
 
 Row = dict[str, Any]
+_Value = TypeVar("_Value")
 _MAX_DEPTH = 8  # of lists
 _BOM = b"\xef\xbb\xbf"  # in front of a file, or of those that were joined to it
 _raw_decode = json.JSONDecoder().raw_decode
@@ -224,77 +215,48 @@ Line = tuple[int, bytes]
 """Byte offset of a line in its file, and its bytes without the newline."""
 
 
-def read_lines(
-    read: Callable[[int, int], bytes],
-    part: tuple[int, int],
-    size: int,
-    step: int,
-    uri: str,
-) -> Iterator[list[Line]]:
-    """Yields the lines of a part of a file that are not blank, a few at a time.
+def read_lines(stream: InputStream, step: int) -> Iterator[list[Line]]:
+    """Yields the lines that begin in a part of a file and are not blank, a few at a time.
+
+    Of the lines "ab", "cd" and "ef", a part of bytes 1 to 4 has "cd" only, which begins at
+    byte 3 and ends beyond it.
 
     Args:
-      read: (start, stop) -> bytes of the file.
-      part: first byte and one after the last.
-      size: bytes of the file.
-      step: how many to read at once.
-      uri: the file, for messages.
+      stream: the part; all of a compressed file.
+      step: how many bytes to split at once.
 
     Raises:
-      InputError: a line is too long.
+      InputError: the file cannot be unpacked, or a line is too long.
     """
-    start, stop = part
-    at = start
-    rest = b""
-    if start > 0 and read(start - 1, start) != b"\n":
+    start, stop = (0, sys.maxsize) if stream.is_packed else (stream.start, stream.stop)
+    at, rest = start, b""
+    if start > 0 and stream.part(start - 1, start) != b"\n":
         # The line that begins before belongs to the part before.
         while b"\n" not in rest and at < stop:
-            rest = read(at, min(at + step, size))
+            rest = stream.part(at, at + step)
             at += len(rest)
         begin = rest.find(b"\n") + 1
         if not begin:
             return
         start, rest = at - len(rest) + begin, rest[begin:]
     while start < stop:
-        more = read(at, min(at + step, size))
+        more = stream.part(at, at + step)
         at += len(more)
         rest += more
-        end = len(rest) if at >= size else rest.rfind(b"\n") + 1
-        if at >= stop and at < size:  # only the line that reaches beyond
+        is_end = not more if stream.is_packed else at >= stream.size
+        end = len(rest) if is_end else rest.rfind(b"\n") + 1
+        if is_end and stream.is_cut:  # the last line may be half of one
+            return
+        if at >= stop and not is_end:  # only the line that reaches beyond
             beyond = rest.find(b"\n", max(0, stop - start - 1)) + 1
             end = beyond or end
-        yield _lines(rest[:end], start, stop)
+        if lines := _lines(rest[:end], start, stop):
+            yield lines
         start, rest = start + end, rest[end:]
-        if not more and start < size:
+        if is_end:
             return
         if len(rest) > MAX_LINE_BYTES:
-            raise InputError(too_long(uri, start))
-
-
-def stream_lines(text: UnpackedText, step: int) -> Iterator[list[Line]]:
-    """Yields the lines of an unpacked text that are not blank, a few at a time.
-
-    Args:
-      text: from its start.
-      step: how many bytes to split at once, at least.
-
-    Raises:
-      InputError: the file cannot be unpacked, or a line is too long.
-    """
-    start, held, pieces = 0, 0, list[bytes]()
-    while piece := text.read():
-        pieces.append(piece)
-        held += len(piece)
-        if held < step or b"\n" not in piece:
-            if held > MAX_LINE_BYTES + step:
-                raise InputError(too_long(text.uri, start))
-            continue
-        data = b"".join(pieces)
-        end = data.rfind(b"\n") + 1
-        yield _lines(data[:end], start, start + end)
-        pieces, start, held = [data[end:]], start + end, len(data) - end
-    if held and not text.is_cut:  # else the last line may be half of one
-        yield _lines(b"".join(pieces), start, start + held)
+            raise InputError(too_long(stream.uri, start))
 
 
 def too_long(uri: str, start: int) -> str:
@@ -317,106 +279,34 @@ def _lines(data: bytes, start: int, stop: int) -> list[Line]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class LineColumns:
-    """The columns that lines are read as.
+def build_rows(
+    values: Sequence[_Value],
+    batch_of: Callable[[Sequence[_Value]], pa.RecordBatch | None],
+    misfit_of: Callable[[_Value], str],
+    schema: Schema | None,
+) -> tuple[pa.RecordBatch, list[int], dict[int, str]]:
+    """Makes a batch of values, without those that do not fit or miss a required value.
 
-    Attributes:
-      types: by name.
-      as_declared: whether other keys are passed over, as a schema is declared.
-      sampled_rows: how many rows told the columns.
-      fixed_schema: the schema of the dataset that rows are appended to, or None.
+    Args:
+      values: one for each row.
+      batch_of: returns rows as columns, or None if a value of some row does not fit.
+      misfit_of: returns why a row does not fit, or "".
+      schema: of the dataset that they are appended to, or None.
+
+    Returns:
+      The batch, the indices of its rows, and the reason of each other row.
     """
-
-    types: Mapping[str, pa.DataType]
-    as_declared: bool
-    sampled_rows: int
-    fixed_schema: Schema | None
-
-    def rows_of(
-        self,
-        lines: list[Line],
-        input_range: InputRange,
-        positions: StreamPositions | None = None,
-    ) -> Rows:
-        """Makes rows of lines.
-
-        Args:
-          lines: of the range.
-          input_range: the range.
-          positions: of its text in a compressed file.
-        """
-        reasons: dict[int, str] = {}
-        found: list[Row] = []
-        kept: list[int] = []
-        for index, (_, line) in enumerate(lines):
-            row = parse_line(line)
-            if isinstance(row, str):
-                reasons[index] = row
-            elif not self.as_declared and not row.keys() <= self.types.keys():
-                reasons[index] = self._unknown(row)
-            else:
-                found.append(row)
-                kept.append(index)
-        batch = self._batch(found)
+    kept, reasons = list(range(len(values))), dict[int, str]()
+    batch = batch_of(values)
+    if batch is None:  # one by one, as few do not fit
+        reasons = {at: why for at in kept if (why := misfit_of(values[at]))}
+        kept = [at for at in kept if at not in reasons]
+        batch = batch_of([values[at] for at in kept])
         if batch is None:
-            fitting = []
-            for at, row in enumerate(found):
-                reason = self._misfit(row)
-                if reason:
-                    reasons[kept[at]] = reason
-                else:
-                    fitting.append(at)
-            kept = [kept[at] for at in fitting]
-            batch = self._batch([found[at] for at in fitting])
-            if batch is None:
-                raise ValueError(f"{input_range.uri}: values fit one by one only")
-        if missing := missing_required(batch, self.fixed_schema):
-            reasons |= {kept[at]: reason for at, reason in missing.items()}
-            whole = [at for at in range(len(kept)) if at not in missing]
-            batch = batch.take(pa.array(whole, pa.int64()))
-            kept = [kept[at] for at in whole]
-        offsets = np.array([lines[index][0] for index in kept], np.int64)
-        return Rows(
-            batch=batch,
-            origins=origins_in(input_range.path, 0, offsets),
-            positions=positions.of(offsets)
-            if positions
-            else offsets - input_range.start,
-            raw=lambda row: lines[kept[row]],
-            rejects=[
-                Reject(
-                    input_range.path, lines[index][0], reasons[index], lines[index][1]
-                )
-                for index in sorted(reasons)
-            ],
-            nulls=tuple(column.null_count for column in batch.columns),
-        )
-
-    def _batch(self, rows: list[Row]) -> pa.RecordBatch | None:
-        """Returns rows as columns, or None if a value does not fit."""
-        arrays = []
-        for name, wanted in self.types.items():
-            column = column_of([row.get(name) for row in rows], wanted)
-            if column is None:
-                return None
-            arrays.append(column)
-        schema = pa.schema(list(self.types.items()))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _unknown(self, row: Row) -> str:
-        name = next(name for name in row if name not in self.types)
-        if self.fixed_schema is not None:
-            return f"{shown(name)}: is no feature of the dataset"
-        return (
-            f"{shown(name)}: is no key of the {count(self.sampled_rows, 'row')} that were "
-            "looked at for columns; a schema file says which to use (`schema`)"
-        )
-
-    def _misfit(self, row: Row) -> str:
-        for name, wanted in self.types.items():
-            value = row.get(name)
-            if not fits(value, wanted):
-                whose = "in the dataset" if self.fixed_schema else "in most rows"
-                return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
-        return ""
+            raise ValueError("values fit one by one only")
+    if missing := missing_required(batch, schema):
+        reasons |= {kept[at]: why for at, why in missing.items()}
+        left = [at for at in range(len(kept)) if at not in missing]
+        batch = batch.take(pa.array(left, pa.int64()))
+        kept = [kept[at] for at in left]
+    return batch, kept, reasons

@@ -1,6 +1,4 @@
-"""Finds the columns of JSON Lines and their types, by the first rows of each file.
-
-Reads JSON Lines: cut at line ends, columns and types by the first rows of each file.
+"""Reads JSON Lines: cut at line ends, columns and types by the first rows of each file.
 
 A key is a column, and one of a nested object the column `a/b`. What most values of a
 column are in the rows that `prepare` reads is its type; a line that does not fit is a
@@ -14,56 +12,44 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import PassedOver, Understood
-from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
+from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.jsonl.lines import (
     Line,
-    LineColumns,
     ObservedColumn,
+    Row,
+    build_rows,
+    column_of,
+    fits,
     is_text,
     parse_line,
     read_lines,
-    stream_lines,
 )
 from recordmill.transforms.sources.packing import (
     MARK_BYTES,
     UNPACKED_TIMES,
-    Packing,
     compression_of,
     other_compression,
 )
 from recordmill.transforms.sources.plain_types import plain_schema, types_to_append
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.unpack import StreamPositions, UnpackedText, unpack
-from recordmill.transforms.storage.reading import read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.input_stream import InputStream
+from recordmill.transforms.storage.reading import open_stream, read_range
 
 SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
 _LEAST_BYTES = 1 << 16  # of a file that is looked at
-
-
-@dataclass(frozen=True, slots=True)
-class FoundColumns:
-    """The columns of an input.
-
-    Attributes:
-      types: their names and types.
-      rows: how many rows told them.
-      is_sampled: whether there are more.
-    """
-
-    types: tuple[tuple[str, pa.DataType], ...]
-    rows: int
-    is_sampled: bool
 
 
 def find_columns(
@@ -72,8 +58,8 @@ def find_columns(
     wanted: Sequence[str] | None,
     *,
     is_packed: bool,
-) -> FoundColumns:
-    """Looks at the first rows of files.
+) -> tuple[tuple[tuple[str, pa.DataType], ...], int, bool]:
+    """Returns columns by the first rows of files, how many rows, and if there are more.
 
     Args:
       files: none of them is empty.
@@ -110,7 +96,7 @@ def find_columns(
             f"no line of {count(len(files), 'input file')} is a JSON object: {problem}"
         )
     types = _types(observed, files[0].uri, wanted)
-    return FoundColumns(tuple(types.items()), rows, is_sampled)
+    return tuple(types.items()), rows, is_sampled
 
 
 def _types(
@@ -186,7 +172,7 @@ class JsonLinesSource(Source):
 
     def _look_at(self, full: Sequence[InputFile], empty: Sequence[str]) -> Self:
         """Returns the source with the columns of the first rows of its files."""
-        found = find_columns(
+        types, rows, is_sampled = find_columns(
             full,
             self._first_lines,
             self.wanted if self.as_declared else None,
@@ -194,9 +180,9 @@ class JsonLinesSource(Source):
         )
         return replace(
             self,
-            types=found.types,
-            sampled_rows=found.rows,
-            is_sampled=found.is_sampled,
+            types=types,
+            sampled_rows=rows,
+            is_sampled=is_sampled,
             passed_over=PassedOver.counted(("empty", path) for path in empty),
         )
 
@@ -244,75 +230,102 @@ class JsonLinesSource(Source):
         growth = 2 * unpacked * sum(file.size for file in files)
         return growth + _ENTRY_BYTES * len(self.types)
 
-    def _lines(
-        self, file: InputFile, start: int, stop: int, held: bytes = b""
-    ) -> Iterator[list[Line]]:
-        """Yields lines; `held` are the bytes from `start` on that were read before."""
-
-        def read(begin: int, end: int) -> bytes:
-            if start <= begin and end <= start + len(held):
-                return held[begin - start : end - start]
-            return read_range(file.uri, begin, end, self.storage, file.seen)
-
-        return read_lines(read, (start, stop), file.size, BATCH_BYTES, file.uri)
-
-    def _unpacked(self, file: InputFile) -> UnpackedText:
-        head = read_range(file.uri, 0, MARK_BYTES, self.storage, file.seen)
+    def _open(self, file: InputFile | InputRange, part: tuple[int, int]) -> InputStream:
+        """Opens the lines that begin in a part of a file; all of a compressed one."""
+        if self.compression:
+            stream = open_stream(file, self.storage, compression=self.compression)
+            head = read_range(file.uri, 0, MARK_BYTES, self.storage, file.seen)
+        else:  # at once: for the checksum and for the lines, by one request
+            window = part[1] - part[0] + 1
+            stream = open_stream(file, self.storage, part=part, window_bytes=window)
+            head = stream.part(0, MARK_BYTES) if part[0] == 0 else b""
         if (found := compression_of(head)) != self.compression:
             raise InputError(other_compression(file.uri, found, self.compression))
-        packing = Packing(self.compression)
-        return unpack(file.uri, file.size, packing, self.storage, file.seen)
+        return stream
 
     def _first_lines(self, file: InputFile, size: int) -> Iterator[list[Line]]:
         """Yields the lines at the start of a file; all of a compressed one."""
-        if self.compression:
-            return stream_lines(self._unpacked(file), BATCH_BYTES)
-        return self._lines(file, 0, min(size, file.size))
-
-    def _read_stream(self, file: InputFile, input_range: InputRange) -> Iterator[Rows]:
-        """Yields the rows of a compressed file, and the checksum of all its bytes."""
-        text = self._unpacked(file)
-        found: Rows | None = None  # held until it is known whether it is the last one
-        for lines in stream_lines(text, BATCH_BYTES):
-            if found is not None:
-                yield found
-            found = self._rows(lines, input_range, text.positions)
-        text.file.drain()
-        found = found or self._rows([], input_range)
-        found.checksums = [FileChecksum(file.path, 0, file.size, text.file.crc)]
-        yield found
+        return read_lines(self._open(file, (0, min(size, file.size))), BATCH_BYTES)
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        if input_range.seen is None:
-            raise ValueError(f"{input_range.uri}: the range has no size of its file")
-        file = InputFile(input_range.path, input_range.uri, *input_range.seen)
-        start, stop = input_range.start, input_range.stop
-        if self.compression:
-            yield from self._read_stream(file, input_range)
-            return
-        # At once: for the checksum and for the lines, by one request.
-        held = read_range(file.uri, start, stop, self.storage, file.seen)
-        if start == 0 and (found := compression_of(held)):
-            raise InputError(other_compression(file.uri, found, ""))
-        checksums = [FileChecksum(file.path, start, stop, crc32c(held))]
-        for lines in self._lines(file, start, stop, held):
-            rows = self._rows(lines, input_range)
-            rows.checksums, checksums = checksums, []
-            yield rows
-        if checksums:  # no line begins in this range
-            rows = self._rows([], input_range)
-            rows.checksums = checksums
-            yield rows
+        part = input_range.start, input_range.stop
+        stream = self._open(input_range, part)
+        found: Rows | None = None  # held until it is known whether it is the last one
+        for lines in read_lines(stream, BATCH_BYTES):
+            if found is not None:
+                yield found
+            found = self._rows(lines, input_range, stream)
+        found = found or self._rows([], input_range, stream)
+        found.checksums = [FileChecksum(input_range.path, *part, stream.drain())]
+        yield found
 
     def _rows(
-        self,
-        lines: list[Line],
-        input_range: InputRange,
-        positions: StreamPositions | None = None,
+        self, lines: list[Line], input_range: InputRange, stream: InputStream
     ) -> Rows:
-        types, fixed = dict(self.types), self.fixed_schema
-        columns = LineColumns(types, self.as_declared, self.sampled_rows, fixed)
-        return columns.rows_of(lines, input_range, positions)
+        """Makes rows of lines; those that do not fit the columns are rejects."""
+        types = dict(self.types)
+        reasons: dict[int, str] = {}
+        found: list[Row] = []
+        kept: list[int] = []
+        for index, (_, line) in enumerate(lines):
+            row = parse_line(line)
+            if isinstance(row, str):
+                reasons[index] = row
+            elif not self.as_declared and not row.keys() <= types.keys():
+                reasons[index] = self._unknown(row)
+            else:
+                found.append(row)
+                kept.append(index)
+        batch, rows, misfits = build_rows(
+            found, self._batch, self._misfit, self.fixed_schema
+        )
+        reasons |= {kept[at]: reason for at, reason in misfits.items()}
+        kept = [kept[at] for at in rows]
+        offsets = np.array([lines[index][0] for index in kept], np.int64)
+        positions = offsets - input_range.start
+        if stream.is_packed:
+            positions = stream.positions.of(offsets)
+        return Rows(
+            batch=batch,
+            origins=origins_in(input_range.path, 0, offsets),
+            positions=positions,
+            raw=lambda row: lines[kept[row]],
+            rejects=[
+                Reject(
+                    input_range.path, lines[index][0], reasons[index], lines[index][1]
+                )
+                for index in sorted(reasons)
+            ],
+            nulls=tuple(column.null_count for column in batch.columns),
+        )
+
+    def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
+        """Returns rows as columns, or None if a value does not fit."""
+        arrays = []
+        for name, wanted in self.types:
+            column = column_of([row.get(name) for row in rows], wanted)
+            if column is None:
+                return None
+            arrays.append(column)
+        schema = self.columns()
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _unknown(self, row: Row) -> str:
+        name = next(name for name in row if name not in dict(self.types))
+        if self.fixed_schema is not None:
+            return f"{shown(name)}: is no feature of the dataset"
+        return (
+            f"{shown(name)}: is no key of the {count(self.sampled_rows, 'row')} that were "
+            "looked at for columns; a schema file says which to use (`schema`)"
+        )
+
+    def _misfit(self, row: Row) -> str:
+        for name, wanted in self.types:
+            value = row.get(name)
+            if not fits(value, wanted):
+                whose = "in the dataset" if self.fixed_schema else "in most rows"
+                return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
+        return ""
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         return single_values(self.read(input_range, ()))

@@ -12,8 +12,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.arrays.read_rows_of import unpacked
 from recordmill.transforms.sources.arrays.row_arrays import RowArray
 from recordmill.transforms.sources.arrays.unpack_rows import Unpacked
-from recordmill.transforms.sources.tables import InputWindow
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import open_stream, read_range
 
 MARK = b"PK"
 _LOCAL = struct.Struct("<4s5H3I2H")  # the header before a member's bytes
@@ -50,7 +49,7 @@ def members_of(file: InputFile, storage: StorageOptions) -> list[Member]:
       InputError: it is not an archive, or holds what cannot be read.
     """
     try:
-        with zipfile.ZipFile(InputWindow(file, storage)) as archive:
+        with zipfile.ZipFile(open_stream(file, storage)) as archive:
             infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
     except _ERRORS as error:
         raise InputError(

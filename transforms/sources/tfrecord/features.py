@@ -1,10 +1,6 @@
-"""Reads the files beside the records: manifests, TFDS's files, class names.
+"""Chooses what tells the features of records: a schema, files beside them, a sample.
 
-Reads what files beside the records say of their features: recordmill's, or TFDS's.
-
-Infers the features of examples from a sample, or checks those that are known by it.
-
-Chooses what tells the features of records: a schema, files beside them, a sample.
+The files beside records are the manifests and class names of recordmill, and those of TFDS.
 """
 
 from __future__ import annotations
@@ -101,7 +97,7 @@ ReadBeside = Callable[[str], bytes | None]
 _SIDES_OF_BOX = 4
 
 
-def manifest_schema(manifest: Manifest, read: ReadBeside) -> Schema:
+def _manifest_schema(manifest: Manifest, read: ReadBeside) -> Schema:
     """Returns the features of a dataset of recordmill, with their class names."""
     names = {}
     for feature in manifest.features:
@@ -113,7 +109,7 @@ def manifest_schema(manifest: Manifest, read: ReadBeside) -> Schema:
     return schema_of(manifest, names)
 
 
-def tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
+def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
     """Returns the features that TFDS's features.json tells, by key of the example.
 
     What has no counterpart here is left out.
@@ -223,40 +219,13 @@ class SampledRecord:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InferredFeatures:
-    """What a sample tells of the features.
-
-    Attributes:
-      schema: of the records.
-      described: how many features are as files beside the records say.
-      other: names of features that such files describe otherwise than they are.
-    """
-
-    schema: Schema
-    described: int = 0
-    other: tuple[str, ...] = ()
-
-
-def infer_features(
+def _infer_features(
     sample: Sequence[SampledRecord],
     stated: Mapping[str, FeatureSpec],
     *,
     skip_invalid: bool,
-) -> InferredFeatures:
-    """Infers the features of examples.
-
-    Args:
-      sample: some records.
-      stated: features that files beside the records describe; those that the sample
-        fits are taken from there.
-      skip_invalid: whether records that are no examples do not count; otherwise one is
-        an error.
-
-    Raises:
-      InputError: a record is not an example, or none is.
-      SchemaError: a feature has values of several kinds.
-    """
+) -> tuple[Schema, int, tuple[str, ...]]:
+    """Returns features of examples, how many are as stated, and which are stated otherwise."""
     observed, valid = ObservedFeatures(), list[bytes]()
     problem: InputError | None = None
     for number, record in enumerate(sample):
@@ -289,23 +258,13 @@ def infer_features(
                 continue
             other.append(feature.name)
         features.append(_as_picture(feature, records))
-    return InferredFeatures(Schema(tuple(features)), described, tuple(other))
+    return Schema(tuple(features)), described, tuple(other)
 
 
-def check_features(
+def _check_features(
     sample: Sequence[SampledRecord], schema: Schema, payload: Payload, whose: str
 ) -> None:
-    """Checks that the records of a sample fit a schema.
-
-    Args:
-      sample: some records.
-      schema: of the records.
-      payload: what they hold.
-      whose: who says so, for the message.
-
-    Raises:
-      InputError: names the first record that does not.
-    """
+    """Checks that the records of a sample fit a schema."""
     records = pa.array([record.data for record in sample], pa.binary())
     decoded = decode_payload(records, schema, payload)
     problems = list(decoded.row_errors)
@@ -419,14 +378,6 @@ class ChosenFeatures:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What the manifests of recordmill say of all files."""
-
-    schema: Schema
-    payload: Payload
-
-
 def choose_features(
     files: Sequence[InputFile],
     sample: Sequence[SampledRecord],
@@ -459,16 +410,16 @@ def choose_features(
             )
         if wanted.declared is not None:
             schema = _declared(wanted.declared, payload)
-            check_features(sample, schema, payload, "the schema")
+            _check_features(sample, schema, payload, "the schema")
             return ChosenFeatures(schema, payload, "declared")
     elif payload == "raw":  # it says nothing of what the records hold
         payload = "example"
     if wanted.fixed_schema is not None:
         if wanted.keeps:
-            check_features(sample, wanted.fixed_schema, payload, "the dataset")
+            _check_features(sample, wanted.fixed_schema, payload, "the dataset")
         return ChosenFeatures(wanted.fixed_schema, payload, "as in the dataset")
     if stored and stored.payload == payload:
-        return ChosenFeatures(stored.schema, payload, f"as {MANIFEST_NAME} says")
+        return stored
     if payload == "raw":
         return ChosenFeatures(RAW, payload, "none: records are kept as bytes")
     if payload != "example":
@@ -489,39 +440,37 @@ def _inferred(
     sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], wanted: Wanted
 ) -> ChosenFeatures:
     """Returns the features of examples by a sample, and by what TFDS says of them."""
-    inferred = infer_features(sample, stated, skip_invalid=not wanted.keeps)
+    schema, described, other = _infer_features(
+        sample, stated, skip_invalid=not wanted.keeps
+    )
     looked_at = count(len(sample), "record")
     basis = f"inferred from {looked_at}"
-    if inferred.described:
+    if described:
         basis = (
-            f"{inferred.described} of {len(inferred.schema)} as {FEATURES_NAME} says, "
+            f"{described} of {len(schema)} as {FEATURES_NAME} says, "
             f"checked by {looked_at}"
         )
     warnings: tuple[str, ...] = ()
-    if inferred.other:
-        names = ", ".join(inferred.other[:5])
+    if other:
+        names = ", ".join(other[:5])
         warnings = (
             f"{FEATURES_NAME} describes {names} otherwise than the records are: taken as "
             "they are found. To say otherwise, declare them in a `schema`",
         )
-    return ChosenFeatures(inferred.schema, "example", basis, warnings)
+    return ChosenFeatures(schema, "example", basis, warnings)
 
 
 def _stored(
     files: Sequence[InputFile],
     manifests: Mapping[str, Manifest],
     beside: BesideFiles,
-) -> _Stored | None:
-    """Returns what manifests say, if all files have one and they say the same.
-
-    Raises:
-      InputError: they have different classes.
-    """
+) -> ChosenFeatures | None:
+    """Returns what manifests say, if all files have one and they say the same."""
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))
     if not all(folder in manifests for folder in folders):
         return None
     found = [
-        (folder, manifest_schema(manifests[folder], partial(beside.in_folder, folder)))
+        (folder, _manifest_schema(manifests[folder], partial(beside.in_folder, folder)))
         for folder in folders
     ]
     (first_folder, first), *others = found
@@ -534,19 +483,15 @@ def _stored(
             )
         if schema != first or manifests[folder].payload != payload:
             return None
-    return _Stored(first, payload)
+    return ChosenFeatures(first, payload, f"as {MANIFEST_NAME} says")
 
 
 def _stated(beside: BesideFiles) -> dict[str, FeatureSpec]:
-    """Returns the features that all features.json of TFDS tell, by name.
-
-    Raises:
-      InputError: they have different classes.
-    """
+    """Returns the features that all features.json of TFDS tell, by name."""
     stated: dict[str, FeatureSpec] = {}
     where: dict[str, str] = {}
     for folder, text in beside.named(FEATURES_NAME).items():
-        found = tfds_features(text, partial(beside.in_folder, folder))
+        found = _tfds_features(text, partial(beside.in_folder, folder))
         for name, feature in found.items():
             _require_same_classes(
                 stated.get(name), where.get(name, ""), feature, folder
@@ -559,11 +504,7 @@ def _stated(beside: BesideFiles) -> dict[str, FeatureSpec]:
 def _require_same_classes(
     one: FeatureSpec | None, folder: str, other: FeatureSpec, other_folder: str
 ) -> None:
-    """Checks that a number means the same class in both.
-
-    Raises:
-      InputError: it does not.
-    """
+    """Checks that a number means the same class in both."""
     if one is None or one.class_names == other.class_names:
         return
     raise InputError(
@@ -580,11 +521,7 @@ def _shown(feature: FeatureSpec) -> str:
 
 
 def _declared(declared: DeclaredSchema, payload: Payload) -> Schema:
-    """Returns a declared schema that only says what records hold.
-
-    Raises:
-      SchemaError: it would change them.
-    """
+    """Returns a declared schema that only says what records hold."""
     for name, feature in declared.features.items():
         is_made = (
             bool(feature.bytes_from or feature.separator or feature.unit)

@@ -1,14 +1,8 @@
-"""Finds the TFRecord files among the input files, and the split that each is in.
-
-Reads some records of TFRecord files, before a run.
-
-Finds out what TFRecord files hold: files, splits, features, and what is told of them.
-
-Reads TFRecord files: keeps their records byte for byte, or decodes them to columns.
+"""Reads TFRecord files: keeps their records byte for byte, or decodes them to columns.
 
 Records that are kept are not parsed: their frames are checked and written again as they
 are. What features they have is known from files beside them, from a schema, or inferred
-from a sample.
+from a sample. The split of a file is known from such files, or from its name.
 """
 
 from __future__ import annotations
@@ -102,14 +96,11 @@ class DataFiles:
     passed_over: tuple[PassedOver, ...]
 
 
-def find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles:
+def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles:
     """Finds the files that hold records, by their content, and in a store by name.
 
     A file with a TFRecord's name is one even if its first record is damaged. Files of a
     store are looked at only where their name tells nothing: each costs a request.
-
-    Raises:
-      InputError: there is none, or one is compressed in another way.
     """
     data: list[InputFile] = []
     others: list[tuple[str, str]] = []
@@ -155,18 +146,12 @@ def find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles:
     )
 
 
-def split_by_file(
+def _split_by_file(
     files: Sequence[InputFile],
     manifests: Mapping[str, Manifest],
     infos: Mapping[str, bytes],
 ) -> dict[str, str]:
-    """Returns the split of each file, by path; "" where nothing tells it.
-
-    Args:
-      files: those with records.
-      manifests: recordmill's manifests among the inputs, by folder.
-      infos: TFDS's dataset_info.json, by folder.
-    """
+    """Returns the split of each file, by path; "" where nothing tells it."""
     named = {folder: _splits_of_info(info) for folder, info in infos.items()}
     stated = {
         f"{folder}/{shard.file}".lstrip("/"): split
@@ -213,7 +198,7 @@ SAMPLE_RECORDS = 1_000
 MOST_FILES = 8
 
 
-def read_sample(
+def _read_sample(
     files: Sequence[InputFile], storage: StorageOptions
 ) -> list[SampledRecord]:
     """Returns the first records of files that are spread over the input."""
@@ -234,13 +219,13 @@ def read_sample(
 def _records(
     file: InputFile, window_bytes: int, storage: StorageOptions
 ) -> Iterator[SampledRecord]:
-    for window in first_windows(file, window_bytes, storage):
+    for window in _first_windows(file, window_bytes, storage):
         for row in range(len(window.starts)):
             offset, raw = window.raw(row)
             yield SampledRecord(file.uri, offset, raw[HEAD_BYTES:-TAIL_BYTES])
 
 
-def first_windows(
+def _first_windows(
     file: InputFile, window_bytes: int, storage: StorageOptions
 ) -> Iterator[FrameWindow]:
     """Reads a file from its start, as far as it is asked for."""
@@ -256,7 +241,7 @@ _INFO = "dataset_info.json"  # of TFDS
 
 
 @dataclass(frozen=True, slots=True)
-class KnownInput:
+class _KnownInput:
     """What is known of the input once it was looked at.
 
     Attributes:
@@ -284,26 +269,21 @@ class KnownInput:
         return next(n for n, file in enumerate(self.files) if file.path == path)
 
 
-def know_input(
+def _know_input(
     files: Sequence[InputFile], wanted: Wanted, storage: StorageOptions
-) -> KnownInput:
-    """Looks at the input: names, first bytes, files beside the records, a sample.
-
-    Raises:
-      InputError: no file holds records, or they are not what the job says.
-      SchemaError: the features cannot be told.
-    """
+) -> _KnownInput:
+    """Looks at the input: names, first bytes, files beside the records, a sample."""
     beside = BesideFiles(files, storage)
     manifests = beside.manifests()
     candidates, left_out = _named_by_manifests(files, manifests)
-    data = find_data(candidates, storage)
+    data = _find_data(candidates, storage)
     splits = {file.path: "" for file in data.files}
     if wanted.use_splits:
-        splits = split_by_file(data.files, manifests, beside.named(_INFO))
-    sample = read_sample(data.files, storage)
+        splits = _split_by_file(data.files, manifests, beside.named(_INFO))
+    sample = _read_sample(data.files, storage)
     chosen = choose_features(data.files, sample, manifests, beside, wanted)
     sizes = [len(record.data) for record in sample]
-    return KnownInput(
+    return _KnownInput(
         files=tuple(ReferencedFile(f.path, f.uri, f.seen) for f in data.files),
         splits=tuple(splits.values()),
         all_plain=data.all_plain,
@@ -318,11 +298,7 @@ def know_input(
 def _named_by_manifests(
     files: Sequence[InputFile], manifests: Mapping[str, Manifest]
 ) -> tuple[list[InputFile], list[tuple[str, str]]]:
-    """Separates what lies in a dataset's folder and is none of its shards.
-
-    Raises:
-      InputError: a shard that a manifest names is missing.
-    """
+    """Separates what lies in a dataset's folder and is none of its shards."""
     there = {file.path for file in files}
     shards = set()
     for folder, manifest in manifests.items():
@@ -393,7 +369,7 @@ class TfrecordSource(Source):
     whole_bytes: int = WHOLE_BYTES
     step_bytes: int = STEP_BYTES
     window_bytes: int = WINDOW_BYTES
-    known: KnownInput | None = None
+    known: _KnownInput | None = None
     is_appended: bool = False
     storage: StorageOptions = NO_OPTIONS
 
@@ -420,7 +396,7 @@ class TfrecordSource(Source):
         return self.known.files if self.known is not None else ()
 
     @property
-    def _input(self) -> KnownInput:
+    def _input(self) -> _KnownInput:
         if self.known is None:
             raise ValueError("the input is unknown before prepare()")
         return self.known
@@ -459,7 +435,7 @@ class TfrecordSource(Source):
             fixed_schema=schema,
             use_splits=self.split_from == "auto",
         )
-        return replace(self, known=know_input(files, wanted, self.storage))
+        return replace(self, known=_know_input(files, wanted, self.storage))
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self._input.checksums
@@ -551,7 +527,8 @@ class TfrecordSource(Source):
         nothing = np.zeros(0, np.int64)
         last = FrameWindow(0, np.zeros(0, np.uint8), nothing, nothing)
         rows = rows_of(last, input_range, file, before)
-        rows.checksums = [file.checksum()]
+        part = input_range.path, input_range.start, input_range.stop
+        rows.checksums = [FileChecksum(*part, file.drain())]
         yield last, rows
 
     def _read_kept(self, input_range: InputRange) -> Iterator[Rows]:

@@ -1,9 +1,4 @@
-"""Makes values of the files of a sample, by the last part of their names.
-
-Finds the type that arrays of many samples have, and makes columns of arrays.
-
-Finds the columns of samples and their types, and makes columns of their values.
-"""
+"""Makes columns of the files of samples: values by the endings of names, types by a few."""
 
 from __future__ import annotations
 
@@ -64,7 +59,7 @@ def kind_of(name: str) -> MemberKind:
     return _KINDS.get(name.rpartition(".")[2], "bytes")
 
 
-def size_names(name: str) -> tuple[str, str]:
+def _size_names(name: str) -> tuple[str, str]:
     """Returns the names of a picture's height and width."""
     return f"{name}/height", f"{name}/width"
 
@@ -84,7 +79,7 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values
             except ImageHeaderError as error:
                 return f"{name}: {error}"
             headers[name] = header
-            height, width = size_names(name)
+            height, width = _size_names(name)
             return {name: data, height: header.height, width: header.width}
         case "integer":
             text = data.strip()

@@ -1,25 +1,18 @@
-"""Takes the names of files in shards apart: key of the sample, and what follows it.
+"""Finds the samples of a shard: files with the same key, side by side.
 
 The key of `train/0001.left.jpg` is `train/0001`, and what follows it `left.jpg`, as the
 package webdataset has it. A hidden file has no key.
 
-Reads a shard, or a range of one, once and forwards: its bytes, and their checksum.
-
-Finds the samples of a shard: files with the same key, side by side.
-
-Cuts large shards between samples, by a walk along the headers of their files.
-
-Only the header before says where the next one is, so the walk begins at the start of a
-shard, and reads 512 bytes of each file. It takes what tarfile, which reads the samples,
-takes the same way: plain files, links and folders, with long names of either kind.
-
-A shard in which a key comes again is not cut at all, as that is told of a whole shard. So is
-one that has anything else, or is damaged: nobody knows then which keys come behind that.
+Large shards are cut between samples, by a walk along the headers of their files. Only the
+header before says where the next one is, so the walk begins at the start of a shard, and
+reads 512 bytes of each file. It takes what tarfile, which reads the samples, takes the
+same way: plain files, links and folders, with long names of either kind. A shard in which
+a key comes again is not cut at all, as that is reported for a whole shard. So is one that
+has anything else, or is damaged: nobody knows then which keys come behind that.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import tarfile
@@ -29,14 +22,17 @@ from typing import AnyStr, NamedTuple
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import MAX_CELL_BYTES
-from recordmill.transforms.sources.unpack import StreamPositions
 from recordmill.transforms.storage.archives import BLOCK, is_tar, problem_of
-from recordmill.transforms.storage.compressions import compression_of
-from recordmill.transforms.storage.read_member import decompress
-from recordmill.transforms.storage.reading import is_local, local_path, read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.input_stream import (
+    TEXT_BYTES,
+    InputStream,
+    compression_of,
+)
+from recordmill.transforms.storage.read_member import require_plausible
+from recordmill.transforms.storage.reading import is_local, local_path, open_stream
 
 _TEXT = re.compile(r"((?:.*/|)[^./]+)[.]([^/]*)", re.DOTALL)
 _BYTES = re.compile(_TEXT.pattern.encode(), re.DOTALL)
@@ -60,113 +56,30 @@ def key_of(name: AnyStr) -> tuple[AnyStr, AnyStr] | None:
 STEP_BYTES = 4 << 20  # read at once: many members by one request
 
 
-class ShardBytes(io.RawIOBase):
-    """The bytes of a tar archive, compressed or not, for `tarfile`.
-
-    What lies before `kept_from` is forgotten, so a shard of any size takes little memory.
-
-    Args:
-      file: the shard.
-      storage: options of its storage.
-      start: the first byte that is read; of an archive that is not compressed.
-      stop: the byte after the last one; None for the file's end.
-
-    Attributes:
-      file: the shard.
-      stop: as above.
-      compression: of it, or "".
-      crc: the checksum of what was read of the file.
-      positions: where in a compressed file its bytes come from.
-      kept_from: the first byte that may be asked for again.
+def open_shard(
+    file: InputFile | InputRange,
+    storage: StorageOptions,
+    part: tuple[int, int] | None = None,
+) -> InputStream:
+    """Opens a shard, or the part of one that is not compressed, as a tar archive.
 
     Raises:
       InputError: it is no tar archive.
     """
-
-    def __init__(
-        self,
-        file: InputFile,
-        storage: StorageOptions,
-        start: int = 0,
-        stop: int | None = None,
-    ) -> None:
-        self.file, self._storage = file, storage
-        self.stop = file.size if stop is None else stop
-        self.crc = 0
-        self.kept_from = self._consumed = self._offset = self._begin = start
-        self.positions = StreamPositions()
-        self._held = bytearray()
-        self.compression = ""
-        if not start:
-            head = read_range(file.uri, 0, min(BLOCK, file.size), storage, file.seen)
-            self.compression = compression_of(head)
-        self._blocks = self._plain()
-        if self.compression:
-            self._blocks = decompress(
-                file.uri, self.compression, file.size, self._read_file
-            )
-        first = self.read(BLOCK)
-        self.seek(start)
-        if len(first) < BLOCK or not is_tar(first):
-            raise InputError(
-                f"{file.uri}: is not a tar archive, as a shard is. Copy it again, or leave "
-                "it out of the inputs"
-            )
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._offset
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence != io.SEEK_SET or offset < self._begin:
-            raise OSError(f"cannot go to byte {offset} of a stream")
-        self._offset = offset
-        return offset
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._offset
-        while size < 0 or self._end < start + size:
-            block = next(self._blocks, b"")
-            if not block:
-                break
-            self._held += block
-            if self.compression:
-                self.positions.add(self._end, self._consumed)
-            if (passed := min(self.kept_from, start) - self._begin) > 0:
-                passed = min(passed, len(self._held))
-                del self._held[:passed]
-                self._begin += passed
-        stop = len(self._held) if size < 0 else start - self._begin + size
-        found = bytes(self._held[start - self._begin : stop])
-        self._offset += len(found)
-        return found
-
-    def drain(self) -> None:
-        """Reads what is left of the range, for its checksum."""
-        while True:
-            start, stop = self._consumed, self._consumed + STEP_BYTES
-            if not self._read_file(start, min(stop, self.stop)):
-                return
-
-    @property
-    def _end(self) -> int:
-        return self._begin + len(self._held)
-
-    def _plain(self) -> Iterator[bytes]:
-        for start in range(self._consumed, self.stop, STEP_BYTES):
-            yield self._read_file(start, min(start + STEP_BYTES, self.stop))
-
-    def _read_file(self, start: int, stop: int) -> bytes:
-        data = read_range(self.file.uri, start, stop, self._storage, self.file.seen)
-        if start == self._consumed:  # always, but who unpacks might look twice
-            self.crc = crc32c(data, self.crc)
-            self._consumed += len(data)
-        return data
+    shard = open_stream(file, storage, part=part, window_bytes=STEP_BYTES)
+    head = shard.read(BLOCK)
+    if not shard.start and (compression := compression_of(head)):
+        shard = open_stream(
+            file, storage, compression=compression, window_bytes=TEXT_BYTES
+        )
+        head = shard.read(BLOCK)
+    shard.seek(shard.start)
+    if len(head) < BLOCK or not is_tar(head):
+        raise InputError(
+            f"{file.uri}: is not a tar archive, as a shard is. Copy it again, or leave it "
+            "out of the inputs"
+        )
+    return shard
 
 
 _DAMAGED = "The shard is damaged: copy it again, or leave it out of the inputs"
@@ -201,7 +114,7 @@ class ShardMembers:
       left_out: files that belong to no sample.
     """
 
-    shard: ShardBytes
+    shard: InputStream
     left_out: list[str] = field(default_factory=list)
 
     def samples(self) -> Iterator[Sample]:
@@ -210,7 +123,7 @@ class ShardMembers:
         Raises:
           InputError: the archive is damaged.
         """
-        uri = self.shard.file.uri
+        uri = self.shard.uri
         try:
             yield from self._samples()
         except (
@@ -228,6 +141,7 @@ class ShardMembers:
 
     def _samples(self) -> Iterator[Sample]:
         shard, sample, end = self.shard, None, 0
+        uri = shard.uri
         with tarfile.open(
             fileobj=shard, mode="r:", encoding="utf-8", errors="surrogateescape"
         ) as tar:
@@ -238,11 +152,13 @@ class ShardMembers:
                 at = tar.offset
                 is_over = not is_first and at >= shard.stop  # the first one was read
                 is_first = False
-                if is_over and shard.stop < shard.file.size:
+                if is_over and shard.stop < shard.size:
                     if sample is not None:  # another range goes on with the next one
                         yield self._whole(sample, end)
                     return
                 shard.kept_from = max(0, (sample.start if sample else at) - BLOCK)
+                if shard.is_packed:
+                    require_plausible(uri, at, shard.consumed)
                 try:
                     info = tar.next()
                 except tarfile.ReadError:
@@ -332,12 +248,8 @@ class ShardMembers:
         return sample
 
     def _has_end(self, offset: int) -> bool:
-        """Tells whether the mark of the end follows the last file.
-
-        Raises:
-          InputError: something else does.
-        """
-        uri = self.shard.file.uri
+        """Tells whether the mark of the end follows the last file."""
+        uri = self.shard.uri
         self.shard.seek(offset)
         block = self.shard.read(BLOCK)
         if any(block) and len(block) == BLOCK:
@@ -491,11 +403,7 @@ def _text(field: bytes) -> bytes:
 
 
 def _name_in(records: bytes) -> bytes | None:
-    """Returns the name in the records of a pax header, b"" for none.
-
-    Returns:
-      None if there is a record that says more about the file than its name and times.
-    """
+    """Returns the name in a pax header, b"" for none; None: it says more of the file."""
     name, at = b"", 0
     while at < len(records):
         length, blank, _ = records[at : at + 20].partition(b" ")

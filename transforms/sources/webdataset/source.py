@@ -1,8 +1,4 @@
-"""Notes samples and files that are odd, and tells of them at the end of a run.
-
-Makes rows of samples; those that do not fit are rejects.
-
-Reads WebDataset shards: each is read once from its start.
+"""Reads WebDataset shards: each is read once from its start.
 
 Large ones are cut between samples (`cut_shards`), if they are local and not compressed.
 What the samples at the start of some shards hold tells columns and types; a sample that does
@@ -39,10 +35,9 @@ from recordmill.transforms.sources.images.decodability import (
     type_flags,
     warn_by_content,
 )
-from recordmill.transforms.sources.jsonl.lines import is_text
+from recordmill.transforms.sources.jsonl.lines import build_rows, is_text
 from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import types_to_append
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.webdataset.sample_columns import (
@@ -59,10 +54,11 @@ from recordmill.transforms.sources.webdataset.sample_columns import (
 from recordmill.transforms.sources.webdataset.samples import (
     RANGE_BYTES,
     Sample,
-    ShardBytes,
     ShardMembers,
     cut_shards,
+    open_shard,
 )
+from recordmill.transforms.storage.input_stream import InputStream
 
 LEFT_OUT = "file of no sample"
 AGAIN = "key that came before"
@@ -89,18 +85,12 @@ def warnings_of(odd: Sequence[OddRows]) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def observe_pictures(
+def _observe_pictures(
     pictures: Sequence[str],
     headers: Sequence[dict[str, ImageHeader]],
     names: Sequence[str],
 ) -> tuple[TypeFlags, tuple[OddRows, ...]]:
-    """Returns whether readers decode the pictures of each column, and which they do not.
-
-    Args:
-      pictures: the columns.
-      headers: of the pictures of each sample, by column.
-      names: of the samples.
-    """
+    """Returns whether readers decode the pictures of each column, and which they do not."""
     flags, odd = [], []
     for picture in pictures:
         found = [
@@ -115,153 +105,6 @@ def observe_pictures(
     return tuple(flags), OddRows.merged(odd)
 
 
-@dataclass(frozen=True)
-class SampleRows:
-    """The columns that samples have.
-
-    Attributes:
-      types: names and types; () before they are known.
-      members: what samples may hold, by what follows the key.
-      sampled: how many samples told them.
-      wanted: columns that a declared schema uses; None without one.
-      fixed_schema: the schema of the dataset that rows are appended to, or None.
-    """
-
-    types: tuple[tuple[str, pa.DataType], ...]
-    members: frozenset[str]
-    sampled: int
-    wanted: tuple[str, ...] | None
-    fixed_schema: Schema | None
-
-    def rows_of(
-        self,
-        samples: Sequence[Sample],
-        shard: ShardBytes,
-        keys: set[int],
-        first: int = 0,
-    ) -> Rows:
-        """Makes rows of samples; those that do not fit are rejects.
-
-        Args:
-          samples: some of a shard.
-          shard: the shard.
-          keys: hashes of the keys that came before in it; those of the rows are added.
-          first: byte at which the range of the samples begins.
-        """
-        types, path = dict(self.types), shard.file.path
-        whose = "in the dataset" if self.fixed_schema else "in most samples"
-        reasons: dict[int, str] = {}
-        values: list[Values] = []
-        kept: list[int] = []
-        pictures: list[dict[str, ImageHeader]] = []
-        for index, sample in enumerate(samples):
-            headers: dict[str, ImageHeader] = {}
-            found = self.values_of(sample, headers)
-            if not isinstance(found, str):
-                found = misfit_in(found, types, whose, only_arrays=True) or found
-            if isinstance(found, str):
-                reasons[index] = found
-                continue
-            values.append(found)
-            kept.append(index)
-            pictures.append(headers)
-        batch = batch_of(values, types)
-        whole = list(range(len(kept)))
-        if batch is None:
-            misfits = [
-                misfit_in(found, types, whose, only_arrays=False) for found in values
-            ]
-            reasons |= {kept[at]: told for at, told in enumerate(misfits) if told}
-            whole = [at for at, told in enumerate(misfits) if not told]
-            batch = batch_of([values[at] for at in whole], types)
-            if batch is None:
-                raise ValueError(f"{shard.file.uri}: values fit one by one only")
-        if missing := missing_required(batch, self.fixed_schema):
-            reasons |= {kept[whole[at]]: told for at, told in missing.items()}
-            left = [at for at in range(len(whole)) if at not in missing]
-            batch = batch.take(pa.array(left, pa.int64()))
-            whole = [whole[at] for at in left]
-        headers_kept = [pictures[at] for at in whole]
-        kept = [kept[at] for at in whole]
-        starts = np.array([samples[index].start for index in kept], np.int64)
-        positions = shard.positions.of(starts) if shard.compression else starts - first
-        names = [f"{path}: {samples[index].key}" for index in kept]
-        observed, odd = observe_pictures(pictures_of([*types]), headers_kept, names)
-        again = []
-        for index, name in zip(kept, names, strict=True):
-            hashed = hash(samples[index].key)
-            again += [(OddRows(AGAIN, 1, name),)] if hashed in keys else []
-            keys.add(hashed)
-        return Rows(
-            batch=batch,
-            origins=origins_in(path, 0, starts),
-            positions=positions,
-            raw=lambda row: (samples[kept[row]].start, samples[kept[row]].raw),
-            rejects=[
-                Reject(path, samples[index].start, reasons[index], samples[index].raw)
-                for index in sorted(reasons)
-            ],
-            observed=observed,
-            odd=OddRows.merged([odd, *again]),
-            nulls=tuple(column.null_count for column in batch.columns),
-        )
-
-    def values_of(
-        self, sample: Sample, headers: dict[str, ImageHeader] | None
-    ) -> Values | str:
-        """Returns the columns of a sample, or why there are none.
-
-        Args:
-          sample: the sample.
-          headers: gets those of its pictures; None before columns are known.
-        """
-        if sample.problem:
-            return sample.problem
-        if not is_text(sample.key):
-            return f"the key {shown(sample.key)} is not UTF-8"
-        if sample.members.keys() & {KEY, ""}:
-            return (
-                f"a file is named {KEY!r} or nothing behind the key of the sample, which "
-                "can be no feature (`key` is that of the samples' keys): rename it"
-            )
-        values: Values = {KEY: sample.key}
-        known = dict(self.types)
-        used = None if self.wanted is None else set(map(member_of, self.wanted))
-        for name, data in sample.members.items():
-            if used is not None and name not in used:
-                continue
-            if headers is not None and name not in self.members:
-                return self._unknown(name)
-            found = values_of(name, data, {} if headers is None else headers)
-            if isinstance(found, str):
-                return found
-            values |= found
-        if headers is not None:
-            if self.wanted is None and not values.keys() <= known.keys():
-                return self._unknown(next(name for name in values if name not in known))
-            if problem := self._undecodable(headers):
-                return problem
-        return values
-
-    def _unknown(self, name: str) -> str:
-        if self.fixed_schema is not None:
-            return f"{shown(name)}: is no feature of the dataset"
-        return (
-            f"{shown(name)}: is in none of the {count(self.sampled, 'sample')} that were "
-            "looked at for columns; a schema file says which to use (`schema`)"
-        )
-
-    def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
-        """Returns why pictures cannot be appended to those of the dataset, or ""."""
-        for feature in self.fixed_schema.features if self.fixed_schema else ():
-            if feature.name in headers and feature.dtype != "bytes":
-                try:
-                    require_decodable(headers[feature.name].kind)
-                except ImageHeaderError as error:
-                    return f"{feature.name}: {error}"
-        return ""
-
-
 SAMPLE_BYTES = 64 << 20  # of all shards, whose samples tell columns and types
 BATCH_BYTES = 4 << 20  # of samples that are made rows at once
 _BATCH_SAMPLES = 2000
@@ -269,7 +112,7 @@ _LEAST_BYTES = 4 << 20  # of a shard that is looked at
 _ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 
 
-def is_shard(path: str) -> bool:
+def _is_shard(path: str) -> bool:
     """Tells whether a file is named as a tar archive, compressed or not."""
     return is_archive_name(path) and not path.lower().endswith(".zip")
 
@@ -336,8 +179,8 @@ class WebDatasetSource(Source):
         chosen = shards[:: -(-len(shards) * _LEAST_BYTES // SAMPLE_BYTES)]
         members: set[str] = set()
         for file in chosen:
-            for sample in ShardMembers(ShardBytes(file, self.storage)).samples():
-                found = self._reader.values_of(sample, None)
+            for sample in ShardMembers(open_shard(file, self.storage)).samples():
+                found = self._values_of(sample, None)
                 if isinstance(found, str):
                     problem = problem or f"{file.uri}: sample {sample.key!r}: {found}"
                 else:
@@ -353,10 +196,9 @@ class WebDatasetSource(Source):
                 f"no sample can be read in {count(len(chosen), 'shard')}: {told}. A schema "
                 "file leaves out columns that it does not name (`schema`)"
             )
-        wanted = self.wanted if self.as_declared else None
         return replace(
             self,
-            types=tuple(observed.types(wanted, shards[0].uri).items()),
+            types=tuple(observed.types(self._used, shards[0].uri).items()),
             members=frozenset(members - {KEY}),
             sampled=sampled,
             is_sampled=is_sampled or len(chosen) < len(shards),
@@ -367,7 +209,7 @@ class WebDatasetSource(Source):
         return [
             file
             for file in files
-            if file.size and (self.takes_any_name or is_shard(file.path))
+            if file.size and (self.takes_any_name or _is_shard(file.path))
         ]
 
     def prepare_append(
@@ -421,25 +263,20 @@ class WebDatasetSource(Source):
         return 2 * growth + _ENTRY_BYTES * len(self.types)
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        if input_range.seen is None:
-            raise ValueError(f"{input_range.uri}: the range has no size of its file")
-        file = InputFile(input_range.path, input_range.uri, *input_range.seen)
-        start, stop = input_range.start, input_range.stop
-        shard = ShardBytes(file, self.storage, start, stop)
+        path, start, stop = input_range.path, input_range.start, input_range.stop
+        shard = open_shard(input_range, self.storage, (start, stop))
         found = ShardMembers(shard)
-        reader = self._reader
         rows: Rows | None = None  # held until it is known whether it is the last one
         keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
         for samples in _batches(found.samples()):
             if rows is not None:
                 yield rows
-            rows = reader.rows_of(samples, shard, keys, start)
-        shard.drain()
-        rows = rows or reader.rows_of([], shard, keys)
-        rows.checksums = [FileChecksum(file.path, start, stop, shard.crc)]
+            rows = self._rows_of(samples, path, shard, keys, start)
+        rows = rows or self._rows_of([], path, shard, keys)
+        rows.checksums = [FileChecksum(path, start, stop, shard.drain())]
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
-            told = OddRows(LEFT_OUT, len(found.left_out), f"{file.path}!/{name}")
+            told = OddRows(LEFT_OUT, len(found.left_out), f"{path}!/{name}")
             rows.odd = OddRows.merged([rows.odd, (told,)])
         yield rows
 
@@ -447,14 +284,117 @@ class WebDatasetSource(Source):
         return single_values(self.read(input_range, ()))
 
     @property
-    def _reader(self) -> SampleRows:
-        return SampleRows(
-            self.types,
-            self.members,
-            self.sampled,
-            self.wanted if self.as_declared else None,
+    def _used(self) -> tuple[str, ...] | None:
+        """Returns the columns that a declared schema uses; None without one."""
+        return self.wanted if self.as_declared else None
+
+    def _rows_of(
+        self,
+        samples: Sequence[Sample],
+        path: str,
+        shard: InputStream,
+        keys: set[int],
+        first: int = 0,
+    ) -> Rows:
+        """Makes rows of samples; those that do not fit are rejects."""
+        types = dict(self.types)
+        whose = "in the dataset" if self.fixed_schema else "in most samples"
+        reasons: dict[int, str] = {}
+        values: list[Values] = []
+        kept: list[int] = []
+        pictures: list[dict[str, ImageHeader]] = []
+        for index, sample in enumerate(samples):
+            headers: dict[str, ImageHeader] = {}
+            found = self._values_of(sample, headers)
+            if not isinstance(found, str):
+                found = misfit_in(found, types, whose, only_arrays=True) or found
+            if isinstance(found, str):
+                reasons[index] = found
+                continue
+            values.append(found)
+            kept.append(index)
+            pictures.append(headers)
+        batch, whole, misfits = build_rows(
+            values,
+            lambda found: batch_of(found, types),
+            lambda found: misfit_in(found, types, whose, only_arrays=False),
             self.fixed_schema,
         )
+        reasons |= {kept[at]: told for at, told in misfits.items()}
+        headers_kept = [pictures[at] for at in whole]
+        kept = [kept[at] for at in whole]
+        starts = np.array([samples[index].start for index in kept], np.int64)
+        positions = shard.positions.of(starts) if shard.is_packed else starts - first
+        names = [f"{path}: {samples[index].key}" for index in kept]
+        observed, odd = _observe_pictures(pictures_of([*types]), headers_kept, names)
+        again = []
+        for index, name in zip(kept, names, strict=True):
+            hashed = hash(samples[index].key)
+            again += [(OddRows(AGAIN, 1, name),)] if hashed in keys else []
+            keys.add(hashed)
+        return Rows(
+            batch=batch,
+            origins=origins_in(path, 0, starts),
+            positions=positions,
+            raw=lambda row: (samples[kept[row]].start, samples[kept[row]].raw),
+            rejects=[
+                Reject(path, samples[index].start, reasons[index], samples[index].raw)
+                for index in sorted(reasons)
+            ],
+            observed=observed,
+            odd=OddRows.merged([odd, *again]),
+            nulls=tuple(column.null_count for column in batch.columns),
+        )
+
+    def _values_of(
+        self, sample: Sample, headers: dict[str, ImageHeader] | None
+    ) -> Values | str:
+        """Returns the columns of a sample, or why there are none."""
+        if sample.problem:
+            return sample.problem
+        if not is_text(sample.key):
+            return f"the key {shown(sample.key)} is not UTF-8"
+        if sample.members.keys() & {KEY, ""}:
+            return (
+                f"a file is named {KEY!r} or nothing behind the key of the sample, which "
+                "can be no feature (`key` is that of the samples' keys): rename it"
+            )
+        values: Values = {KEY: sample.key}
+        known = dict(self.types)
+        used = None if self._used is None else set(map(member_of, self._used))
+        for name, data in sample.members.items():
+            if used is not None and name not in used:
+                continue
+            if headers is not None and name not in self.members:
+                return self._unknown(name)
+            found = values_of(name, data, {} if headers is None else headers)
+            if isinstance(found, str):
+                return found
+            values |= found
+        if headers is not None:
+            if self._used is None and not values.keys() <= known.keys():
+                return self._unknown(next(name for name in values if name not in known))
+            if problem := self._undecodable(headers):
+                return problem
+        return values
+
+    def _unknown(self, name: str) -> str:
+        if self.fixed_schema is not None:
+            return f"{shown(name)}: is no feature of the dataset"
+        return (
+            f"{shown(name)}: is in none of the {count(self.sampled, 'sample')} that were "
+            "looked at for columns; a schema file says which to use (`schema`)"
+        )
+
+    def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
+        """Returns why pictures cannot be appended to those of the dataset, or ""."""
+        for feature in self.fixed_schema.features if self.fixed_schema else ():
+            if feature.name in headers and feature.dtype != "bytes":
+                try:
+                    require_decodable(headers[feature.name].kind)
+                except ImageHeaderError as error:
+                    return f"{feature.name}: {error}"
+        return ""
 
 
 def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:

@@ -1,0 +1,57 @@
+"""Calls a function for items in threads, some items ahead of who uses the results."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def ahead(
+    items: Iterable[_Item],
+    function: Callable[[_Item], _Result],
+    threads: int,
+    *,
+    most: int | None = None,
+    most_bytes: int | None = None,
+    size_of: Callable[[_Item], int] = lambda _: 0,
+) -> Iterator[_Result]:
+    """Yields the result for each item, in order; a single item needs no thread.
+
+    Args:
+      items: drawn in the caller's thread, as far ahead as they are worked on.
+      function: called in another thread.
+      threads: at most so many at once.
+      most: items that are worked on, or done, behind the one that is yielded.
+      most_bytes: these have together, as `size_of` says; one may have more.
+      size_of: bytes of an item.
+    """
+    left = iter(items)
+    first = list(islice(left, 2))
+    if len(first) < 2:
+        yield from map(function, first)
+        return
+    waiting: deque[tuple[Future[_Result], int]] = deque()
+    num_bytes = 0
+    pool = ThreadPoolExecutor(threads, "ahead")
+    try:
+        for item in chain(first, left):
+            size = size_of(item)
+            waiting.append((pool.submit(function, item), size))
+            num_bytes += size
+            while len(waiting) > 1 and (
+                (most is not None and len(waiting) > most)
+                or (most_bytes is not None and num_bytes > most_bytes)
+            ):
+                found, done = waiting.popleft()
+                num_bytes -= done
+                yield found.result()
+        while waiting:
+            yield waiting.popleft()[0].result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

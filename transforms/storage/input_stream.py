@@ -1,0 +1,377 @@
+"""Reads the bytes of a file, or of a part of it: unpacked, decoded, with a checksum.
+
+A file that is neither compressed nor in another encoding is read wherever it is asked
+for. Any other is a stream, of which little is held:
+
+    file        blocks of 4 MiB, each read once and part of the checksum
+    unpacked    64 KiB of the file at a time, so that `positions` tells where text is from
+    decoded     UTF-8 of any encoding; what cannot be decoded becomes bytes that are not
+                UTF-8, so that only its row is rejected
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import lzma
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+from zlib_ng import zlib_ng
+
+from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.tfrecord import crc32c
+
+BLOCK_BYTES = 4 << 20  # read of a file at once
+STEP_BYTES = 1 << 16  # given to the decompressor at once
+TEXT_BYTES = 1 << 20  # asked of it at once
+
+ReadBytes = Callable[[int, int], bytes]
+"""Reads a file from a byte to another one; fewer where it ends."""
+
+InflateError = cast("type[Exception]", zlib_ng.error)  # its stub has an instance
+
+_COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+# zlib's wbits; "deflated" is either of gzip and zlib.
+_WINDOW_BITS = {"gzip": 31, "zlib": 15, "deflate": -15, "deflated": 47}
+_JOINED = ("gzip", "deflated")  # one stream may follow another
+_UNDECODABLE = "recordmill.undecodable"
+_BAD = "\udcff"  # half a character: none in UTF-8
+
+
+def compression_of(start: bytes) -> str:
+    """Returns the compression of a file by its first bytes, or ""."""
+    found = (name for mark, name in _COMPRESSIONS.items() if start.startswith(mark))
+    return next(found, "")
+
+
+def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return _BAD, error.end
+
+
+codecs.register_error(_UNDECODABLE, _mark_undecodable)
+
+
+@dataclass(slots=True)
+class _StreamPositions:
+    """Where in its file each byte of a stream comes from, about."""
+
+    offsets: list[int] = field(default_factory=lambda: [0])
+    consumed: list[int] = field(default_factory=lambda: [0])
+
+    def of_rows(self, ordinals: I64, num_rows: int, begin: int, end: int) -> I64:
+        """Returns about where each row of a part starts in the file, rising."""
+        return self.of(begin + ordinals * (end - begin) // max(1, num_rows))
+
+    def of(self, offsets: I64) -> I64:
+        """Returns about where bytes of the stream come from in the file, rising."""
+        found = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
+        return np.minimum(found, max(0, self.consumed[-1] - 1))
+
+
+class InputStream(io.RawIOBase):
+    """The bytes of a file, for who reads forwards and for modules that want a file.
+
+    Attributes:
+      uri: of the file, for messages.
+      size: bytes of the file.
+      stop: where the part of the file ends.
+      is_packed: whether offsets are those in the unpacked text, not in the file.
+      is_cut: whether a packed file's end is left out, so that it may break off anywhere.
+      kept_from: the first byte that may be asked for again; None: the one asked for.
+      positions: where in a packed file its bytes come from.
+    """
+
+    def __init__(
+        self,
+        read: ReadBytes,
+        size: int,
+        *,
+        uri: str = "",
+        part: tuple[int, int] | None = None,
+        compression: str = "",
+        encoding: str = "utf-8",
+        window_bytes: int = 0,
+    ) -> None:
+        """Opens a file; nothing is read yet.
+
+        Args:
+          read: reads it.
+          size: bytes of the file.
+          uri: of it, for messages.
+          part: the first byte, and one after the last; None for the whole file. Only
+            these count for the checksum, and nothing behind is read unless asked for.
+          compression: as `compression_of` says; zlib, deflate; deflated for gzip or zlib.
+          encoding: Python's name of the text's encoding.
+          window_bytes: that are read at least, and kept for what is read next.
+        """
+        super().__init__()
+        self.uri, self.size, self._read_file = uri, size, read
+        self.start, self.stop = part or (0, size)
+        self.is_packed = bool(compression) or encoding != "utf-8"
+        self.is_cut = self.is_packed and self.stop < size
+        self.kept_from: int | None = None
+        self.positions = _StreamPositions()
+        self._compression, self._encoding = compression, encoding
+        self._window_bytes = window_bytes
+        self._crc, self._summed = 0, self.start
+        self._offset = 0 if self.is_packed else self.start
+        self._open()
+
+    def _open(self) -> None:
+        self._steps = _FileSteps(self._fetch, self.start, self.stop)
+        self._unpacked = _unpacked(self._steps, self._compression)
+        self._decoder: codecs.IncrementalDecoder | None = None
+        if self._encoding != "utf-8":
+            self._decoder = codecs.getincrementaldecoder(self._encoding)(_UNDECODABLE)
+        self._is_ended = False
+        self._held, self._begin = b"", 0
+
+    @property
+    def consumed(self) -> int:
+        """Returns how many bytes of a packed file were unpacked."""
+        return self._steps.given
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}
+        if base[whence] + offset < 0:
+            raise OSError("there is nothing before the start of a file")
+        self._offset = base[whence] + offset
+        return self._offset
+
+    def read(self, size: int = -1, /) -> bytes:
+        found = self.part(
+            self._offset, self._offset + size if size >= 0 else self._end_of_all()
+        )
+        self._offset += len(found)
+        return found
+
+    def _end_of_all(self) -> int:
+        return 1 << 62 if self.is_packed else self.stop
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Returns bytes by their offsets; fewer at the end.
+
+        Raises:
+          ChangedInputError: the file is another one by now.
+          InputError: it cannot be read or unpacked.
+        """
+        if start < self._begin or stop > self._begin + len(self._held):
+            kept = start if self.kept_from is None else min(start, self.kept_from)
+            if self.is_packed:
+                self._unpack_to(start, stop, kept)
+            else:
+                self._read_to(start, min(stop, self.size), kept)
+        return self._held[max(0, start - self._begin) : max(0, stop - self._begin)]
+
+    def _read_to(self, start: int, stop: int, kept: int) -> None:
+        end = self._begin + len(self._held)
+        to = max(stop, min(start + self._window_bytes, self.stop))
+        if kept < start and self._begin <= kept < end < to:
+            self._held = self._held[kept - self._begin :] + self._fetch(end, to)
+            self._begin = kept
+        else:
+            self._held, self._begin = self._fetch(start, to), start
+
+    def _unpack_to(self, start: int, stop: int, kept: int) -> None:
+        if start < self._begin:
+            self._open()
+        end = self._begin + len(self._held)
+        parts = [self._held[max(0, kept - self._begin) :]]
+        self._begin = max(self._begin, min(kept, end))
+        while end < stop and (more := self._more(self._window_bytes or stop - end)):
+            if end <= kept:  # nothing of what came before is asked for
+                parts, self._begin = [], end
+            parts.append(more)
+            end += len(more)
+            self._note(end)
+        self._held = b"".join(parts)
+
+    def piece(self) -> bytes:
+        """Returns the next bytes of a text, for who reads nothing twice; none at its end.
+
+        Raises:
+          ChangedInputError, InputError: as `part`.
+        """
+        found = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)
+        self._begin += len(found)
+        self._note(self._begin)
+        return found
+
+    def drain(self) -> int:
+        """Reads what is left of the file's part, and returns the checksum of all of it."""
+        while self._summed < self.stop:
+            self._fetch(self._summed, min(self._summed + BLOCK_BYTES, self.stop))
+        return self._crc
+
+    def _note(self, end: int) -> None:
+        self.positions.offsets.append(end)
+        self.positions.consumed.append(self.consumed)
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        """Reads bytes of the file; those that were not read before are summed."""
+        data = self._read_file(start, stop) if start < stop else b""
+        if len(data) < stop - start:
+            raise ChangedInputError(
+                f"{self.uri}: ends at byte {start + len(data)}, but had {self.size} bytes "
+                "when the run began; did it change meanwhile?"
+            )
+        if start <= self._summed < min(stop, self.stop):
+            new = memoryview(data)[self._summed - start : self.stop - start]
+            self._crc = crc32c(new, self._crc)
+            self._summed += len(new)
+        return data
+
+    def _more(self, most: int) -> bytes:
+        """Returns the next bytes of a stream, decoded."""
+        while not self._is_ended:
+            raw = self._next(min(most, BLOCK_BYTES))
+            self._is_ended = not raw
+            if self._decoder is None:
+                return raw
+            try:
+                text = self._decoder.decode(raw, self._is_ended and not self.is_cut)
+            except UnicodeError as error:  # of a codec that cannot go on behind it
+                raise InputError(
+                    f"{self.uri}: is not {self._encoding}: {error}. Say which encoding "
+                    "it is: `encoding`"
+                ) from error
+            if text:
+                return text.encode("utf-8", "surrogatepass")
+        return b""
+
+    def _next(self, most: int) -> bytes:
+        try:
+            return self._unpacked.read(most)
+        except InputError:
+            raise
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            lzma.LZMAError,
+            pa.ArrowException,
+            InflateError,
+        ) as error:
+            if self.is_cut:
+                return b""
+            how = "" if self._compression == "deflated" else f" as {self._compression}"
+            raise InputError(
+                f"{self.uri}: cannot be decompressed{how}: {error}. The file is damaged "
+                "or cut short: copy it again"
+            ) from error
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _FileSteps(io.RawIOBase):
+    """A part of a file, in small steps; `given` tells how far it was read."""
+
+    def __init__(self, fetch: ReadBytes, start: int, stop: int) -> None:
+        super().__init__()
+        self._fetch, self._next, self._stop = fetch, start, stop
+        self._block = memoryview(b"")
+        self.given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not self._block:
+            stop = min(self._next + BLOCK_BYTES, self._stop)
+            self._block = memoryview(self._fetch(self._next, stop))
+            self._next = stop
+        found = bytes(self._block[: STEP_BYTES if size < 0 else min(size, STEP_BYTES)])
+        self._block = self._block[len(found) :]
+        self.given += len(found)
+        return found
+
+
+def _unpacked(file: _FileSteps, compression: str) -> _Readable:
+    if compression in _WINDOW_BITS:
+        return Inflater(file, compression)
+    if compression == "xz":
+        return lzma.LZMAFile(cast("IO[bytes]", file))
+    if compression:
+        found: _Readable = pa.CompressedInputStream(
+            pa.PythonFile(file, "r"), compression
+        )
+        return found
+    return file
+
+
+class Inflater:
+    """What streams of gzip, zlib or deflate hold; of gzip, several may be joined."""
+
+    def __init__(self, file: _Readable, compression: str) -> None:
+        self._file, self._bits = file, _WINDOW_BITS[compression]
+        self._is_joined = compression in _JOINED
+        self._stream = zlib_ng.decompressobj(self._bits)
+        self._packed = b""
+
+    def read(self, size: int, /) -> bytes:
+        """Returns the next bytes; fewer at the end, and before damage.
+
+        Raises:
+          EOFError: the end is missing.
+          InflateError: the bytes are damaged.
+        """
+        parts, left = list[bytes](), size
+        while left:
+            try:
+                found = self._inflate(left)
+            except (EOFError, InflateError):
+                if not parts:
+                    raise
+                break
+            if not found:
+                break
+            parts.append(found)
+            left -= len(found)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _inflate(self, most: int) -> bytes:
+        found = b""
+        while not found:
+            if self._stream.eof:
+                if not self._is_joined or not self._skip_zeros():
+                    return b""
+                self._stream = zlib_ng.decompressobj(self._bits)
+            found = self._stream.decompress(self._packed, most)
+            self._packed = self._stream.unused_data or self._stream.unconsumed_tail
+            if not (found or self._packed or self._stream.eof):
+                self._packed = self._file.read(STEP_BYTES)
+                if not self._packed:
+                    raise EOFError("it ends before its compressed data do")
+        return found
+
+    def _skip_zeros(self) -> bool:
+        """Returns whether another stream follows; zeros may fill up a block."""
+        while not (rest := self._packed.lstrip(b"\0")):
+            self._packed = self._file.read(STEP_BYTES)
+            if not self._packed:
+                return False
+        self._packed = rest
+        return True
