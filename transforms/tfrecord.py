@@ -8,6 +8,10 @@ file is the whole stream through gzip. A masked crc is ((crc >> 15) | (crc << 17
 
     03 00 00 00 00 00 00 00 | b0 99 49 0e | 61 62 63 | 6e 57 f1 21
 
+Frames tell their length only at their start, so one is found from the end of the one
+before. Where a length is damaged, each later byte is tried as the start of a frame: its
+length must fit, and both of its checksums must be right.
+
 Source: tensorflow/core/lib/io/record_writer.h.
 """
 
@@ -16,6 +20,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import BinaryIO
 
 import crc32c as _crc32c
@@ -24,8 +29,9 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import CorruptRecordError, RecordmillError
 from recordmill.transforms import native
-from recordmill.transforms.arrow import I64, U8, array_parts
+from recordmill.transforms.arrow import I64, U8, array_parts, unaligned_rows
 from recordmill.transforms.native import numpy_loops
+from recordmill.transforms.native.numpy_loops import length_crcs
 
 HEAD_BYTES = numpy_loops.HEAD_BYTES  # length and its checksum
 TAIL_BYTES = numpy_loops.TAIL_BYTES  # the data's checksum
@@ -33,6 +39,9 @@ FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 
 _READ_BYTES = 8 << 20
+MOST_FRAMES = 1 << 17  # found at once
+_TRIED_AT_ONCE = 1 << 18  # bytes, each as the start of a frame
+_HEAD = np.dtype([("length", "<u8"), ("crc", "<u4")])
 
 crc32c = _crc32c.crc32c
 mask = numpy_loops.mask
@@ -118,8 +127,7 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
     # read1 returns what can be read of a damaged gzip stream before it raises.
     read = getattr(stream, "read1", stream.read)
     chunks: list[bytes] = []  # read so far, from the first unfinished record
-    num_bytes, needed = 0, HEAD_BYTES
-    record_index = offset = 0
+    num_bytes = needed = record_index = offset = 0
     while True:
         try:
             chunk = read(_READ_BYTES)
@@ -133,41 +141,26 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
         num_bytes += len(chunk)
         if num_bytes < needed:
             continue
-        block = memoryview(b"".join(chunks) if len(chunks) > 1 else chunk)
-        start, needed = 0, HEAD_BYTES
-        while len(block) - start >= HEAD_BYTES:
-            length = int.from_bytes(block[start : start + 8], "little")
-            found = int.from_bytes(block[start + 8 : start + 12], "little")
-            expected = mask(crc32c(block[start : start + 8]))
-            if found != expected:
-                raise CorruptRecordError(
-                    uri, record_index, offset, _describe("length", found, expected)
-                )
-            if length > MAX_EXAMPLE_BYTES:
-                raise CorruptRecordError(
-                    uri,
-                    record_index,
-                    offset,
-                    f"length is {length} bytes, but a tf.train.Example has at most "
-                    f"{MAX_EXAMPLE_BYTES} bytes",
-                )
-            stop = start + HEAD_BYTES + length
-            if len(block) < stop + TAIL_BYTES:
-                needed = length + FRAME_BYTES
-                break
-            data = block[start + HEAD_BYTES : stop]
-            found = int.from_bytes(block[stop : stop + TAIL_BYTES], "little")
-            expected = mask(crc32c(data))
-            if found != expected:
-                raise CorruptRecordError(
-                    uri, record_index, offset, _describe("data", found, expected)
-                )
-            yield data
-            record_index += 1
-            offset += length + FRAME_BYTES
-            start = stop + TAIL_BYTES
+        block = b"".join(chunks) if len(chunks) > 1 else chunk
+        view, start, is_more = memoryview(block), 0, True
+        while is_more:
+            edges = find_frames(np.frombuffer(block, np.uint8), start)
+            bad = damaged_frame(
+                np.frombuffer(block, np.uint8), edges[:-1], np.diff(edges)
+            )
+            is_more = bad is None and len(edges) > MOST_FRAMES
+            for begin, end in pairwise(
+                edges[: None if bad is None else bad + 1].tolist()
+            ):
+                yield view[begin + HEAD_BYTES : end - TAIL_BYTES]
+                record_index += 1
+                start = end
+        problem, needed = _next_frame(view[start:])
+        offset += start
+        if problem:
+            raise CorruptRecordError(uri, record_index, offset, problem)
         num_bytes = len(block) - start
-        chunks = [bytes(block[start:])] if num_bytes else []
+        chunks = [block[start:]] if num_bytes else []
     if num_bytes:
         raise CorruptRecordError(
             uri,
@@ -177,5 +170,90 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
         )
 
 
-def _describe(field: str, found: int, expected: int) -> str:
-    return f"checksum of the {field} is {found:08x}, expected {expected:08x}"
+def _next_frame(rest: memoryview) -> tuple[str, int]:
+    """Returns what is wrong with a frame that is not whole, or how many bytes it has."""
+    if len(rest) < HEAD_BYTES:
+        return "", HEAD_BYTES
+    length, found = frame_bytes(rest) - FRAME_BYTES, rest[8:HEAD_BYTES]
+    if not is_head(rest):
+        return _describe("length", found, rest[:8]), 0
+    if length > MAX_EXAMPLE_BYTES:
+        return (
+            f"length is {length} bytes, but a tf.train.Example has at most "
+            f"{MAX_EXAMPLE_BYTES} bytes"
+        ), 0
+    if len(rest) < length + FRAME_BYTES:
+        return "", length + FRAME_BYTES
+    stop = HEAD_BYTES + length
+    return _describe("data", rest[stop : stop + TAIL_BYTES], rest[HEAD_BYTES:stop]), 0
+
+
+def _describe(field: str, found: memoryview, data: memoryview) -> str:
+    crc = int.from_bytes(found, "little")
+    return f"checksum of the {field} is {crc:08x}, expected {mask(crc32c(data)):08x}"
+
+
+def find_frames(data: U8, at: int = 0) -> I64:
+    """Returns where frames begin that follow each other, and where the last one ends.
+
+    Only their heads are checked. The search ends before a frame that does not lie in the
+    data, or whose length is damaged, and after MOST_FRAMES.
+
+    Args:
+      data: some bytes of a file.
+      at: where a frame begins in them.
+    """
+    starts = np.empty(min(MOST_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
+    count = native.loops.frames(data, at, starts)
+    return starts[: count + 1]
+
+
+def is_head(head: bytes | memoryview) -> bool:
+    """Tells whether bytes begin with a length and its checksum."""
+    if len(head) < HEAD_BYTES:
+        return False
+    found = int.from_bytes(head[8:HEAD_BYTES], "little")
+    return found == mask(crc32c(head[:8]))
+
+
+def frame_bytes(head: bytes | memoryview) -> int:
+    """Returns the bytes of the frame that begins with a head."""
+    return int.from_bytes(head[:8], "little") + FRAME_BYTES
+
+
+def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
+    """Searches for a frame whose checksums are right, whatever lies before it.
+
+    Args:
+      data: some bytes of a file.
+      at: where the search begins.
+
+    Returns:
+      Where such a frame begins, or None; and how many bytes of the data are needed to
+      tell of each that begins in it, if there are more in the file.
+    """
+    needed = 0
+    last = len(data) - FRAME_BYTES
+    while at <= last:
+        stop = min(at + _TRIED_AT_ONCE, last + 1)
+        heads = unaligned_rows(data, _HEAD)[at:stop]
+        few = np.flatnonzero(heads["length"] <= MAX_EXAMPLE_BYTES)
+        likely = heads[few]
+        lengths = likely["length"].astype(np.int64)
+        right = likely["crc"] == length_crcs(lengths)
+        # A head by chance comes once in 4 GB of small lengths.
+        for begin, length in zip(
+            (few[right] + at).tolist(), lengths[right].tolist(), strict=True
+        ):
+            end = begin + length + FRAME_BYTES
+            if end > len(data):
+                needed = max(needed, end)
+            elif _is_whole(data[begin:end].data):
+                return begin, needed
+        at = stop
+    return None, needed
+
+
+def _is_whole(frame: memoryview) -> bool:
+    found = int.from_bytes(frame[-4:], "little")
+    return found == mask(crc32c(frame[HEAD_BYTES:-4]))

@@ -16,9 +16,8 @@ from tfrecord_tools import whole_file
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms import find_frames as find_frames_module
 from recordmill.transforms import native
-from recordmill.transforms.find_frames import find_frames, find_whole_frame
+from recordmill.transforms import tfrecord as find_frames_module
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.sources.tfrecord import frames as frames_of
 from recordmill.transforms.sources.tfrecord.frames import (
@@ -27,7 +26,7 @@ from recordmill.transforms.sources.tfrecord.frames import (
     cut_files,
     read_frames,
 )
-from recordmill.transforms.tfrecord import crc32c, mask
+from recordmill.transforms.tfrecord import crc32c, find_frames, find_whole_frame, mask
 
 RECORDS = [b"a" * n for n in (0, 5, 300, 1, 40, 2, 2, 90)]
 

@@ -27,12 +27,6 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.find_frames import (
-    find_frames,
-    find_whole_frame,
-    frame_bytes,
-    is_head,
-)
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import (
@@ -47,6 +41,10 @@ from recordmill.transforms.tfrecord import (
     MAX_EXAMPLE_BYTES,
     TAIL_BYTES,
     damaged_frame,
+    find_frames,
+    find_whole_frame,
+    frame_bytes,
+    is_head,
 )
 
 _LOOKED_AT = 1 << 12  # bytes at a file's start that tell what it is
