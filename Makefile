@@ -115,9 +115,10 @@ bench: $(VENV)/.ready bench-peers
 # The environments of the peers, 5 GB. PyTorch is that of Debian 12.
 bench-peers: $(INTEROP)/.ready $(PEERS) $(TOOLS)/torch/.ready $(PICTURES)
 
-# What is checked out here beside another commit, in pairs: make bench-quick COMMIT=main
+# What is checked out here beside another commit, in pairs: make bench-quick COMMIT=main,
+# of a few: make bench-quick PAIRS=3 PARTS="csv help".
 bench-quick: $(VENV)/.ready
-	$(BIN)/python tests/bench/quick.py $(COMMIT)
+	$(BIN)/python tests/bench/quick.py $(COMMIT) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(PARTS),--parts $(PARTS))
 
 # What is needed to run: the lock, then the project itself in place.
 $(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml setup.py $(wildcard transforms/native/*.[ch])

@@ -8,6 +8,7 @@ those, under more names: the bytes are read as often, but lie on the disk once.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 from inputs import (
     CIFAR_FILE_RECORDS,
@@ -30,7 +32,12 @@ MOST_CIFAR = 2_000_000
 MOST_IMAGES = 5_000
 CSV_ROWS = 1_000_000
 # What is one file is given as that file.
-SINGLE = {"csv": "rows.csv", "wide": "rows.parquet", "batches": "rows.arrow"}
+SINGLE = {
+    "csv": "rows.csv",
+    "jsonl": "rows.jsonl",
+    "wide": "rows.parquet",
+    "batches": "rows.arrow",
+}
 # Columns of the wide table.
 NUM_FLOATS, NUM_INTS, NUM_TEXTS, NUM_LISTS = 120, 40, 20, 20
 PHOTO_NAMES = 100
@@ -98,6 +105,15 @@ def write_wide(target: Path, num_rows: int) -> None:
     )
 
 
+def write_jsonl(target: Path, num_rows: int) -> None:
+    """Writes the rows of the CSV as JSON Lines, with the types that pyarrow finds."""
+    source = make_input("csv", num_rows, target.parent) / "rows.csv"
+    target.mkdir()
+    with (target / "rows.jsonl").open("w") as file:
+        for batch in pyarrow.csv.open_csv(source):
+            file.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
+
+
 def write_batches(target: Path, num_rows: int) -> None:
     """Writes the 40 typed columns of the CSV as batches in an Arrow file."""
     from encoder import scalar_table
@@ -132,6 +148,7 @@ def link_photos(target: Path, source: Path) -> None:
 MORE: dict[str, Callable[[Path, int], None] | None] = {
     "csvs": link_csvs,
     "wide": write_wide,
+    "jsonl": write_jsonl,
     "batches": write_batches,
     "shards": write_shards,
     "photos": None,

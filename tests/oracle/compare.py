@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from record import TEXT, masked
+
 KINDS = {  # the first pattern in a file's name says what kind of difference it is
     r"tfrecord|array_record|\.idx$": "shards",
     r"rejects": "rejects",
@@ -59,13 +61,24 @@ def short_diff(old: str, new: str) -> list[str]:
     return [line[:240] for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
+def published(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the files of a result, masked as they are masked now."""
+    files = {}
+    for name, described in result["files"].items():
+        text = masked(described.get("text", ""))
+        whole = text and len(described["text"]) < TEXT
+        more = {"text": text, "sha256": ""} if whole else {}
+        files[masked(name)] = described | more
+    return files
+
+
 def differences(
     old: dict[str, Any], new: dict[str, Any], words: list[tuple[re.Pattern[str], str]]
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Yields kind, headline and lines of each difference between two results of a case."""
 
     def reworded(text: str) -> str:
-        text = PASSING.sub("", text)
+        text = PASSING.sub("", masked(text))
         for pattern, by in words:
             text = pattern.sub(by, text)
         return re.sub(r"\s+\n|\n\s+", "\n", text) if words else text
@@ -91,8 +104,9 @@ def differences(
                 plan = stream == "out" and "--plan" in command.get("args", ())
                 lines = [shown(command), *short_diff(before, after)]
                 yield "plans" if plan else name, name, lines
-    for name in sorted(old["files"].keys() | new["files"].keys()):
-        was, now = old["files"].get(name), new["files"].get(name)
+    before, after = published(old), published(new)
+    for name in sorted(before.keys() | after.keys()):
+        was, now = before.get(name), after.get(name)
         if was is None or now is None:
             headline = f"{name} {'is new' if was is None else 'is missing'}"
             yield f"{kind_of(name)}: new or missing", headline, []

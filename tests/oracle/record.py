@@ -45,12 +45,13 @@ MASKS: list[tuple[str, str]] = [
     ),
     (r'stages="(?:[^"\\]|\\.)*"|\bseconds=\S+', "<took>"),
     (r"\b[0-9a-f]{32}\b", "<fingerprint>"),
-    (r"(?<=[.-])[0-9a-f]{8}(?=\.)", "<fp>"),
+    (r"(?<=[.-])[0-9a-f]{8}(?=[.-])", "<fp>"),
     (r"\d[\d,.]* (rows|records|[kMG]?i?B)/s", "# /s"),
     (r"\d[\d,.]* (s|ms|min|h)\b", "# s"),
     (r"\b\d[\d.]* [kMGT]i?B (of memory )?(are )?free", "# free"),
     (rf"{time.strftime('%Y-%m-%d')}[T ]\d\d:\d\d:\d\d[.\d]*(Z|\+00:00)?", "<time>"),
-    (r"(?<=\.recordmill/)[0-9a-f]{16}", "<run>"),
+    (r"\b[0-9a-f]{16}\b", "<run>"),
+    (r"\brecordmill(\.\w+)+\.(?=\w+Error)", ""),
     (r"(?<=pid )\d+|(?<=process )\d+", "#"),
     (r"0x[0-9a-f]{6,}", "<address>"),
     (r"(?m)^Traceback[^\n]*\n(?:[ \t][^\n]*\n)*", "Traceback\n"),
@@ -58,9 +59,12 @@ MASKS: list[tuple[str, str]] = [
 ]
 
 
-def masked(text: str, folder: Path) -> str:
-    for path in (folder, folder.parents[1]):
-        text = text.replace(str(path), "$CASE" if path == folder else "$ROOT")
+def masked(text: str, folder: Path | None = None) -> str:
+    """Returns a text without what differs from run to run; masking twice is the same."""
+    if folder:
+        text = text.replace(str(folder), "$CASE").replace(
+            str(folder.parents[1]), "$ROOT"
+        )
     for pattern, by in MASKS:
         text = re.sub(pattern, by, text)
     return text
