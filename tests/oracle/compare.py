@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from record import TEXT, masked
+from record import SKIPPED, TEXT, masked
 
 KINDS = {  # the first pattern in a file's name says what kind of difference it is
     r"tfrecord|array_record|\.idx$": "shards",
@@ -31,10 +31,12 @@ KINDS = {  # the first pattern in a file's name says what kind of difference it 
     r"dataset_info\.json": "dataset_info.json",
     r"run\.json|inputs\.jsonl": "run.json and inputs",
 }
-# Lines of stderr that depend on which worker was first, and on how long it took.
+# Lines that depend on which worker was first, on how long it took, on inner files.
 PASSING = re.compile(
-    r"(?m)^(rejected: .* \(all so far: .*|(scan|read|plan|write|publish): .*)\n"
+    r"(?m)^(rejected: .* \(all so far: .*|(scan|read|plan|write|publish): .*"
+    r"|\.recordmill/<run>/.*)\n"
 )
+WIDTH = 240  # of a line
 SHOWN = 8  # differences of a kind whose text is shown
 
 
@@ -57,8 +59,14 @@ def shown(command: dict[str, Any]) -> str:
 
 
 def short_diff(old: str, new: str) -> list[str]:
+    """Returns the lines that differ; of long ones the part around the difference."""
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-    return [line[:240] for line in lines if not line.startswith(("---", "+++", "@@"))]
+    lines = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    at = 0
+    if len(lines) == 2 and max(map(len, lines)) > WIDTH:
+        pairs = enumerate(zip(lines[0][1:], lines[1][1:], strict=False))
+        at = max(0, next((n for n, (a, b) in pairs if a != b), 0) - 60)
+    return [f"{line[0]}{'...' * (at > 0)}{line[1:][at : at + WIDTH]}" for line in lines]
 
 
 def published(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -68,7 +76,8 @@ def published(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
         text = masked(described.get("text", ""))
         whole = text and len(described["text"]) < TEXT
         more = {"text": text, "sha256": ""} if whole else {}
-        files[masked(name)] = described | more
+        if not name.rpartition("/")[2].startswith(SKIPPED):
+            files[masked(name)] = described | more
     return files
 
 

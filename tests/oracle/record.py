@@ -35,9 +35,9 @@ SECONDS = 120  # for a command
 TEXT = 6_000  # characters of a text that are recorded beside its checksum
 # Keys of JSON files whose values differ from run to run, or with the fingerprint.
 VOLATILE = {"fingerprint", "seconds", "started_unix", "stages", "python", "recordmill"}
-VOLATILE |= {"beam", "timestamp", "time"}
+VOLATILE |= {"beam", "timestamp", "time", "published_unix", "free"}
 # Files of a dataset that hold times or nothing that users read.
-SKIPPED = ("inventory.jsonl.gz", "inventory.arrow")
+SKIPPED = "inventory"
 MASKS: list[tuple[str, str]] = [
     (
         rf'"({"|".join(sorted(VOLATILE))})": (\{{[^}}]*\}}|"[^"]*"|[\d.e+-]+)',
@@ -54,6 +54,7 @@ MASKS: list[tuple[str, str]] = [
     (r"\brecordmill(\.\w+)+\.(?=\w+Error)", ""),
     (r"(?<=pid )\d+|(?<=process )\d+", "#"),
     (r"0x[0-9a-f]{6,}", "<address>"),
+    (r"\.recordmill-stdin-\w+", "<stdin>"),
     (r"(?m)^Traceback[^\n]*\n(?:[ \t][^\n]*\n)*", "Traceback\n"),
     (r"(?m)^(recordmill_\w*(?:seconds|timestamp)\w*(?:\{[^}]*\})?) .*$", r"\1 #"),
 ]
@@ -114,7 +115,7 @@ def published(folder: Path) -> dict[str, Any]:
             continue
         if ".recordmill" in parts:
             inner += 1
-        elif path.name not in SKIPPED:
+        elif not path.name.startswith(SKIPPED):
             name = masked("/".join(parts), folder)
             found[name] = describe(path, folder)
     if inner:
