@@ -38,7 +38,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast coverage mutants test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-peers bench-quick lock clean
+.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-peers bench-quick lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -56,11 +56,6 @@ coverage: $(VENV)/.ready $(INTEROP)/.ready
 	nice $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=json:build/coverage.json || status=$$?; \
 	$(BIN)/python tests/proof/coverage_by_room.py build/coverage.json; exit $$status
 	sh tests/proof/coverage_of_loops.sh
-
-# Changes of single operators in the modules that bytes hang on: do their tests notice? Of
-# a part of them, in half an hour; `make mutants ROOMS=plan SHARE=1` for all of plan.
-mutants: $(VENV)/.ready $(TOOLS)/mutants/.ready
-	nice $(TOOLS)/mutants/bin/python tests/proof/mutate.py $(ROOMS) $(if $(SHARE),--share $(SHARE))
 
 # Every parser of foreign bytes: 20,000 inputs of each kind. Takes minutes.
 fuzz: $(VENV)/.ready
@@ -246,7 +241,6 @@ lock:
 	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 	$(LOCK) tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
-	$(LOCK) tests/integration/requirements-mutants.in -o tests/integration/requirements-mutants.lock
 	$(LOCK) tests/bench/requirements-tfx.in -o tests/bench/requirements-tfx.lock
 	$(LOCK) tests/bench/requirements-img2dataset.in -o tests/bench/requirements-img2dataset.lock
 	$(LOCK) tests/bench/requirements-peers.in -o tests/bench/requirements-peers.lock

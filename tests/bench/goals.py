@@ -69,7 +69,7 @@ def close(part: str, peer: str, what: str, at_most: float, lever: str = "") -> G
     return Goal(part, what, ("recordmill", peer), at_most=at_most, lever=lever)
 
 
-# Shares of processor time, by where.py here.
+# Shares of processor time.
 CSV_LEVER = (
     "Of the processor time writing records takes almost a quarter, splitting rows into cells "
     "an eighth, numbers a tenth, ordering the values a sixteenth, start-up a twelfth. The next "

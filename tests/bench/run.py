@@ -16,14 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import machine
 import page
 import results
-from commands import Part
 from compare import RunError, Settings, compare
 from goals import GOALS
-from parts import BY_NAME, PARTS
-from places import Places
+from parts import BY_NAME, PARTS, Part
+from places import Places, disk_speed, machine
 
 QUICK_SCALE = 0.02
 
@@ -77,8 +75,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def facts(settings: Settings) -> dict[str, object]:
     """Describes the machine, its disk, and what is installed."""
     return {
-        **machine.machine(),
-        "disk": machine.disk_speed(settings.places.folder, settings.scale),
+        **machine(),
+        "disk": disk_speed(settings.places.folder, settings.scale),
         "recordmill": settings.places.version(),
         "versions": settings.places.versions(),
     }

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from machine import machine
+from places import machine
 from scale_flink import measure_flink
 from scale_runs import (
     DISK_BYTES,

@@ -29,8 +29,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
-from soak_night import DISTURBANCES, Night
-from soak_site import Site, WrongError
+from soak_night import DISTURBANCES, Night, Site, WrongError
 from store_servers import SERVERS
 from tcp_proxy import proxy_to
 

@@ -35,7 +35,7 @@ def release_memory() -> None:
     """Releases what Arrow and the C library have freed but still keep.
 
     Blocks that are freed one by one leave gaps: in a Flink worker, with pieces of 1 MiB
-    and shards of 128 MiB, they added up to 200 MB (tests/bench/flink_memory.py).
+    and shards of 128 MiB, they added up to 200 MB.
     """
     pa.default_memory_pool().release_unused()
     if _trim is not None:
