@@ -76,7 +76,7 @@ def published(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
         text = masked(described.get("text", ""))
         whole = text and len(described["text"]) < TEXT
         more = {"text": text, "sha256": ""} if whole else {}
-        if not name.rpartition("/")[2].startswith(SKIPPED):
+        if not name.rpartition("/")[2].startswith((SKIPPED, "map.py")):
             files[masked(name)] = described | more
     return files
 

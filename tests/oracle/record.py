@@ -55,6 +55,7 @@ MASKS: list[tuple[str, str]] = [
     (r"(?<=pid )\d+|(?<=process )\d+", "#"),
     (r"0x[0-9a-f]{6,}", "<address>"),
     (r"\.recordmill-stdin-\w+", "<stdin>"),
+    (r'\["(inventory\S*|run\S*\.json)",\d+,""\]', "<of another run>"),
     (r"(?m)^Traceback[^\n]*\n(?:[ \t][^\n]*\n)*", "Traceback\n"),
     (r"(?m)^(recordmill_\w*(?:seconds|timestamp)\w*(?:\{[^}]*\})?) .*$", r"\1 #"),
 ]
