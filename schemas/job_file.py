@@ -39,7 +39,7 @@ from recordmill.schemas.job_options import (
     job_file_model,
     make_job,
 )
-from recordmill.schemas.options import offered_by
+from recordmill.schemas.options import JOB_FILE, offered_by
 from recordmill.schemas.schema_file import (
     DRAFT,
     load_schema,
@@ -171,7 +171,7 @@ def scalar_of(text: str) -> Any:
     return YamlDocument(text.encode(), "set").value
 
 
-_KINDS = {option.name: option.kind for option in offered_by("job_file")}
+_KINDS = {option.name: option.kind for option in offered_by(JOB_FILE)}
 
 
 def load_job(

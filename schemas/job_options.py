@@ -1,7 +1,7 @@
 """Checks the options that a front end was given, and makes a job of them.
 
-JobFile, the model of all of them, is made from the declared options (options.py). Job
-files, the options of `convert` and their JSON Schema are checked and made by it:
+One model of all of them is made from the declared options (options.py). It checks job
+files and the options of `convert`, and their JSON Schema is made from it:
 
     source: images                        # or cifar, csv, or another package's format
     images: {feature_names: imagenet}     # that format's own options
@@ -21,9 +21,9 @@ key train of splits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,7 +57,7 @@ from recordmill.schemas.job import (
     identifier_from,
     split_name,
 )
-from recordmill.schemas.options import Kind, Option, Style, offered_by
+from recordmill.schemas.options import JOB_FILE, Option, Style, offered_by
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.storage_options import (
@@ -67,54 +67,32 @@ from recordmill.schemas.storage_options import (
 )
 from recordmill.schemas.text import parse_memory, parse_size
 
-REQUIRED = ("source", "inputs", "output")
+Formats = Mapping[str, type[SourceOptions]]
+Problems = dict[tuple[str | int, ...], str]
+
 # Kinds of options whose values are text, whatever YAML makes of them.
-TEXT_KINDS: tuple[Kind, ...] = (
-    *("text", "file", "folder", "name", "version", "limit"),
-    *("splits", "split_times", "inputs", "globs", "size", "memory", "beam", "function"),
+TEXT_KINDS = (
+    *("text", "file", "folder", "name", "version", "limit", "splits", "split_times"),
+    *("inputs", "globs", "size", "memory", "beam", "function"),
 )
-PATH_KINDS: tuple[Kind, ...] = ("file", "folder", "inputs")
+PATH_KINDS = ("file", "folder", "inputs")
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _one_or_more(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
-def _from_mapping(given: Any) -> Any:
+def _from_mapping(value: Any) -> Any:
     """Turns {train: 0.9, test: 0.1} into splits; text keeps the fractions exact."""
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise ValueError(
-            f"expected a mapping like {{train: 0.9, test: 0.1}}, found {given!r}"
+            f"expected a mapping like {{train: 0.9, test: 0.1}}, found {value!r}"
         )
-    return [{"name": name, "fraction": share} for name, share in given.items()]
-
-
-def _limit(given: Any) -> Any:
-    if not isinstance(given, str):
-        raise ValueError(
-            f"expected a count like 10 or a share like 0.5%, found {given!r}"
-        )
-    return {"text": given}
-
-
-def _split_times(given: str) -> str:
-    parse_split_times(given)
-    return given
-
-
-def _size(given: Any) -> Any:
-    if not isinstance(given, str):
-        raise ValueError(f"expected a size like 128MiB or 100MB, found {given!r}")
-    return parse_size(given)
-
-
-def _memory(text: str) -> str:
-    parse_memory(text)
-    return text
+    return [{"name": name, "fraction": share} for name, share in value.items()]
 
 
 def _auto_or_version(version: str) -> str:
@@ -126,33 +104,34 @@ def _auto_or_version(version: str) -> str:
         raise ValueError(f"{error}; or auto") from error
 
 
-def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return StorageOptions.of(options).to_dict()
-    except UsageError as error:
-        raise ValueError(str(error)) from error
+def _parsed(parse: Callable[[str], Any], expected: str, made: Any) -> Any:
+    """Returns the type of values that a function makes of text."""
+
+    def validate(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError(f"expected {expected}, found {value!r}")
+        return parse(value)
+
+    return Annotated[made, BeforeValidator(validate, json_schema_input_type=str | int)]
 
 
-def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        require_secretless_arguments(arguments)
-    except UsageError as error:
-        raise ValueError(str(error)) from error
-    return arguments
+def _checked(check: Callable[[Any], object], kind: Any) -> Any:
+    """Returns the type of values that a function checks."""
 
+    def validate(value: Any) -> Any:
+        try:
+            check(value)
+        except UsageError as error:
+            raise ValueError(str(error).removeprefix("`map`: ")) from error
+        return value
 
-def _function(given: str) -> str:
-    try:
-        split_name(given)
-    except UsageError as error:
-        raise ValueError(str(error).removeprefix("`map`: ")) from error
-    return given
+    return Annotated[kind, AfterValidator(validate)]
 
 
 Text = Annotated[str, Field(min_length=1)]
 TextOrTexts = BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text])
 Fraction = Annotated[float, Field(gt=0, le=1)] | str
-FileOptions = Annotated[dict[str, JsonValue], AfterValidator(_no_secrets)]
+FileOptions = _checked(StorageOptions.of, dict[str, JsonValue])
 
 
 class StorageSides(_Frozen):
@@ -162,7 +141,8 @@ class StorageSides(_Frozen):
     output: FileOptions = {}
 
 
-_TYPES: dict[Kind, Any] = {
+# The types of kinds of options; those of choices and integers are made of the option.
+_TYPES: dict[str, Any] = {
     "text": Text,
     "file": Text,
     "folder": Text,
@@ -170,12 +150,14 @@ _TYPES: dict[Kind, Any] = {
     "source": Text,
     "name": DatasetName,
     "version": Annotated[str, AfterValidator(_auto_or_version)],
-    "limit": Annotated[
-        RejectLimit, BeforeValidator(_limit, json_schema_input_type=str | int)
-    ],
-    "size": Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)],
-    "memory": Annotated[str, AfterValidator(_memory)],
-    "split_times": Annotated[Text, AfterValidator(_split_times)],
+    "limit": _parsed(
+        lambda text: {"text": text},
+        "a count like 10 or a share like 0.5%",
+        RejectLimit,
+    ),
+    "size": _parsed(parse_size, "a size like 128MiB or 100MB", int),
+    "memory": _checked(parse_memory, str),
+    "split_times": _checked(parse_split_times, Text),
     "splits": Annotated[
         Splits,
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
@@ -183,71 +165,56 @@ _TYPES: dict[Kind, Any] = {
     "inputs": Annotated[tuple[Text, ...], Field(min_length=1), TextOrTexts],
     "globs": Annotated[tuple[Text, ...], TextOrTexts],
     "schema": str | dict[str, Any],
-    "function": Annotated[Text, AfterValidator(_function)],
+    "function": _checked(split_name, Text),
     "storage": StorageSides,
     "beam": Annotated[
-        tuple[str, ...], AfterValidator(_no_secret_arguments), TextOrTexts
+        _checked(require_secretless_arguments, tuple[str, ...]), TextOrTexts
     ],
     "params": dict[str, bool | int | float | str | None],
 }
-_EMPTY: dict[Kind, Any] = {"storage": {}, "globs": (), "beam": (), "params": {}}
+_REQUIRED = ("source", "inputs", "output")
+_EMPTY: dict[str, Any] = {"storage": {}, "globs": (), "beam": (), "params": {}}
+_NAMES = tuple(option.name for option in offered_by(JOB_FILE))
 
 
-def field_name(option: str) -> str:
-    """Returns an option's name in the model: `schema` is a method of all models."""
-    return "schema_" if option == "schema" else option
-
-
-def _type_of(option: Option) -> Any:
-    if option.kind == "choice":
-        return Literal[option.choices]
-    if option.kind == "integer":
-        return Annotated[int, Field(ge=option.minimum, le=option.maximum)]
-    return _TYPES[option.kind]
+def _field_name(option: str) -> str:
+    return "schema_" if option == "schema" else option  # which all models have
 
 
 def _field_of(option: Option) -> tuple[Any, Any]:
     """Returns the type and the field of an option, for `create_model`."""
-    kind = _type_of(option)
-    default: Any = option.default
-    if option.name in REQUIRED:
+    if option.kind == "choice":
+        kind: Any = Literal[option.choices]
+    elif option.kind == "integer":
+        kind = Annotated[int, Field(ge=option.minimum, le=option.maximum)]
+    else:
+        kind = _TYPES[option.kind]
+    default: Any = _EMPTY.get(option.kind, option.default)
+    if option.name in _REQUIRED:
         default = ...
-    elif option.kind in _EMPTY:
-        default = _EMPTY[option.kind]
     elif default is None:
         kind = kind | None
-    field = Field(
-        default,
-        validate_default=True,
-        description=option.help,
-        alias=option.name if field_name(option.name) != option.name else None,
+    alias = option.name if _field_name(option.name) != option.name else None
+    return kind, Field(
+        default, validate_default=True, description=option.help, alias=alias
     )
-    return kind, field
 
 
-_FIELDS: dict[str, Any] = {
-    field_name(option.name): _field_of(option) for option in offered_by("job_file")
-}
-JobFile: type[BaseModel] = create_model(
-    "JobFile",
-    __base__=_Frozen,
-    __doc__="A job: what is converted, where to, and how it is run.",
-    **_FIELDS,
-)
-
-
-def job_file_model(formats: Mapping[str, type[SourceOptions]]) -> type[BaseModel]:
-    """Returns JobFile with a section for the own options of each of these formats.
+def job_file_model(formats: Formats) -> type[BaseModel]:
+    """Returns the model of all options: those declared, and a section for each format.
 
     Args:
       formats: each format's options, by its name, which is the section's.
     """
-    sections: dict[str, Any] = {
-        name: (options, Field(options(), description=f"options of source: {name}"))
-        for name, options in formats.items()
+    fields: dict[str, Any] = {
+        _field_name(option.name): _field_of(option) for option in offered_by(JOB_FILE)
     }
+    for name, options in formats.items():
+        description = f"options of source: {name}"
+        fields[name] = (options, Field(options(), description=description))
+    doc = "A job: what is converted, where to, and how it is run."
     model: type[BaseModel] = create_model(
-        "JobFile", __base__=JobFile, __doc__=JobFile.__doc__, **sections
+        "JobFile", __base__=_Frozen, __doc__=doc, **fields
     )
     return model
 
@@ -295,10 +262,6 @@ def _first(given: Mapping[str, Any], *options: str) -> str:
     return next((name for name in options if given.get(name)), "")
 
 
-Formats = Mapping[str, type[SourceOptions]]
-Problems = dict[tuple[str | int, ...], str]
-
-_NAMES = tuple(option.name for option in offered_by("job_file"))
 _WITH_MAP = (
     ". A column that the function makes becomes a label by a file (`schema`) that "
     "declares its classes"
@@ -352,7 +315,7 @@ def check_options(
         return {}
     if problems:
         return {}
-    values = {name: getattr(file, field_name(name)) for name in _NAMES}
+    values = {name: getattr(file, _field_name(name)) for name in _NAMES}
     return values | {"source_options": getattr(file, source)}
 
 
@@ -389,20 +352,16 @@ def make_job(
         ),
         "beam_args": values["beam"],
     }
+    given = {name: value for name, value in values.items() if value is not None}
     return LoadedJob(
-        JobSpec.model_validate(_of(JobSpec.model_fields, values) | job),
-        RunOptions(**_of(_field_names(RunOptions), values) | options),
-        ReportOptions(**_of(_field_names(ReportOptions), values), style=style),
+        JobSpec.model_validate(_of(JobSpec.model_fields, given) | job),
+        RunOptions(**_of(RunOptions.__dataclass_fields__, given) | options),
+        ReportOptions(**_of(ReportOptions.__dataclass_fields__, given), style=style),
     )
 
 
 def _of(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of these names; what is not given keeps its default."""
-    return {name: values[name] for name in names if values.get(name) is not None}
-
-
-def _field_names(kind: type) -> list[str]:
-    return [field.name for field in fields(kind)]
+    return {name: values[name] for name in names if name in values}
 
 
 def _sharding(values: Mapping[str, Any]) -> Sharding:
@@ -500,10 +459,9 @@ def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
 
 def _sentence(detail: ErrorDetails, chosen: Formats) -> str:
     if detail["type"] == "extra_forbidden":
-        model: type[BaseModel] = JobFile
+        known: Iterable[str] = _NAMES
         if len(detail["loc"]) > 1:
-            model = chosen.get(str(detail["loc"][0]), StorageSides)
-        known = [field.alias or name for name, field in model.model_fields.items()]
+            known = chosen.get(str(detail["loc"][0]), StorageSides).model_fields
         return unknown_field(str(detail["loc"][-1]), known)
     if detail["type"] == "string_too_short":
         return "expected text, found none"

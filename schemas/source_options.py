@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.options import BY_NAME, Default, Kind, Option
+from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Option
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name
@@ -55,6 +55,25 @@ def declared_options(source: str, model: type[SourceOptions]) -> tuple[Option, .
     )
 
 
+def _declare(source: str, name: str, field: FieldInfo) -> Option:
+    kind, choices = "text", ()
+    if get_origin(field.annotation) is Literal:
+        kind, choices = "choice", get_args(field.annotation)
+    elif field.annotation in (bool, int):
+        kind = "flag" if field.annotation is bool else "integer"
+    return Option(
+        name,
+        kind,
+        CONVERT + JOB_FILE + TEMPLATE,
+        field.description or "",
+        default=field.default if isinstance(field.default, str | int) else None,
+        choices=choices,
+        # An option that all jobs have keeps its flag; the format's gets a longer one.
+        flag=f"{source}-{name}".replace("_", "-") if name in BY_NAME else "",
+        group="Formats",
+    )
+
+
 def make_options(model: type[SourceOptions], given: Mapping[str, Any]) -> SourceOptions:
     """Makes a format's options of values that the command was given, or None.
 
@@ -69,30 +88,3 @@ def make_options(model: type[SourceOptions], given: Mapping[str, Any]) -> Source
             f"`{detail['loc'][0]}`: {expectation(detail)}" for detail in error.errors()
         ]
     raise UsageError("; ".join(problems))
-
-
-def _declare(source: str, name: str, field: FieldInfo) -> Option:
-    kind: Kind = "text"
-    choices: tuple[str, ...] = ()
-    default: Default = None
-    if get_origin(field.annotation) is Literal:
-        kind, choices = "choice", get_args(field.annotation)
-    elif field.annotation is bool:
-        kind = "flag"
-    elif field.annotation is int:
-        kind = "integer"
-    if isinstance(field.default, str | int):
-        default = field.default
-    # An option that all jobs have keeps its flag; the format's gets a longer one.
-    flag = f"{source}-{name}".replace("_", "-") if name in BY_NAME else ""
-    return Option(
-        name=name,
-        kind=kind,
-        help=field.description or "",
-        fronts=frozenset({"convert", "job_file", "template"}),
-        default=default,
-        choices=choices,
-        flag=flag,
-        label=f"{name.replace('_', ' ').capitalize()} ({source})",
-        group="Formats",
-    )

@@ -22,7 +22,7 @@ from recordmill.beam_jobs.cli.options import (
     with_examples,
     with_options,
 )
-from recordmill.schemas.options import BY_NAME, Option, by_group, offered_by
+from recordmill.schemas.options import BY_NAME, CONVERT, RUN, Option, offered_by
 
 if TYPE_CHECKING:
     from recordmill.schemas.job_options import LoadedJob, Problems
@@ -66,7 +66,7 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         parameter = click_option(option, group=f"Options of {source.name}")
         parameter.name = _own_name(option)
         arguments.append(parameter)
-    arguments += map(click_option, by_group(offered_by("convert")))
+    arguments += map(click_option, offered_by(CONVERT))
     command = LaidOutCommand(
         source.name, callback=convert_format, params=arguments, help=source.summary
     )
@@ -190,7 +190,6 @@ def _report(problems: Problems, section: str) -> str:
 
 _Record = TypeVar("_Record")
 
-_RUN_OPTIONS = by_group(offered_by("run"))
 _PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
 _job_file = click.argument("job_file", type=Name("file"), metavar="JOB.yaml")
 
@@ -213,7 +212,7 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 )
 @click.command("run", cls=LaidOutCommand, short_help="Runs the job in a file.")
 @_job_file
-@with_options(_RUN_OPTIONS, replaces=True)
+@with_options(offered_by(RUN), replaces=True)
 @click.option(
     "--job-schema",
     is_flag=True,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from recordmill.schemas.options import BY_NAME, Option, spell
+from recordmill.schemas.options import BY_NAME, JOB_FILE, Option, spell
 
 if TYPE_CHECKING:
     from recordmill.schemas.storage_options import BothSides
@@ -246,7 +246,7 @@ def _help(option: Option, *, replaces: bool) -> str:
     default = option.shown_default
     if option.kind == "flag":
         default = option.name if option.default is True else ""
-    if replaces and "job_file" in option.fronts:
+    if replaces and JOB_FILE in option.fronts:
         default = ""
     return spell(f"{text}.  [default: {default}]" if default else f"{text}.", "command")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from option_table import format_options
 
-from recordmill.schemas.options import Option, offered_by
+from recordmill.schemas.options import TEMPLATE, Option, offered_by
 from recordmill.schemas.text import json_bytes
 
 FILE = Path(__file__).parents[2] / "deploy" / "dataflow" / "metadata.json"
@@ -35,7 +35,7 @@ def updated_form() -> dict[str, Any]:
     form: dict[str, Any] = json.loads(FILE.read_text())
     written = {one["name"]: one for one in form["parameters"]}
     declared = {name: written[name] for name in OWN}
-    for option in offered_by("template"):
+    for option in offered_by(TEMPLATE):
         made = _parameter(option)
         declared[made["name"]] = made
     for name, by_source in _format_options().items():
@@ -60,7 +60,8 @@ def _format_options() -> dict[str, dict[str, dict[str, Any]]]:
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for source, options in format_options().items():
         for option in options:
-            found.setdefault(option.parameter, {})[source] = _parameter(option)
+            made = _parameter(option)
+            found.setdefault(made["name"], {})[source] = made
     return found
 
 
@@ -93,8 +94,9 @@ def _parameter(option: Option) -> dict[str, Any]:
     elif option.kind == "source":
         choices = tuple(format_options())
     own_name = option.kind in ("inputs", "source")
+    name = option.name if own_name else option.command_flag.removeprefix("--")
     made: dict[str, Any] = {
-        "name": option.name if own_name else option.parameter,
+        "name": name.replace("-", "_"),
         "helpText": f"{text}.".replace("`", ""),
         # The console sends defaults along; one of `convert` would spoil a job file.
         "isOptional": True,

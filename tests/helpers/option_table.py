@@ -15,7 +15,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from recordmill.schemas.options import OPTIONS, Option, offered_by
+from recordmill.schemas.options import (
+    CONVERT,
+    JOB_FILE,
+    OPTIONS,
+    PIPELINE,
+    RUN,
+    Option,
+    offered_by,
+)
 from recordmill.schemas.source_options import declared_options
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
@@ -42,8 +50,8 @@ def all_options_table() -> str:
         rows = [
             (
                 _command(option),
-                in_file if "job_file" in option.fronts else "",
-                f"`{option.name}`" if "pipeline" in option.fronts else "",
+                in_file if JOB_FILE in option.fronts else "",
+                f"`{option.name}`" if PIPELINE in option.fronts else "",
                 _help(option, is_command=True),
                 _default(option),
             )
@@ -59,7 +67,7 @@ def job_file_table() -> str:
     """Returns a table of the fields of a job file."""
     rows = [
         (f"`{option.name}`", _help(option), _default(option))
-        for option in offered_by("job_file")
+        for option in offered_by(JOB_FILE)
     ]
     for source, own in format_options().items():
         names = "; ".join(f"`{option.name}`: {_help(option)}" for option in own)
@@ -99,7 +107,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _command(option: Option) -> str:
-    if not {"convert", "run"} & option.fronts:
+    if not {CONVERT, RUN} & {*option.fronts}:
         return {"inputs": "INPUT", "source": "subcommand"}.get(option.name, "")
     flag = option.command_flag
     if option.default is True:

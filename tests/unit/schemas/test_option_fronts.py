@@ -27,13 +27,16 @@ from recordmill.schemas.job import (
     WantedExchange,
 )
 from recordmill.schemas.job_file import job_schema
-from recordmill.schemas.job_options import JobFile, check_options, make_job
+from recordmill.schemas.job_options import check_options, job_file_model, make_job
 from recordmill.schemas.options import (
     BY_NAME,
+    CONVERT,
+    JOB_FILE,
     OPTIONS,
-    Front,
+    PIPELINE,
+    RUN,
+    TEMPLATE,
     Option,
-    by_group,
     offered_by,
     spell,
 )
@@ -49,7 +52,7 @@ FORMAT_OPTIONS = {
 ARGUMENTS = inspect.signature(WriteDataset.__init__).parameters
 
 
-def options(front: Front) -> list[Any]:
+def options(front: str) -> list[Any]:
     return [pytest.param(each, id=each.name) for each in offered_by(front)]
 
 
@@ -71,7 +74,7 @@ def test_names_and_flags_differ() -> None:
 def test_convert_offers_what_is_declared(source: str) -> None:
     offered = click_options(all_commands(convert)[source])
     declared = {
-        o.command_flag: o for o in (*offered_by("convert"), *FORMAT_OPTIONS[source])
+        o.command_flag: o for o in (*offered_by(CONVERT), *FORMAT_OPTIONS[source])
     }
     assert set(offered) == set(declared)
     for flag, option in declared.items():
@@ -81,9 +84,9 @@ def test_convert_offers_what_is_declared(source: str) -> None:
 def test_run_offers_what_is_declared() -> None:
     offered = click_options(run_command)
     assert offered.pop("--job-schema")
-    declared = by_group(offered_by("run"))
+    declared = offered_by(RUN)
     assert list(offered) == [option.command_flag for option in declared]
-    for option in offered_by("run"):
+    for option in offered_by(RUN):
         assert_same(offered[option.command_flag], option)
 
 
@@ -97,7 +100,7 @@ def assert_same(offered: click.Option, option: Option) -> None:
         assert tuple(offered.type.choices) == option.choices
 
 
-@pytest.mark.parametrize("option", options("job_file"))
+@pytest.mark.parametrize("option", options(JOB_FILE))
 def test_job_files_take_it(option: Option) -> None:
     field = job_schema(FORMATS)["properties"][option.name]
     assert field["description"] == option.help
@@ -110,8 +113,10 @@ def test_job_files_take_it(option: Option) -> None:
 
 
 def test_job_files_take_nothing_else() -> None:
-    names = {field.alias or name for name, field in JobFile.model_fields.items()}
-    assert names == {option.name for option in offered_by("job_file")}
+    names = {
+        field.alias or name for name, field in job_file_model({}).model_fields.items()
+    }
+    assert names == {option.name for option in offered_by(JOB_FILE)}
     assert set(job_schema(FORMATS)["properties"]) == names | set(BUILT_IN)
 
 
@@ -147,7 +152,7 @@ def test_every_option_has_a_use() -> None:
     assert set(BY_NAME) - used == elsewhere
 
 
-@pytest.mark.parametrize("option", options("pipeline"))
+@pytest.mark.parametrize("option", options(PIPELINE))
 def test_write_dataset_takes_it(option: Option) -> None:
     argument = ARGUMENTS[option.name]
     if option.name == "output":
@@ -163,12 +168,12 @@ def test_write_dataset_takes_it(option: Option) -> None:
 
 
 def test_write_dataset_takes_nothing_else() -> None:
-    assert set(ARGUMENTS) - {"self"} == {o.name for o in offered_by("pipeline")}
+    assert set(ARGUMENTS) - {"self"} == {o.name for o in offered_by(PIPELINE)}
 
 
 def test_write_dataset_says_the_same_choices() -> None:
     text = inspect.getsource(WriteDataset.__init__)
-    for option in offered_by("pipeline"):
+    for option in offered_by(PIPELINE):
         if option.kind == "choice":
             named = re.search(rf" {option.name}: (.*?)\n      +\w+:", text, re.DOTALL)
             assert named, option.name
@@ -179,12 +184,16 @@ def test_the_templates_form_is_up_to_date() -> None:
     assert json.loads(FILE.read_text()) == updated_form()
 
 
+def parameter(option: Option) -> str:
+    return option.command_flag.removeprefix("--").replace("-", "_")
+
+
 def test_the_template_offers_what_is_declared() -> None:
     declared = {
-        option.name if option.name in ("source", "inputs") else option.parameter
-        for option in offered_by("template")
+        option.name if option.name in ("source", "inputs") else parameter(option)
+        for option in offered_by(TEMPLATE)
     }
-    declared |= {option.parameter for own in FORMAT_OPTIONS.values() for option in own}
+    declared |= {parameter(option) for own in FORMAT_OPTIONS.values() for option in own}
     form = json.loads(FILE.read_text())
     assert {one["name"] for one in form["parameters"]} == declared | set(OWN)
 
