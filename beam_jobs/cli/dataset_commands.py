@@ -6,26 +6,60 @@ Nothing heavy is imported before it is known what is wanted.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recordmill.beam_jobs.cli.options import (
+    JSON_OPTION,
+    STORAGE_OPTION,
     LaidOutCommand,
     LaidOutGroup,
-    json_option,
+    command,
     storage_of,
-    storage_option,
-    with_examples,
 )
 
 if TYPE_CHECKING:
+    from recordmill.schemas.manifest import Manifest
     from recordmill.schemas.ranges import Reject
+    from recordmill.transforms.storage import Store
+
+_EXIT_FAILED = 1  # damaged, or different
+_FOLDER = click.Path(file_okay=False)
 
 
-@with_examples(
+def _command(
+    name: str,
+    *examples: tuple[str, str],
+    short_help: str | None = None,
+    folders: Sequence[str] = ("output",),
+) -> Callable[[Callable[..., None]], LaidOutCommand]:
+    """Returns a decorator that makes a command on datasets, in these arguments."""
+    arguments = [click.Argument([folder], type=_FOLDER) for folder in folders]
+    params = [*arguments, JSON_OPTION, STORAGE_OPTION]
+    return command(name, *examples, params=params, short_help=short_help)
+
+
+def _opened(output: str, storage: tuple[str, ...]) -> tuple[Store, Manifest]:
+    """Opens a dataset, or the version to read in a folder of versions."""
+    from recordmill.transforms.commit.versions import follow_latest
+    from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.storage import open_store
+
+    store = follow_latest(open_store(output, storage_of(storage).output))
+    return store, read_manifest(store)
+
+
+def _show(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
+    from recordmill.beam_jobs.report.text_tables import write_json
+
+    write_json(facts, None) if as_json else click.echo(text)
+
+
+@_command(
+    "inspect",
     ("what is in a dataset", "recordmill inspect out/table"),
     (
         "two rows of a class",
@@ -34,8 +68,6 @@ if TYPE_CHECKING:
     ("the image of a row", "recordmill inspect out/photos --index 5 --image images"),
     ("a program to train with", "recordmill inspect out/table --tf > load.py"),
 )
-@click.command("inspect", cls=LaidOutCommand)
-@click.argument("output", type=click.Path(file_okay=False))
 @click.option(
     "--examples",
     "--head",
@@ -68,24 +100,19 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Count the rows of each class, by reading all; done unasked up to 64 MiB.",
 )
-@json_option
 @click.option(
     "--tf",
     is_flag=True,
     help="A Python program that loads the dataset with TensorFlow.",
 )
-@storage_option
 def inspect_command(
     output: str,
     examples: int,
     split: str,
     index: int | None,
     where: tuple[str, ...],
-    images: str,
-    counts: bool,
-    as_json: bool,
-    tf: bool,
     storage: tuple[str, ...],
+    **shown: Any,
 ) -> None:
     """Shows features, splits, shards, classes, and some examples."""
     if index is not None and where:
@@ -100,23 +127,16 @@ def inspect_command(
         followed(output, options),
         selection=Selection(limit, split, index or 0),
         where=where,
-        images=images,
-        counts=counts,
-        as_json=as_json,
-        tf=tf,
         storage=options,
+        **shown,
     )
 
 
-_EXIT_FAILED = 1
-
-
-@with_examples(
+@_command(
+    "verify",
     ("every record, by its checksums", "recordmill verify out/table"),
     ("every value, too: does it fit the schema?", "recordmill verify out/table --deep"),
 )
-@click.command("verify", cls=LaidOutCommand)
-@click.argument("output", type=click.Path(file_okay=False))
 @click.option(
     "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
 )
@@ -124,8 +144,6 @@ _EXIT_FAILED = 1
 @click.option(
     "--duplicates", is_flag=True, help="Compare contents between splits: any the same?"
 )
-@json_option
-@storage_option
 def verify_command(
     output: str,
     quick: bool,
@@ -137,7 +155,7 @@ def verify_command(
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
-    from recordmill.beam_jobs.report.progress import showing
+    from recordmill.beam_jobs.report.showing import showing
     from recordmill.beam_jobs.report.verify_report import show_verify
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
@@ -166,20 +184,18 @@ def verify_command(
         sys.exit(_EXIT_FAILED)
 
 
-@with_examples(
+@_command(
+    "clean",
     ("what would go", "recordmill clean out/table --dry-run"),
     ("it goes", "recordmill clean out/table"),
+    short_help="Removes what dead runs left.",
 )
-@click.command("clean", cls=LaidOutCommand, short_help="Removes what dead runs left.")
-@click.argument("output", type=click.Path(file_okay=False))
 @click.option("--dry-run", is_flag=True, help="Show what would go; remove nothing.")
 @click.option(
     "--detached",
     is_flag=True,
     help="End detached jobs, too: if they are at work, they publish nothing.",
 )
-@json_option
-@storage_option
 def clean_command(
     output: str, dry_run: bool, detached: bool, as_json: bool, storage: tuple[str, ...]
 ) -> None:
@@ -224,15 +240,11 @@ def clean_command(
         )
 
 
-_EXIT_DIFFERENT = 1
-
-
-@with_examples(
+@_command(
+    "diff",
     ("the same rows in both?", "recordmill diff out/table out/typed"),
+    folders=("one", "other"),
 )
-@click.command("diff", cls=LaidOutCommand)
-@click.argument("one", type=click.Path(file_okay=False))
-@click.argument("other", type=click.Path(file_okay=False))
 @click.option(
     "--rows",
     "num_rows",
@@ -241,8 +253,6 @@ _EXIT_DIFFERENT = 1
     show_default=True,
     help="Rows to name that only one of them has, for each.",
 )
-@json_option
-@storage_option
 def diff_command(
     one: str, other: str, num_rows: int, as_json: bool, storage: tuple[str, ...]
 ) -> None:
@@ -252,27 +262,21 @@ def diff_command(
     same splits, 1 if they differ, 2 if there is
     no dataset.
     """
-    from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.verify_report import show_diff
+    from recordmill.beam_jobs.report.diff_report import show_diff
+    from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.errors import OutputError, UsageError
-    from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.diff import compare_datasets
-    from recordmill.transforms.dataset.files import read_manifest
-    from recordmill.transforms.storage import open_store
 
-    options = storage_of(storage).output
-    first, second = (
-        open_store(followed(output, options), options) for output in (one, other)
-    )
     try:
-        manifests = read_manifest(first), read_manifest(second)
+        both = [_opened(output, storage) for output in (one, other)]
     except OutputError as error:  # not to be taken for a difference
         raise UsageError(str(error)) from error
+    stores, manifests = zip(*both, strict=True)
     with showing(sys.stderr, "diff", wanted=not as_json) as on_progress:
-        compared = compare_datasets((first, second), manifests, num_rows, on_progress)
+        compared = compare_datasets(stores, manifests, num_rows, on_progress)
     show_diff((one, other), compared, as_json=as_json)
     if not compared.same:
-        sys.exit(_EXIT_DIFFERENT)
+        sys.exit(_EXIT_FAILED)
 
 
 @click.group(cls=LaidOutGroup, short_help="Puts a dataset into another tool's files.")
@@ -280,64 +284,44 @@ def export() -> None:
     """Puts a dataset into the files that another tool asks for."""
 
 
-@with_examples(
+@_command(
+    "tfds",
     (
         "a folder for tfds.builder_from_directory",
         "recordmill export tfds out/table tfds",
     ),
-)
-@click.command(
-    "tfds",
-    cls=LaidOutCommand,
     short_help="For TFDS, also of appended parts and from gzip.",
+    folders=("output", "folder"),
 )
-@click.argument("output", type=click.Path(file_okay=False))
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@json_option
-@storage_option
 def tfds_command(
-    output: str, folder: Path, as_json: bool, storage: tuple[str, ...]
+    output: str, folder: str, as_json: bool, storage: tuple[str, ...]
 ) -> None:
     """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
 
     A dataset without appended parts and without gzip needs no export. Local shards are
     linked, so FOLDER takes no space if it is on the same disk.
     """
-    from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.text import count
-    from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.dataset.tfds import export_tfds
-    from recordmill.transforms.storage import open_store
 
-    options = storage_of(storage).output
-    store = open_store(followed(output, options), options)
-    manifest = read_manifest(store)
+    store, manifest = _opened(output, storage)
     with showing(sys.stderr, "export", wanted=not as_json) as on_progress:
-        names = export_tfds(store, manifest, folder, on_progress)
-    if as_json:
-        write_json({"files": names}, None)
-        return
+        names = export_tfds(store, manifest, Path(folder), on_progress)
     shards = count(manifest.num_shards, "shard")
-    click.echo(f"{folder}: {shards} for tfds.builder_from_directory")
+    text = f"{Path(folder)}: {shards} for tfds.builder_from_directory"
+    _show({"files": names}, text, as_json=as_json)
 
 
 export.add_command(tfds_command)
 
 
-@with_examples(
-    ("an index for each shard", "recordmill index out/table"),
-)
-@click.command(
+@_command(
     "index",
-    cls=LaidOutCommand,
+    ("an index for each shard", "recordmill index out/table"),
     short_help="Writes files by which readers find single records.",
 )
-@click.argument("output", type=click.Path(file_okay=False))
 @click.option("--split", multiple=True, help="Only this split; may be repeated.")
-@json_option
-@storage_option
 def index_command(
     output: str, split: tuple[str, ...], as_json: bool, storage: tuple[str, ...]
 ) -> None:
@@ -347,36 +331,24 @@ def index_command(
     record without reading those before it. They go with their shards when the dataset is
     replaced.
     """
-    from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.text import count
-    from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.dataset.random_access import write_indexes
-    from recordmill.transforms.storage import open_store
 
-    options = storage_of(storage).output
-    store = open_store(followed(output, options), options)
-    manifest = read_manifest(store)
+    store, manifest = _opened(output, storage)
     with showing(sys.stderr, "index", wanted=not as_json) as on_progress:
         names = write_indexes(store, manifest, split or None, on_progress)
-    if as_json:
-        write_json({"files": names}, None)
-        return
     where = f"such as {names[0]}" if names else "as there are no shards"
-    click.echo(f"{store.uri}: {count(len(names), 'index file')} written, {where}")
+    text = f"{store.uri}: {count(len(names), 'index file')} written, {where}"
+    _show({"files": names}, text, as_json=as_json)
 
 
-@with_examples(
+@_command(
+    "rejects",
     ("reasons, and the first rows", "recordmill rejects out/table"),
     ("for a program", "recordmill rejects out/table --rows 1000 --json"),
-)
-@click.command(
-    "rejects",
-    cls=LaidOutCommand,
     short_help="Shows the rows that were rejected, and why.",
 )
-@click.argument("output", type=click.Path(file_okay=False))
 @click.option(
     "--rows",
     "num_rows",
@@ -394,8 +366,6 @@ def index_command(
 @click.option(
     "--scratch", default="", metavar="DIR", help="The scratch folder of these runs."
 )
-@json_option
-@storage_option
 def rejects_command(
     output: str,
     num_rows: int,
@@ -419,7 +389,7 @@ def rejects_command(
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
-    from recordmill.transforms.tasks.rejects import (
+    from recordmill.transforms.tasks.read_rejects import (
         count_kinds,
         published_locator,
         published_rejects,
@@ -469,14 +439,12 @@ def rejects_command(
             )
 
 
-@with_examples(
+@_command(
+    "report",
     ("report.html, to open in a browser", "recordmill report out/table"),
     ("a page of another name", "recordmill report out/photos -o photos.html"),
+    short_help="Writes a page about a dataset.",
 )
-@click.command(
-    "report", cls=LaidOutCommand, short_help="Writes a page about a dataset."
-)
-@click.argument("output", type=click.Path(file_okay=False))
 @click.option(
     "-o",
     "--output",
@@ -486,8 +454,6 @@ def rejects_command(
     show_default=True,
     help="Where the page is written; an earlier page there is replaced.",
 )
-@json_option
-@storage_option
 def report_command(
     output: str, page_file: str, as_json: bool, storage: tuple[str, ...]
 ) -> None:
@@ -496,32 +462,25 @@ def report_command(
     Every row is read once, and verified. The page is a single file that needs no
     network. A file that is not such a page is never replaced.
     """
-    from pathlib import Path
-
-    from recordmill.beam_jobs.report.page import build_page, check_target, write_page
-    from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report_page.page_sections import build_page
+    from recordmill.beam_jobs.report_page.render_page import check_target, write_page
     from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.files import read_manifest
-    from recordmill.transforms.statistics.dataset_statistics import gather_figures
-    from recordmill.transforms.storage import open_store
-    from recordmill.transforms.tasks.rejects import published_locator
+    from recordmill.transforms.figures.gather_figures import gather_figures
+    from recordmill.transforms.tasks.read_rejects import published_locator
 
     target = Path(page_file)
     check_target(target)
     sides = storage_of(storage)
     folder = followed(output, sides.output)
-    store = open_store(folder, sides.output)
-    manifest = read_manifest(store)
+    store, manifest = _opened(folder, storage)
     with showing(sys.stderr, "report", unit="row", wanted=not as_json) as on_progress:
         figures = gather_figures(store, manifest, on_progress)
     locator = published_locator(store, sides.input)
     understood = understood_at_end(store, manifest)
     page = build_page(manifest, figures, folder, locator, understood)
     num_bytes = write_page(page, target)
-    if as_json:
-        write_json({"file": str(target), "bytes": num_bytes}, None)
-    else:
-        click.echo(f"{target}: {human_bytes(num_bytes)}, open it in a browser")
+    text = f"{target}: {human_bytes(num_bytes)}, open it in a browser"
+    _show({"file": str(target), "bytes": num_bytes}, text, as_json=as_json)

@@ -14,13 +14,11 @@ import click
 
 from recordmill.beam_jobs.cli.options import (
     FormatGroup,
-    LaidOutCommand,
     Name,
-    click_option,
+    click_options,
+    command,
     examples_of,
     storage_of,
-    with_examples,
-    with_options,
 )
 from recordmill.schemas.options import BY_NAME, CONVERT, RUN, Option, offered_by
 
@@ -53,25 +51,19 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         section = {option.name: values.pop(_own_name(option)) for option in own}
         _convert(ctx, paths, {"source": source.name, **values, source.name: section})
 
-    arguments: list[click.Parameter] = [
-        click.Argument(
-            ["paths"],
-            nargs=-1,
-            required=True,
-            type=Name("file"),
-            metavar="INPUT... OUTPUT",
-        )
-    ]
-    for option in own:
-        parameter = click_option(option, group=f"Options of {source.name}")
+    section_options = click_options(own, group=f"Options of {source.name}")
+    for parameter, option in zip(section_options, own, strict=True):
         parameter.name = _own_name(option)
-        arguments.append(parameter)
-    arguments += map(click_option, offered_by(CONVERT))
-    command = LaidOutCommand(
-        source.name, callback=convert_format, params=arguments, help=source.summary
+    paths = click.Argument(
+        ["paths"], nargs=-1, required=True, type=Name("file"), metavar="INPUT... OUTPUT"
     )
-    command.examples = examples_of(source, "convert")
-    return command
+    made = command(
+        source.name,
+        *examples_of(source, "convert"),
+        params=[paths, *section_options, *click_options(offered_by(CONVERT))],
+        help=source.summary,
+    )
+    return made(convert_format)
 
 
 def _own_name(option: Option) -> str:
@@ -191,7 +183,7 @@ def _report(problems: Problems, section: str) -> str:
 _Record = TypeVar("_Record")
 
 _PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
-_job_file = click.argument("job_file", type=Name("file"), metavar="JOB.yaml")
+_JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -203,23 +195,26 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@with_examples(
+@command(
+    "run",
     (
         "run it again when you like: nothing new, nothing done",
         "recordmill run job.yaml",
     ),
     ("a value for {{ day }} in the file", "recordmill run job.yaml --set day=monday"),
-)
-@click.command("run", cls=LaidOutCommand, short_help="Runs the job in a file.")
-@_job_file
-@with_options(offered_by(RUN), replaces=True)
-@click.option(
-    "--job-schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON Schema of job files, for editors.",
+    params=[
+        _JOB_FILE,
+        *click_options(offered_by(RUN), replaces=True),
+        click.Option(
+            ["--job-schema"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_schema,
+            help="Print the JSON Schema of job files, for editors.",
+        ),
+    ],
+    short_help="Runs the job in a file.",
 )
 @click.pass_context
 def run_command(ctx: click.Context, /, **values: Any) -> None:
@@ -239,16 +234,12 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
         execute(loaded.job, options, loaded.report)
 
 
-@with_examples(
-    ("files, rows and shards of a run", "recordmill plan job.yaml"),
-)
-@click.command(
+@command(
     "plan",
-    cls=LaidOutCommand,
+    ("files, rows and shards of a run", "recordmill plan job.yaml"),
+    params=[_JOB_FILE, *click_options(_PLAN_OPTIONS, replaces=True, group="")],
     short_help="Shows what a job would do, and does nothing.",
 )
-@_job_file
-@with_options(_PLAN_OPTIONS, replaces=True, group="")
 @click.pass_context
 def plan_command(ctx: click.Context, /, **values: Any) -> None:
     """Shows what running the job in a file would do, and does nothing.

@@ -29,17 +29,16 @@ from recordmill.beam_jobs.cli.dataset_commands import (
     verify_command,
 )
 from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_command
-from recordmill.beam_jobs.cli.options import LaidOutCommand, LaidOutGroup, with_examples
+from recordmill.beam_jobs.cli.options import LaidOutGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.schemas.options import Style, spell
 
 _VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
 
 
-@with_examples(("try it in this shell", 'eval "$(recordmill completion bash)"'))
-@click.command(
+@command(
     "completion",
-    cls=LaidOutCommand,
+    ("try it in this shell", 'eval "$(recordmill completion bash)"'),
     short_help="Prints the completion script of a shell.",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -122,10 +121,6 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     context.exit()
 
 
-@with_examples(
-    ("a first dataset of a table", "recordmill convert csv table.csv out/table"),
-    ("what is in it", "recordmill inspect out/table"),
-)
 @click.group(cls=LaidOutGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
@@ -139,6 +134,10 @@ def cli() -> None:
     """Converts images, arrays, tables and other records into TFRecord datasets."""
 
 
+cli.examples = (
+    ("a first dataset of a table", "recordmill convert csv table.csv out/table"),
+    ("what is in it", "recordmill inspect out/table"),
+)
 cli.add_commands("Make a dataset", convert, run_command, plan_command, schema)
 cli.add_commands(
     "Look at a dataset", inspect_command, report_command, rejects_command, diff_command

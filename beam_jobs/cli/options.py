@@ -1,9 +1,8 @@
 """Makes the command's options and subcommands, and lays out their --help.
 
 Options are those that are declared (schemas/options.py); --help shows them by group, and
-commands by what they are for. A command is made with `cls=LaidOutCommand`, its examples
-are given by `with_examples`: shell lines that a test executes, in the order of the
-commands in --help.
+commands by what they are for, with examples: shell lines that a test executes, in the
+order of the commands in --help.
 
 Imports neither pydantic nor Arrow, so that --help stays fast.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
@@ -112,15 +111,26 @@ class LaidOutGroup(LaidOutCommand, click.Group):
         LaidOutCommand.format_options(self, ctx, formatter)
 
 
-LaidOut = TypeVar("Command", bound=LaidOutCommand)
+def command(
+    name: str,
+    *examples: tuple[str, str],
+    params: Iterable[click.Parameter] = (),
+    **texts: str | None,
+) -> Callable[[Callable[..., None]], LaidOutCommand]:
+    """Returns a decorator that makes a command.
 
+    Args:
+      name: of the command.
+      examples: for its help.
+      params: that come after those that click's decorators add.
+      texts: `help` and `short_help`, as click takes them.
+    """
 
-def with_examples(*examples: tuple[str, str]) -> Callable[[LaidOut], LaidOut]:
-    """Returns a decorator that gives a command its examples."""
-
-    def decorate(command: LaidOut) -> LaidOut:
-        command.examples = examples
-        return command
+    def decorate(function: Callable[..., None]) -> LaidOutCommand:
+        made = click.command(name, cls=LaidOutCommand, **texts)(function)
+        made.params += params
+        made.examples = examples
+        return made
 
     return decorate
 
@@ -136,9 +146,6 @@ def _write_sections(
         with formatter.section(title):
             padded = [(name.ljust(left), text) for name, text in rows]
             formatter.write_dl(padded, col_max=left)
-
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _Integer(click.ParamType):  # type: ignore[type-arg]
@@ -217,24 +224,11 @@ def click_option(
     return made
 
 
-def with_options(
+def click_options(
     options: Iterable[Option], *, replaces: bool = False, group: str | None = None
-) -> Callable[[Command], Command]:
-    """Returns a decorator that gives a command these options, in their order.
-
-    Arguments are those of `click_option`.
-    """
-
-    def decorate(command: Command) -> Command:
-        params: list[click.Parameter] = getattr(command, "__click_params__", [])
-        made = [
-            click_option(option, replaces=replaces, group=group) for option in options
-        ]
-        # Where click's own decorators leave them: the last one first.
-        command.__click_params__ = [*params, *reversed(made)]  # type: ignore[attr-defined]
-        return command
-
-    return decorate
+) -> list[click.Option]:
+    """Makes options of the command, in their order; see `click_option`."""
+    return [click_option(each, replaces=replaces, group=group) for each in options]
 
 
 def _help(option: Option, *, replaces: bool) -> str:
@@ -252,29 +246,28 @@ def _help(option: Option, *, replaces: bool) -> str:
 
 
 # Of commands that have too few options for groups.
-storage_option = with_options([BY_NAME["storage"]], group="")
-exclude_option = with_options([BY_NAME["exclude"]], group="")
-json_option = with_options([BY_NAME["as_json"]], group="")
+JSON_OPTION, STORAGE_OPTION, EXCLUDE_OPTION = click_options(
+    [BY_NAME[name] for name in ("as_json", "storage", "exclude")], group=""
+)
 
 
 def storage_of(given: Sequence[str]) -> BothSides:
-    """Parses the storage options of both sides.
-
-    Raises:
-      UsageError: not of the form KEY=VALUE, or a secret.
-    """
+    """Parses the storage options of both sides."""
     from recordmill.schemas.storage_options import parse_storage_options
 
     return parse_storage_options(given)
 
 
-MakeCommand = Callable[[Any], click.Command]  # takes a SourceFormat
-
-
 class FormatGroup(LaidOutGroup):
-    """A group with a subcommand for each format, made when it is asked for."""
+    """A group with a subcommand for each format, made when it is asked for.
 
-    def __init__(self, name: str, help_text: str, make: MakeCommand) -> None:
+    Args:
+      make: makes the subcommand of a SourceFormat.
+    """
+
+    def __init__(
+        self, name: str, help_text: str, make: Callable[[Any], click.Command]
+    ) -> None:
         super().__init__(name, help=help_text)
         self._make = make
 

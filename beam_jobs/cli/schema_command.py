@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.beam_jobs.cli.options import (
-    Command,
+    EXCLUDE_OPTION,
+    JSON_OPTION,
+    STORAGE_OPTION,
     FormatGroup,
-    LaidOutCommand,
     LaidOutGroup,
     Name,
+    click_options,
+    command,
     examples_of,
-    exclude_option,
-    json_option,
     storage_of,
-    storage_option,
-    with_examples,
-    with_options,
 )
 from recordmill.schemas.text import count
 
@@ -44,31 +42,27 @@ _INFER_HELP = """Reads all of INPUT... and writes a schema file that `convert` t
 Every row counts for the types. Comments show ranges, missing and distinct values.
 """
 
-_inputs = click.argument(
-    "inputs", nargs=-1, required=True, type=Name("file"), metavar="INPUT..."
+_INFER_PARAMS = (
+    click.Argument(
+        ["inputs"], nargs=-1, required=True, type=Name("file"), metavar="INPUT..."
+    ),
+    click.Option(
+        ["-o", "--output"],
+        type=Name("file"),
+        metavar="FILE",
+        help="Where to write the schema.  [default: stdout]",
+    ),
+    click.Option(["--overwrite"], is_flag=True, help="Replace FILE."),
+    click.Option(
+        ["--workers"],
+        type=click.IntRange(0),
+        default=0,
+        help="Threads.  [default: all cores]",
+    ),
+    JSON_OPTION,
+    STORAGE_OPTION,
+    EXCLUDE_OPTION,
 )
-
-
-def _infer_options(command: Command) -> Command:
-    options = [
-        click.option(
-            "-o",
-            "--output",
-            type=Name("file"),
-            metavar="FILE",
-            help="Where to write the schema.  [default: stdout]",
-        ),
-        click.option("--overwrite", is_flag=True, help="Replace FILE."),
-        click.option(
-            "--workers",
-            type=click.IntRange(0),
-            default=0,
-            help="Threads.  [default: all cores]",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def _infer_command(source: SourceFormat[Any]) -> click.Command:
@@ -76,21 +70,17 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
 
     own = declared_options(source.name, source.options)
 
-    @_inputs
-    @_infer_options
-    @json_option
-    @storage_option
-    @exclude_option
-    @with_options(own, group="")
+    @command(
+        source.name,
+        *examples_of(source, "schema infer"),
+        params=[*_INFER_PARAMS, *click_options(own, group="")],
+        help=source.summary,
+    )
     def infer_format(**values: Any) -> None:
         section = {option.name: values.pop(option.name) for option in own}
         _infer(source, section, **values)
 
-    command = click.command(source.name, cls=LaidOutCommand, help=source.summary)(
-        infer_format
-    )
-    command.examples = examples_of(source, "schema infer")
-    return command
+    return infer_format
 
 
 infer = FormatGroup("infer", _INFER_HELP, _infer_command)
@@ -105,10 +95,12 @@ infer.examples = (
 schema.add_command(infer)
 
 
-@with_examples(("is the file right?", "recordmill schema check schema.yaml"))
-@click.command("check", cls=LaidOutCommand)
+@command(
+    "check",
+    ("is the file right?", "recordmill schema check schema.yaml"),
+    params=[JSON_OPTION],
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@json_option
 def check(file: str, as_json: bool) -> None:
     """Checks a schema file, and shows all that is wrong with it."""
     from recordmill.schemas.schema_file import load_schema
