@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,17 @@ from pydantic import (
 
 from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.options import Style
+from recordmill.schemas.options import (
+    Compression,
+    Container,
+    Duplicates,
+    Grace,
+    LogFormat,
+    Payload,
+    Style,
+    VerifyLevel,
+    WantedExchange,
+)
 from recordmill.schemas.source_options import SOURCE_PATTERN, SourceOptions
 from recordmill.schemas.storage_options import BothSides, require_secretless_arguments
 
@@ -157,10 +167,7 @@ def _decoded(data: bytes, place: str) -> str:
         ) from error
 
 
-MIB = 1 << 20
-DEFAULT_SHARD_BYTES = 128 * MIB
-READER_MIN_SHARD_BYTES = 10_000_000  # the tutorial: no shard under 10 MB ...
-SHARDS_PER_READER = 10  # ... and ten shards for each host that reads
+DEFAULT_SHARD_BYTES = 128 << 20
 FIRST_VERSION = "1.0.0"
 AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
 MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test split
@@ -170,38 +177,32 @@ SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
 FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
-Compression = Literal["none", "gzip"]
-Container = Literal["tfrecord", "array_record"]
-Payload = Literal["example", "sequence_example", "json", "raw"]
-
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SplitSpec(_Frozen):
-    """One split: its name and its share of the rows, as text so that it is exact."""
+def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        """Returns the text, if it is one of these.
 
-    name: str
-    fraction: str
+        Raises:
+          ValueError: it is not.
+        """
+        if not pattern.fullmatch(text):
+            raise ValueError(f"expected {expected}, found {text!r}")
+        return text
 
-    @field_validator("name")
-    @classmethod
-    def _name(cls, name: str) -> str:
-        if not SPLIT_PATTERN.fullmatch(name):
-            raise ValueError(
-                f"expected a split name of letters, digits, '_' and '-', found {name!r}"
-            )
-        return name
+    return check
 
-    @field_validator("fraction")
-    @classmethod
-    def _fraction(cls, fraction: str) -> str:
-        if not 0 < parse_fraction(fraction) <= 1:
-            raise ValueError(
-                f"expected a fraction above 0 and at most 1, found {fraction}"
-            )
-        return fraction
+
+check_name = _matching(
+    NAME_PATTERN, "a name of letters, digits and '_' that starts with a letter"
+)
+check_version = _matching(VERSION_PATTERN, "a version like 1.0.0")
+check_split_name = _matching(
+    SPLIT_PATTERN, "a split name of letters, digits, '_' and '-'"
+)
 
 
 def parse_fraction(text: str) -> Fraction:
@@ -219,6 +220,19 @@ def parse_fraction(text: str) -> Fraction:
         raise ValueError(
             f"expected a fraction like 0.8 or 4/5, found {text!r}"
         ) from error
+
+
+def _check_fraction(text: str) -> str:
+    if not 0 < parse_fraction(text) <= 1:
+        raise ValueError(f"expected a fraction above 0 and at most 1, found {text}")
+    return text
+
+
+class SplitSpec(_Frozen):
+    """One split: its name and its share of the rows, as text so that it is exact."""
+
+    name: Annotated[str, AfterValidator(check_split_name)]
+    fraction: Annotated[str, AfterValidator(_check_fraction)]
 
 
 class Sharding(_Frozen):
@@ -245,10 +259,8 @@ class Sharding(_Frozen):
             wanted = -(-num_bytes // self.shard_bytes)
         else:
             assert self.num_readers is not None  # by _one_rule
-            wanted = min(
-                SHARDS_PER_READER * self.num_readers,
-                num_bytes // READER_MIN_SHARD_BYTES,
-            )
+            # The tutorial: ten shards for each host that reads, none under 10 MB.
+            wanted = min(10 * self.num_readers, num_bytes // 10_000_000)
         return max(1, min(wanted, num_records, 99_999))
 
 
@@ -275,24 +287,7 @@ class RejectLimit(_Frozen):
         return int(self.text)
 
 
-def check_name(name: str) -> str:
-    """Checks a dataset's name, which stands in file names and in TFDS."""
-    if not NAME_PATTERN.fullmatch(name):
-        raise ValueError(
-            "expected a name of letters, digits and '_' that starts with a letter, "
-            f"found {name!r}"
-        )
-    return name
-
-
-def check_version(version: str) -> str:
-    """Checks a dataset's version, three numbers."""
-    if not VERSION_PATTERN.fullmatch(version):
-        raise ValueError(f"expected a version like 1.0.0, found {version!r}")
-    return version
-
-
-def check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
+def _check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
     """Checks that the splits differ and that every row falls into one."""
     names = [split.name for split in splits]
     if len(names) > MAX_SPLITS:
@@ -311,7 +306,7 @@ def check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
 
 DatasetName = Annotated[str, AfterValidator(check_name)]
 Version = Annotated[str, AfterValidator(check_version)]
-Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(check_splits)]
+Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(_check_splits)]
 DEFAULT_SPLITS = (SplitSpec(name="train", fraction="1"),)
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 
@@ -401,40 +396,13 @@ _EMBEDDED_RUNNERS = (
 
 _NO_STORAGE_OPTIONS = BothSides()
 
-WantedExchange = Literal["auto", "reference", "scratch", "engine"]
-Grace = Literal["next-run", "0"]
-Duplicates = Literal["ignore", "report", "fail"]
-VerifyLevel = Literal["quick", "full"]
-LogFormat = Literal["text", "json"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The part of a job that says how it is run; none of it changes a byte.
+    """How a job is run; none of it changes a byte.
 
-    Attributes:
-      inputs: files, folders or globs.
-      output: folder of the dataset.
-      exclude: globs of what is left out of the inputs.
-      scratch: directory for temporary sorted files; empty means inside the output.
-      memory: what sorted records may take of it, on the embedded runner, before they go
-        to scratch: a size, 0, or auto.
-      exchange: how records reach the writers of their shards.
-      workers: threads of the embedded runner; 0 means all cores.
-      overwrite: replace a dataset that differs.
-      grace: how long the files of a replaced dataset stay for those who read it.
-      append: convert only inputs that the dataset was not made from, and add them to it.
-      auto_version: publish each change as the next version, in a folder of its own
-        inside the output.
-      keep: versions to keep then; 0 keeps all.
-      verify: what is checked before a dataset is published: quick looks at names,
-        sizes, counts and checksums that the store keeps, full reads every byte again.
-      duplicates: what is done about records with equal content in several splits: ignore
-        does not look for them, report tells, fail publishes nothing.
-      expect_schema: schema file or dataset that the new dataset must keep to.
-      storage: non-secret options of the inputs' and the output's storage.
-      detach: submit the job to the runner and do not wait for its end.
-      beam_args: pipeline options as Beam spells them.
+    Its fields are the options of these names (options.py), or made of them: `version` is
+    auto, `keep` is 0 for all, `beam_args` are options of Beam as it spells them.
 
     Raises:
       UsageError: a pipeline option is named like a secret.
@@ -479,14 +447,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Where a run reports to.
-
-    Attributes:
-      as_json: print the summary as one object to stdout.
-      metrics_file: Prometheus textfile, or "".
-      log_format: log lines on stderr instead of bars and summary, or None.
-      style: how messages spell options.
-    """
+    """Where a run reports to: options of these names, and how messages spell them."""
 
     as_json: bool = False
     metrics_file: str = ""

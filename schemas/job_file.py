@@ -20,7 +20,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
@@ -51,9 +50,10 @@ from recordmill.schemas.text import json_bytes
 from recordmill.schemas.yaml_lines import KeyPath, YamlDocument
 
 _PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-PARAMETER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PARAMETER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Text that YAML can take for a scalar only: no indicator, no space, no quote.
 _PLAIN = re.compile(r"[-+]?\.?\w[\w.+-]*", re.ASCII)
+_KINDS = {option.name: option.kind for option in offered_by(JOB_FILE)}
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -65,7 +65,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
-        if not equals or not PARAMETER.fullmatch(key):
+        if not equals or not _PARAMETER.fullmatch(key):
             raise UsageError(f"`set`: expected KEY=VALUE, found {setting!r}")
         if key in values:
             raise UsageError(f"`set`: {key} is given twice")
@@ -73,105 +73,78 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def built_in(today: date) -> dict[str, str]:
-    """Returns the parameters that every job file can use."""
-    return {"date": today.isoformat()}
-
-
-@dataclass(slots=True)
-class Template:
-    """Fills placeholders in, and notes what was used and what is wrong.
+class _Placeholders:
+    """The parameters of a job file, by which its placeholders are filled in.
 
     Attributes:
-      values: the text of every parameter that has one.
-      required: parameters that the file declares without a value.
+      values: the text of each; None of one that the file declares without a default.
       used: the parameters met so far.
     """
 
-    values: Mapping[str, str]
-    required: frozenset[str] = frozenset()
-    used: set[str] = field(default_factory=set)
+    def __init__(self, values: Mapping[str, str | None], problems: Problems) -> None:
+        self.values = values
+        self.used: set[str] = set()
+        self._problems = problems
 
-    def fill(
-        self,
-        value: Any,
-        place: KeyPath,
-        note: Callable[[KeyPath, str], None],
-        *,
-        as_text: bool,
-    ) -> Any:
+    def fill(self, value: Any, place: KeyPath, *, as_text: bool) -> Any:
         """Returns a value with every placeholder filled in.
 
         Args:
           value: plain values as YamlDocument has them.
-          place: where it stands in the file.
-          note: takes the place and what is wrong there.
+          place: where it is in the file.
           as_text: whether a placeholder alone gives text, whatever it looks like.
         """
         if isinstance(value, dict):
             for key in value:
                 if "{{" in key:
-                    note((*place, key), "keys are never filled in, only values")
-            return {
-                key: self.fill(item, (*place, key), note, as_text=as_text)
-                for key, item in value.items()
-            }
+                    what = "keys are never filled in, only values"
+                    self._problems.setdefault((*place, key), what)
+            pairs = value.items()
+            return {k: self.fill(v, (*place, k), as_text=as_text) for k, v in pairs}
         if isinstance(value, list):
-            return [
-                self.fill(item, (*place, index), note, as_text=as_text)
-                for index, item in enumerate(value)
-            ]
+            items = enumerate(value)
+            return [self.fill(v, (*place, i), as_text=as_text) for i, v in items]
         if not isinstance(value, str) or "{{" not in value:
             return value
         try:
             alone = _PLACEHOLDER.fullmatch(value.strip())
             if alone and "{{" not in alone[1]:
-                text = self._value(alone[1])
-                return text if as_text else scalar_of(text)
-            filled = _PLACEHOLDER.sub(lambda match: self._value(match[1]), value)
+                text = self._value(alone[1].strip())
+                # Where a value of any type may be, it is what it looks like: 8, true.
+                is_text = as_text or not _PLAIN.fullmatch(text)
+                return text if is_text else YamlDocument(text.encode(), "set").value
+            filled = _PLACEHOLDER.sub(
+                lambda match: self._value(match[1].strip()), value
+            )
             if "{{" in _PLACEHOLDER.sub("", value):
                 raise UsageError("a {{ without its }}")
         except UsageError as error:
-            note(place, str(error))
+            self._problems.setdefault(tuple(place), str(error))
             return value
         return filled
 
-    def _value(self, inside: str) -> str:
-        name = inside.strip()
+    def _value(self, name: str) -> str:
         if name.split(".")[0] == "env":
             raise UsageError(
                 f"{{{{ {name} }}}}: job files do not read the environment: secrets "
                 "belong in the environment of the process, where storage finds them "
                 "by itself, never in a job; other values come with `set`"
             )
-        if not PARAMETER.fullmatch(name):
+        if not _PARAMETER.fullmatch(name):
             raise UsageError(
                 f"{{{{ {name} }}}}: expected one parameter's name between the braces, "
                 "like {{ date }}"
             )
         self.used.add(name)
-        if name in self.values:
-            return self.values[name]
-        near = get_close_matches(name, {*self.values, *self.required} - {name}, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(
-            f"{{{{ {name} }}}} has no value: give one with `set` {name}=VALUE, or a "
-            f"default in params{hint}"
-        )
-
-
-def scalar_of(text: str) -> Any:
-    """Returns what a parameter's text is where a value of any type may stand.
-
-    >>> scalar_of("8"), scalar_of("true"), scalar_of("2026-11-20"), scalar_of("a: b")
-    (8, True, '2026-11-20', 'a: b')
-    """
-    if not _PLAIN.fullmatch(text):
+        text = self.values.get(name)
+        if text is None:
+            near = get_close_matches(name, self.values.keys() - {name}, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(
+                f"{{{{ {name} }}}} has no value: give one with `set` {name}=VALUE, or a "
+                f"default in params{hint}"
+            )
         return text
-    return YamlDocument(text.encode(), "set").value
-
-
-_KINDS = {option.name: option.kind for option in offered_by(JOB_FILE)}
 
 
 def load_job(
@@ -224,43 +197,39 @@ def _filled(
     problems: Problems,
 ) -> dict[str, Any]:
     """Returns the fields that are not null, with all placeholders filled in."""
-
-    def note(place: KeyPath, what: str) -> None:
-        problems.setdefault(tuple(place), what)
-
     texts = document.as_written(())
     defaults = texts.get("params") or {}
     if not isinstance(defaults, dict):
-        note(("params",), f"expected a mapping of parameters, found {defaults!r}")
+        what = f"expected a mapping of parameters, found {defaults!r}"
+        problems["params",] = what
         defaults = {}
     for name, text in defaults.items():
-        if not PARAMETER.fullmatch(name):
-            note(("params", name), f"expected a name like date, found {name!r}")
-        if isinstance(text, dict | list):
-            note(("params", name), "expected one value, found a list or a mapping")
+        if not _PARAMETER.fullmatch(name):
+            problems["params", name] = f"expected a name like date, found {name!r}"
+        elif isinstance(text, dict | list):
+            what = "expected one value, found a list or a mapping"
+            problems["params", name] = what
         elif text is not None and "{{" in text:
-            note(("params", name), "defaults cannot hold placeholders")
-    plain = {name: text for name, text in defaults.items() if isinstance(text, str)}
-    template = Template(
-        {**built_in(today), **plain, **settings}, frozenset(defaults.keys())
-    )
+            problems["params", name] = "defaults cannot hold placeholders"
+    plain = {k: v for k, v in defaults.items() if isinstance(v, str | None)}
+    date_of_run = {"date": today.isoformat()}
+    placeholders = _Placeholders({**date_of_run, **plain, **settings}, problems)
     given = {}
     for key, value in document.value.items():
         if value is None or key == "params":
             continue
-        kind = _KINDS.get(key)
-        as_text = kind in TEXT_KINDS or (
-            kind == "schema" and not isinstance(value, dict)
-        )
+        kind, is_schema = _KINDS.get(key), isinstance(value, dict) and key == "schema"
+        as_text = kind in TEXT_KINDS or (key == "schema" and not is_schema)
         if as_text:
             value = texts[key]
-        elif key == "schema":
+        elif is_schema:
             value = texts_as_written(value, texts[key])
-        given[key] = template.fill(value, (key,), note, as_text=as_text)
-    for name in settings.keys() - template.used:
-        near = get_close_matches(name, sorted(template.used), 1)
+        given[key] = placeholders.fill(value, (key,), as_text=as_text)
+    for name in settings.keys() - placeholders.used:
+        near = get_close_matches(name, sorted(placeholders.used), 1)
         hint = f"did you mean {near[0]}?" if near else "is it {{ " + name + " }}?"
-        note(("set", name), f"nothing in the file uses it; {hint}")
+        what = f"nothing in the file uses it; {hint}"
+        problems.setdefault(("set", name), what)
     return given
 
 
@@ -328,8 +297,6 @@ def _declared(
         schema, f"{uri}: schema", lambda loc: document.line(("schema", *loc))
     )
 
-
-SCHEMA_PATH = Path(__file__).with_name("job_file.schema.json")
 
 _SCHEMA_FILE = "schema_file.schema.json"  # of schema files; lies beside it
 _KEPT = ("description", "default")

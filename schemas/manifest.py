@@ -23,13 +23,14 @@ from pydantic import (
 from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
-from recordmill.schemas.job import Container, Payload, Version
+from recordmill.schemas.job import Version
 from recordmill.schemas.names import (
     MAX_APPENDS,
     commit_mark,
     index_file_name,
     marked_file_name,
 )
+from recordmill.schemas.options import Container, Payload
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import check_file_name, json_bytes
 

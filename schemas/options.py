@@ -17,12 +17,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 # Front ends. `run` and `plan` replace by options what a job file says; a pipeline has the
 # arguments of WriteDataset; the template is Dataflow's.
 CONVERT, RUN, JOB_FILE, PIPELINE, TEMPLATE = "C", "R", "J", "P", "T"
 
+Compression = Literal["none", "gzip"]
+Container = Literal["tfrecord", "array_record"]
+Payload = Literal["example", "sequence_example", "json", "raw"]
+WantedExchange = Literal["auto", "reference", "scratch", "engine"]
+Grace = Literal["next-run", "0"]
+Duplicates = Literal["ignore", "report", "fail"]
+VerifyLevel = Literal["quick", "full"]
+LogFormat = Literal["text", "json"]
 Default = str | int | bool | dict[str, str] | None
 
 
@@ -103,7 +111,7 @@ OPTIONS = (
                default=False),
         Option("grace", "choice", "CRJPT",
                "how long the files of a replaced dataset stay for its readers; 0: "
-               "not at all", default="next-run", choices=("next-run", "0"),
+               "not at all", default="next-run", choices=get_args(Grace),
                page="output-files.md#replaced-datasets"),
         Option("append", "flag", "CJT",
                "convert new input files only, and add them to the dataset",
@@ -124,18 +132,18 @@ OPTIONS = (
                "number of versions to keep, with `version=auto`", default_text="all",
                minimum=1, metavar="N"),
         Option("payload", "choice", "CJPT", "what a record holds", default="example",
-               choices=("example", "sequence_example", "json", "raw"),
+               choices=get_args(Payload),
                page="schema.md"),
         Option("compression", "choice", "CJPT",
                "compression of the shards; TFDS reads only those without",
-               default="none", choices=("none", "gzip")),
+               default="none", choices=get_args(Compression)),
         Option("gzip_level", "integer", "CJPT",
                "1 is fast, 9 is small; with `compression=gzip`", default=6, minimum=1,
                maximum=9, metavar="N"),
         Option("container", "choice", "CJPT",
                "file format of the shards; array_record is for Grain and "
                "tfds.data_source", default="tfrecord",
-               choices=("tfrecord", "array_record"),
+               choices=get_args(Container),
                page="reading-datasets.md#arrayrecord"),
         Option("index", "flag", "CJPT",
                "write SHARD.idx beside each shard, by which readers find single "
@@ -189,7 +197,7 @@ OPTIONS = (
         Option("duplicates", "choice", "CJT",
                "look for records with the same content in several splits: report "
                "tells, fail publishes nothing", default="ignore",
-               choices=("ignore", "report", "fail"),
+               choices=get_args(Duplicates),
                page="splits.md#the-same-content-in-several-splits"),
         Option("shuffle", "flag", "CJT",
                "shuffle the whole dataset, or keep the order of the input",
@@ -211,7 +219,7 @@ OPTIONS = (
         "Run",
         Option("exchange", "choice", "CJPT",
                "how records reach the writers of their shards; gives the same bytes",
-               default="auto", choices=("auto", "reference", "scratch", "engine"),
+               default="auto", choices=get_args(WantedExchange),
                page="architecture.md#exchange"),
         Option("scratch", "folder", "CJP", "directory for temporary sorted files",
                default_text="inside the output", metavar="DIR"),
@@ -222,7 +230,7 @@ OPTIONS = (
         Option("verify", "choice", "CJT",
                "check before publishing: quick compares sizes, counts and stored "
                "checksums, full reads every byte again", default="quick",
-               choices=("quick", "full")),
+               choices=get_args(VerifyLevel)),
         Option("workers", "integer", "CRJ",
                "threads of the embedded runner; 0: all cores", default=0,
                default_text="all cores", minimum=0, metavar="N"),
@@ -241,7 +249,7 @@ OPTIONS = (
                "Prometheus textfile, written when the run ends", metavar="FILE"),
         Option("log_format", "choice", "CRJT",
                "log lines on stderr, for runs that nobody watches",
-               default_text="bars and a summary", choices=("text", "json")),
+               default_text="bars and a summary", choices=get_args(LogFormat)),
         Option("as_json", "flag", "CR", "print one JSON object to stdout",
                default=False, default_text="text on stderr", flag="json"),
     ),

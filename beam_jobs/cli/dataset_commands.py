@@ -155,7 +155,7 @@ def verify_command(
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.verify_report import show_verify
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
@@ -262,8 +262,8 @@ def diff_command(
     same splits, 1 if they differ, 2 if there is
     no dataset.
     """
-    from recordmill.beam_jobs.report.diff_report import show_diff
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.verify_report import show_diff
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.dataset.diff import compare_datasets
 
@@ -301,7 +301,7 @@ def tfds_command(
     A dataset without appended parts and without gzip needs no export. Local shards are
     linked, so FOLDER takes no space if it is on the same disk.
     """
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.text import count
     from recordmill.transforms.dataset.tfds import export_tfds
 
@@ -331,7 +331,7 @@ def index_command(
     record without reading those before it. They go with their shards when the dataset is
     replaced.
     """
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.text import count
     from recordmill.transforms.dataset.random_access import write_indexes
 
@@ -389,13 +389,11 @@ def rejects_command(
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
-    from recordmill.transforms.tasks.read_rejects import (
-        count_kinds,
-        published_locator,
-        published_rejects,
-        unpublished_locator,
-        unpublished_rejects,
-    )
+    from recordmill.transforms.tasks.rejects import count_kinds
+    from recordmill.transforms.tasks.rejects import published_locator
+    from recordmill.transforms.tasks.rejects import published_rejects
+    from recordmill.transforms.tasks.rejects import unpublished_locator
+    from recordmill.transforms.tasks.rejects import unpublished_rejects
 
     store = open_store(output, storage_of(storage).output)
     if not unpublished:
@@ -462,14 +460,15 @@ def report_command(
     Every row is read once, and verified. The page is a single file that needs no
     network. A file that is not such a page is never replaced.
     """
-    from recordmill.beam_jobs.report.showing import showing
-    from recordmill.beam_jobs.report_page.page_sections import build_page
-    from recordmill.beam_jobs.report_page.render_page import check_target, write_page
+    from recordmill.beam_jobs.report.progress import showing
+    from recordmill.beam_jobs.report.page import build_page
+    from recordmill.beam_jobs.report.page import check_target
+    from recordmill.beam_jobs.report.page import write_page
     from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.figures.gather_figures import gather_figures
-    from recordmill.transforms.tasks.read_rejects import published_locator
+    from recordmill.transforms.statistics.dataset_statistics import gather_figures
+    from recordmill.transforms.tasks.rejects import published_locator
 
     target = Path(page_file)
     check_target(target)

@@ -21,8 +21,8 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import MANIFEST_NAME, schema_of
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest

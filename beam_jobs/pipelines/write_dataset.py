@@ -38,11 +38,7 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
-    Compression,
-    Container,
-    Grace,
     JobSpec,
-    Payload,
     RejectLimit,
     Sharding,
     SplitSpec,
@@ -51,7 +47,7 @@ from recordmill.schemas.job import (
 )
 from recordmill.schemas.job_options import split_contradictions
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.options import spell
+from recordmill.schemas.options import Compression, Container, Grace, Payload, spell
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals, SortedRunRef
 from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.shards import (

@@ -22,7 +22,7 @@ from plain_runner import without_beam
 from source_cases import CASES, Case
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.job import WantedExchange
+from recordmill.schemas.options import WantedExchange
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.cifar import source as fixed_length

@@ -14,9 +14,9 @@ from small_dataset import PICTURES
 from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.names import shard_file_name
+from recordmill.schemas.options import Payload
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.decode.tf_code import parsing_spec
 from recordmill.transforms.encode.payloads import encode_payload

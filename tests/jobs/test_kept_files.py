@@ -10,8 +10,9 @@ from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of, python
 from small_dataset import SCHEMA
 
 from recordmill.schemas.feature_spec import differences
-from recordmill.schemas.job import Compression, JobSpec, Payload
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import staged_file_name
+from recordmill.schemas.options import Compression, Payload
 from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.tfmd import load_pbtxt
 from recordmill.transforms.commit.staging import description_files

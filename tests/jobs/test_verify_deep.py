@@ -15,7 +15,7 @@ from small_dataset import SCHEMA, rows, write_dataset
 from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.verify_report import show_verify
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.dataset import verify as deep_check
 from recordmill.transforms.dataset.verify import DeepCheck, check_values, verify_dataset

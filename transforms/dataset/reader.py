@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
-from recordmill.schemas.job import Container, Payload
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.options import Container, Payload
 from recordmill.schemas.text import check_file_name, count
 from recordmill.transforms.arrow import I64, binary_array, offsets_of
 from recordmill.transforms.dataset.files import (

@@ -24,7 +24,6 @@ from recordmill.schemas.feature_spec import (
     Schema,
     shape_text,
 )
-from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
     FileEntry,
@@ -43,6 +42,7 @@ from recordmill.schemas.names import (
     part_of,
     shard_file_name,
 )
+from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count

@@ -18,7 +18,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import (
     Example,
     Feature,

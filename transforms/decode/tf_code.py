@@ -15,8 +15,8 @@ import numpy as np
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.schemas.options import Payload
 from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 

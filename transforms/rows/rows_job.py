@@ -26,10 +26,10 @@ from recordmill.schemas.errors import (
     RecordmillError,
     UsageError,
 )
-from recordmill.schemas.job import Grace, JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
-from recordmill.schemas.options import spell
+from recordmill.schemas.options import Grace, spell
 from recordmill.schemas.ranges import InputRange, RangeResult, RejectTotals
 from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.schemas.text import count, json_bytes

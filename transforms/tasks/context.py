@@ -13,14 +13,8 @@ import numpy.typing as npt
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.job import (
-    DEFAULT_SPLITS,
-    Duplicates,
-    Grace,
-    JobSpec,
-    VerifyLevel,
-    parse_fraction,
-)
+from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec, parse_fraction
+from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import SplitLimits

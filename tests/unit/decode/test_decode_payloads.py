@@ -13,7 +13,7 @@ from hypothesis import assume, given
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import SequenceExample
 from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.decode.payloads import decode_payload

@@ -12,7 +12,7 @@ from spec_cases import STEPS, every_feature, labels, pictures, several_unknown
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.transforms.decode.tf_code import parsing_spec, quoted
 
 IMAGE = FeatureSpec(

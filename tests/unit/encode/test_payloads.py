@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.transforms.encode.arrow_types import check_types
 from recordmill.transforms.encode.base64_text import base64_texts

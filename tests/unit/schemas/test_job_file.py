@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from recordmill.schemas.job import (
     SplitSpec,
 )
 from recordmill.schemas.job_file import (
-    SCHEMA_PATH,
     absolute,
     job_schema_bytes,
     load_job,
@@ -417,7 +417,9 @@ def test_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_json_schema_is_up_to_date() -> None:
     """If not: recordmill run --job-schema > schemas/job_file.schema.json"""
-    assert SCHEMA_PATH.read_bytes() == job_schema_bytes(FORMATS)
+    assert files("recordmill.schemas").joinpath(
+        "job_file.schema.json"
+    ).read_bytes() == job_schema_bytes(FORMATS)
 
 
 def test_json_schema_knows_every_field() -> None:

@@ -16,16 +16,7 @@ from dataflow_form import FILE, OWN, updated_form
 from recordmill.beam_jobs.cli.job_commands import convert, run_command
 from recordmill.beam_jobs.cli.options import all_commands
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
-from recordmill.schemas.job import (
-    Compression,
-    JobSpec,
-    LogFormat,
-    Payload,
-    ReportOptions,
-    RunOptions,
-    VerifyLevel,
-    WantedExchange,
-)
+from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
 from recordmill.schemas.job_file import job_schema
 from recordmill.schemas.job_options import check_options, job_file_model, make_job
 from recordmill.schemas.options import (
@@ -36,7 +27,12 @@ from recordmill.schemas.options import (
     PIPELINE,
     RUN,
     TEMPLATE,
+    Compression,
+    LogFormat,
     Option,
+    Payload,
+    VerifyLevel,
+    WantedExchange,
     offered_by,
     spell,
 )

@@ -25,9 +25,9 @@ from recordmill.schemas.feature_spec import (
     usual_kind,
 )
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from recordmill.schemas.names import labels_file_name, parse_labels
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count

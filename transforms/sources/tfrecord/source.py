@@ -24,8 +24,9 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
 from recordmill.schemas.input_summary import NOTHING, PassedOver, Understood
-from recordmill.schemas.job import SPLIT_PATTERN, JobSpec, Payload
+from recordmill.schemas.job import SPLIT_PATTERN, JobSpec
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
