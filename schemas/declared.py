@@ -342,45 +342,39 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
     return f"unknown field {name!r}; {hint}"
 
 
+_INTEGERS = ("int_type", "int_parsing", "int_from_float")
+_EXPECTED = {  # by pydantic's type of error; names are of its context
+    "literal_error": "{expected}",
+    "tuple_type": "a list",
+    "string_type": "text",
+    **dict.fromkeys(_INTEGERS, "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("model_type", "dict_type", "dataclass_type"), "a mapping"),
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    **dict.fromkeys(("string_too_short", "too_short"), "{min_length} or more"),
+    **dict.fromkeys(("string_too_long", "too_long"), "at most {max_length}"),
+    "int_parsing_size": "a whole number of fewer digits",
+    "string_pattern_mismatch": "text of the form {pattern}",
+}
+
+
 def expectation(detail: ErrorDetails) -> str:
     """Describes what was expected and what was found."""
-    found = f", found {_shown(detail['input'])}"
-    match detail["type"]:
+    kind, found = detail["type"], f", found {_shown(detail['input'])}"
+    if words := _EXPECTED.get(kind):
+        return f"expected {words.format(**detail.get('ctx', {}))}{found}"
+    match kind:
         case "missing":
             return "not given"
         case "value_error":
             return str(detail["ctx"]["error"])
-        case "literal_error":
-            return f"expected {detail['ctx']['expected']}{found}"
-        case "tuple_type":
-            return f"expected a list{found}"
-        case "string_type":
-            return f"expected text{found}"
         case "string_unicode":
             shown = escaped(str(detail["input"]))
             return f"expected UTF-8, found {shown}; rename it, or choose another one"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return f"expected a whole number{found}"
-        case "float_type" | "float_parsing":
-            return f"expected a number{found}"
-        case "bool_type" | "bool_parsing":
-            return f"expected true or false{found}"
-        case "model_type" | "dict_type" | "dataclass_type":
-            return f"expected a mapping{found}"
-        case "greater_than_equal":
-            return f"expected {detail['ctx']['ge']} or more{found}"
-        case "less_than_equal":
-            return f"expected {detail['ctx']['le']} or less{found}"
         case "recursion_depth_exceeded" | "recursion_loop":
             return "expected fewer levels inside one another"
-        case "string_too_short" | "too_short":
-            return f"expected {detail['ctx']['min_length']} or more{found}"
-        case "string_too_long" | "too_long":
-            return f"expected at most {detail['ctx']['max_length']}{found}"
-        case "int_parsing_size":
-            return f"expected a whole number of fewer digits{found}"
-        case "string_pattern_mismatch":
-            return f"expected text of the form {detail['ctx']['pattern']}{found}"
         case "extra_forbidden":
             return "unknown field"
         case "json_invalid":
@@ -404,44 +398,30 @@ def _split_location(loc: Loc, value: Any) -> tuple[Loc, Loc]:
 def _sentence(location: Loc, rest: Loc, detail: ErrorDetails) -> str:
     steps = [*location, *rest]
     unknown = steps.pop() if detail["type"] == "extra_forbidden" else None
-    words = []
+    words = list(map(str, steps))
     if steps[:1] == ["features"]:
-        if len(steps) == 1:
-            words.append("features")
-        else:
-            words.append(f"feature {steps[1]!r}")
-        words += [
-            f"item {step + 1}" if isinstance(step, int) else step for step in steps[2:]
-        ]
-    else:
-        words += [str(step) for step in steps]
-    words.append(_problem(steps, unknown, detail))
-    return ": ".join(words)
-
-
-def _problem(steps: Loc | list[str | int], unknown: Any, detail: ErrorDetails) -> str:
+        items = (f"item {s + 1}" if isinstance(s, int) else s for s in steps[2:])
+        feature = f"feature {steps[1]!r}" if len(steps) > 1 else "features"
+        words = [feature, *items]
     if unknown is not None:
         models: dict[int, type[BaseModel]] = {0: DeclaredSchema, 2: DeclaredFeature}
-        return unknown_field(
-            str(unknown), models.get(len(steps), PictureRule).model_fields
-        )
-    match detail["type"]:
-        case "model_type" | "dict_type" if len(steps) == 2:
-            found = _shown(detail["input"])
-            return f"expected a short form like int64[2]? or its fields, found {found}"
-        case "too_short":
-            return "expected at least one feature, found none"
-        case "string_too_short":
-            return "a feature needs a name, found an empty one"
-    return expectation(detail)
+        known = models.get(len(steps), PictureRule).model_fields
+        what = unknown_field(str(unknown), known)
+    elif detail["type"] in ("model_type", "dict_type") and len(steps) == 2:
+        found = _shown(detail["input"])
+        what = f"expected a short form like int64[2]? or its fields, found {found}"
+    elif detail["type"] == "too_short":
+        what = "expected at least one feature, found none"
+    elif detail["type"] == "string_too_short":
+        what = "a feature needs a name, found an empty one"
+    else:
+        what = expectation(detail)
+    return ": ".join([*words, what])
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
     text = repr(value)
-    return (
-        text
-        if len(text) <= _FOUND_CHARACTERS
-        else f"{text[: _FOUND_CHARACTERS - 3]}..."
-    )
+    fits = len(text) <= _FOUND_CHARACTERS
+    return text if fits else f"{text[: _FOUND_CHARACTERS - 3]}..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -39,7 +39,20 @@ MANIFEST_VERSION: Final = 1
 
 
 class _Frozen(BaseModel):
+    """A part of the manifest; some of its fields are written only if they are used."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _omitted: ClassVar[tuple[str, ...]] = ()  # where they are as by default
+
+    @model_serializer(mode="wrap")
+    def _omit_defaults(
+        self, serialize: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        for name in self._omitted:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                fields.pop(name, None)
+        return fields
 
 
 def _plain_name(name: str) -> str:
@@ -70,12 +83,7 @@ class ShardEntry(_Frozen):
     crc32c: str
     index: FileEntry | None = None
 
-    @model_serializer(mode="wrap")
-    def _omit_index(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        if fields["index"] is None:
-            del fields["index"]
-        return fields
+    _omitted = ("index",)
 
 
 class SplitEntry(_Frozen):
@@ -89,8 +97,7 @@ class SplitEntry(_Frozen):
 class RejectsEntry(_Frozen):
     """All kept rejects, whatever files they are in (see RejectTotals).
 
-    The digest is 16 hex digits. `marks` are those of the commits whose files hold them,
-    "" for files without one; those of earlier versions name none: all files are theirs.
+    The digest is 16 hex digits. `marks` are those of the commits whose files hold them.
     """
 
     rows: Count
@@ -108,12 +115,7 @@ class RejectsEntry(_Frozen):
             return None
         return cls(rows=totals.rows, bytes=totals.bytes, digest=digest, marks=marks)
 
-    @model_serializer(mode="wrap")
-    def _omit_marks(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        if not fields["marks"]:
-            del fields["marks"]
-        return fields
+    _omitted = ("marks",)
 
     @property
     def totals(self) -> RejectTotals:
@@ -164,8 +166,8 @@ class Manifest(_Frozen):
     shards are those of the first run, then those of each append (see
     recordmill.schemas.names).
     `files` are the metadata files, without run.json, whose bytes differ from run to
-    run. `rejects` are the kept ones, if there are any. Manifests of earlier versions
-    have neither. `map` is there only if the job has one.
+    run. `rejects` are the kept ones, if there are any; `map` is there only if the job has
+    one.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
@@ -187,6 +189,8 @@ class Manifest(_Frozen):
     map: MapEntry | None = None
     splits: dict[str, SplitEntry]
 
+    _omitted = ("container", "generation", "appended", "files", "rejects", "map")
+
     @field_validator("features")
     @classmethod
     def _check_schema(
@@ -194,18 +198,6 @@ class Manifest(_Frozen):
     ) -> tuple[FeatureSpec, ...]:
         Schema(features)  # raises where they cannot be one, as with a name given twice
         return features
-
-    @model_serializer(mode="wrap")
-    def _omit_defaults(
-        self, serialize: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        for name in ("generation", "appended", "files", "rejects", "map"):
-            if not fields.get(name):
-                fields.pop(name, None)
-        if self.container == "tfrecord":
-            fields.pop("container", None)
-        return fields
 
     @property
     def mark(self) -> str:
@@ -371,12 +363,7 @@ def _join_maps(base: Manifest, more: Manifest) -> MapEntry | None:
 
 
 def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
-    """Returns the entry of both; None if one is unknown, as in earlier versions."""
-    totals, marks = NO_REJECTS, list[str]()
-    for manifest in (base, more):
-        if manifest.rejects is not None:
-            totals += manifest.rejects.totals
-            marks += manifest.rejects.marks or [""]
-        elif manifest.rows_rejected:
-            return None
-    return RejectsEntry.of(totals, tuple(marks))
+    entries = [each.rejects for each in (base, more) if each.rejects is not None]
+    totals = sum((entry.totals for entry in entries), NO_REJECTS)
+    marks = tuple(mark for entry in entries for mark in entry.marks)
+    return RejectsEntry.of(totals, marks)

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import accumulate, chain
-from typing import Annotated, NamedTuple
-
-from pydantic import Field
+from typing import NamedTuple
 
 from recordmill.schemas.input_files import Seen, TaskChecksums
 from recordmill.schemas.text import count
@@ -106,8 +104,7 @@ class InputRange:
       quoted: states of the quotes at `start` and `stop` (csv, see quote_states); 0 at
         a file's start and end.
       unclosed: byte offset of a quote whose field is never closed (csv), or -1.
-      seen: size and version of its file; None for a range of several files, and in
-        checkpoints of earlier versions.
+      seen: size and version of its file; None for a range of several files.
       files: the whole files that it holds, one after the other, if they are several
         and not in an inventory of the source's own; `path` and `uri` are the first's.
     """
@@ -175,8 +172,7 @@ class InputRange:
 def cut_of(ranges: Iterable[InputRange]) -> str:
     """Returns a word for how files are joined to ranges; "" if each is of one file.
 
-    What tasks have left belongs to a cut. In that of earlier versions no files were
-    joined.
+    What tasks have left belongs to a cut.
     """
     counts = [len(input_range.files) for input_range in ranges]
     if not any(counts):
@@ -252,8 +248,6 @@ class SortedRunRef:
 class RangeResult:
     """A summary of one converted range; small, so that it may pass through the runner.
 
-    Checkpoints keep it as JSON, with the first names of its fields.
-
     Attributes:
       range: the range converted.
       rows_read: rows found, rejects included.
@@ -262,9 +256,9 @@ class RangeResult:
       observed_types: what each column was observed to hold.
       encoded_types: what each column was taken for when the rows were encoded.
       nulls: missing values of each column.
-      rejects: those in the rejects file; checkpoints of earlier versions have none.
+      rejects: those in the rejects file.
       odd: rows that the end of the run tells of.
-      checksums: of what was read; checkpoints of earlier versions have none.
+      checksums: of what was read.
       rows_dropped: rows that a function (`map`) left out.
       rows_added: rows that it made beside the first of each.
     """
@@ -273,8 +267,8 @@ class RangeResult:
     rows_read: int
     rows_rejected: int
     runs: tuple[SortedRunRef, ...]
-    observed_types: Annotated[TypeFlags, Field(alias="observed")] = ()
-    encoded_types: Annotated[TypeFlags, Field(alias="used")] = ()
+    observed_types: TypeFlags = ()
+    encoded_types: TypeFlags = ()
     nulls: tuple[int, ...] = ()
     rejects: RejectTotals = NO_REJECTS
     odd: tuple[OddRows, ...] = ()

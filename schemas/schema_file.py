@@ -12,36 +12,28 @@
 The form is that of schemas/declared.py. Editors know it by schema_file.schema.json, which
 is made from DeclaredSchema:
 
-    python -m recordmill.schemas.schema_file > schemas/schema_file.schema.json
+    python tests/helpers/schema_file_json.py
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
 from recordmill.schemas.declared import (
-    SHAPE_FORM,
     DeclaredFeature,
     DeclaredSchema,
-    Dtype,
     parse_declared,
 )
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.text import json_bytes
 from recordmill.schemas.yaml_lines import YamlDocument, write_yaml
 
-TEXT_FIELDS = (
-    "column",
-    "separator",
-    "classes",
-    "null_values",
-)  # text, whatever it looks like
+# Text, whatever it looks like.
+TEXT_FIELDS = ("column", "separator", "classes", "null_values")
 
 _YAML_ENDINGS = (".yaml", ".yml")
 _PBTXT_ENDINGS = (".pbtxt", ".textproto")
@@ -72,7 +64,9 @@ def load_schema(data: bytes, uri: str) -> DeclaredSchema:
         from recordmill.schemas.tfmd import load_pbtxt
 
         return load_pbtxt(data, uri)
-    return _load_yaml(data, uri)
+    document = YamlDocument(data, uri)
+    value = texts_as_written(document.value, document.as_written(()))
+    return parse_declared(value, uri, document.line)
 
 
 def dump_yaml(
@@ -96,11 +90,6 @@ def dump_yaml(
         lines += [f"  {_comment(line)}" for line in (comments or {}).get(name, ())]
         lines.append(_entry(name, feature))
     return "\n".join(lines) + "\n"
-
-
-def given_fields(feature: DeclaredFeature) -> dict[str, Any]:
-    """Returns the fields that differ from their defaults, as a schema file has them."""
-    return feature.model_dump(exclude_defaults=True)
 
 
 def texts_as_written(schema: Any, written: Any) -> Any:
@@ -129,15 +118,9 @@ def texts_as_written(schema: Any, written: Any) -> Any:
     return schema | {"features": meant}
 
 
-def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
-    document = YamlDocument(data, uri)
-    value = texts_as_written(document.value, document.as_written(()))
-    return parse_declared(value, uri, document.line)
-
-
 def _entry(name: str, feature: DeclaredFeature) -> str:
     """Formats a feature as it stands in the file: on one line if it fits."""
-    fields = given_fields(feature)
+    fields = feature.model_dump(exclude_defaults=True)
     if fields.keys() <= {"dtype", "shape", "optional"}:
         value: Any = _short_form(feature)
     elif feature.picture or feature.bytes_from:
@@ -189,33 +172,6 @@ def _comment(line: str) -> str:
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
-_SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
-
-
-def json_schema() -> dict[str, Any]:
-    """Returns pydantic's JSON Schema, and what the loader accepts beyond the model."""
-    made = without_titles(DeclaredSchema.model_json_schema())
-    feature = made["$defs"]["DeclaredFeature"]
-    for name in TEXT_FIELDS:
-        field = feature["properties"][name]
-        (field["items"] if field["type"] == "array" else field)["type"] = _SCALARS
-    made["$defs"]["DeclaredFeature"] = {
-        "anyOf": [
-            {
-                "description": "short form: dtype, then the shape, then ? if optional",
-                "type": "string",
-                "pattern": rf"^\s*({'|'.join(get_args(Dtype))})({SHAPE_FORM})?\??\s*$",
-                "examples": ["int64", "float32[3]", "string[]", "float32[?,4]?"],
-            },
-            feature,
-        ]
-    }
-    return {"$schema": DRAFT, "title": "recordmill schema file", **made}
-
-
-def json_schema_bytes() -> bytes:
-    """Returns the bytes of the file that is shipped."""
-    return json_bytes(json_schema())
 
 
 def without_titles(value: Any) -> Any:
@@ -229,7 +185,3 @@ def without_titles(value: Any) -> Any:
         for key, item in value.items()
         if key != "title" or not isinstance(item, str)
     }
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(json_schema_bytes())

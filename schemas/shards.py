@@ -130,10 +130,10 @@ class ShardResult:
       example_bytes: sum of the serialized examples, without frames.
       crc32c: CRC-32C of the file as stored.
       rows_rejected: rows found unusable only now (exchange by reference).
-      rejects: those in the rejects file; checkpoints of earlier versions have none.
+      rejects: those in the rejects file.
       observed_types: type flags of rows that were read only now.
       odd: those of these rows that the end of the run tells of.
-      checksums: of what was read only now; checkpoints of earlier versions have none.
+      checksums: of what was read only now.
       index: its index file, if the job asks for one.
     """
 
