@@ -38,7 +38,7 @@ from recordmill.schemas.job_options import (
     job_file_model,
     make_job,
 )
-from recordmill.schemas.options import JOB_FILE, offered_by
+from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs
 from recordmill.schemas.schema_file import (
     DRAFT,
     load_schema,
@@ -62,15 +62,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     Raises:
       UsageError: one that is not of that form, or a key given twice.
     """
-    values: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not _PARAMETER.fullmatch(key):
-            raise UsageError(f"`set`: expected KEY=VALUE, found {setting!r}")
-        if key in values:
-            raise UsageError(f"`set`: {key} is given twice")
-        values[key] = value
-    return values
+    return parse_pairs("set", "KEY=VALUE", settings, _PARAMETER.pattern)
 
 
 class _Placeholders:

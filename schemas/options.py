@@ -15,9 +15,11 @@ Messages name an option in backticks, "raise `max_rejects`", "use `exchange=auto
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
+
+from recordmill.schemas.errors import UsageError
 
 # Front ends. `run` and `plan` replace by options what a job file says; a pipeline has the
 # arguments of WriteDataset; the template is Dataflow's.
@@ -315,3 +317,28 @@ def _spell_one(option: Option, value: str, style: Style) -> str:
     elif value and option.kind != "integer":
         value = repr(value)
     return f"{option.name}={value}"
+
+
+def parse_pairs(
+    option: str, form: str, texts: Iterable[str], keys: str = ".*"
+) -> dict[str, str]:
+    """Parses texts like KEY=VALUE, of which each has a key of its own.
+
+    Args:
+      option: that they are values of.
+      form: how messages show what they look like.
+      texts: as they were typed.
+      keys: regular expression of keys.
+
+    Raises:
+      UsageError: a text of another form, or a key that is given twice.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(keys, key, re.ASCII | re.DOTALL):
+            raise UsageError(f"`{option}`: expected {form}, found {text!r}")
+        if key in values:
+            raise UsageError(f"`{option}`: {key} is given twice")
+        values[key] = value
+    return values

@@ -6,7 +6,6 @@ module whatever it is asked to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,14 @@ from recordmill.beam_jobs.cli.options import (
     examples_of,
     storage_of,
 )
-from recordmill.schemas.options import BY_NAME, CONVERT, RUN, Option, offered_by
+from recordmill.schemas.options import (
+    BY_NAME,
+    CONVERT,
+    RUN,
+    Option,
+    offered_by,
+    parse_pairs,
+)
 
 if TYPE_CHECKING:
     from recordmill.schemas.job_options import LoadedJob, Problems
@@ -115,7 +121,7 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
     section = values["source"]
     given[section] = _without_none(given[section])
     if "splits" in given:
-        given["splits"] = _splits(given["splits"])
+        given["splits"] = parse_pairs("splits", "NAME=FRACTION", given["splits"])
     storage = storage_of(given.pop("storage", ()))
     given["storage"] = {
         "input": storage.input.to_dict(),
@@ -147,25 +153,6 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
-def _splits(texts: Sequence[str]) -> dict[str, str]:
-    """Returns the share of each split from texts like "train=0.9".
-
-    Raises:
-      UsageError: one of another form, or a split that is given twice.
-    """
-    from recordmill.schemas.errors import UsageError
-
-    splits: dict[str, str] = {}
-    for text in texts:
-        name, equals, share = text.partition("=")
-        if not equals:
-            raise UsageError(f"`splits`: expected NAME=FRACTION, found {text!r}")
-        if name in splits:
-            raise UsageError(f"`splits`: {name} is given twice")
-        splits[name] = share
-    return splits
-
-
 def _report(problems: Problems, section: str) -> str:
     """Returns all that is wrong, a line for each problem."""
     lines = []
@@ -173,11 +160,9 @@ def _report(problems: Problems, section: str) -> str:
         option, *steps = place[1:] if place[0] == section else place
         words = [f"`{option}`", *map(str, steps), what]
         lines.append(": ".join(words))
-    return (
-        lines[0]
-        if len(lines) == 1
-        else "\n  ".join([f"{len(lines)} problems:", *lines])
-    )
+    if len(lines) == 1:
+        return lines[0]
+    return "\n  ".join([f"{len(lines)} problems:", *lines])
 
 
 _Record = TypeVar("_Record")

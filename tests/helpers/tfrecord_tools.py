@@ -8,8 +8,9 @@ from pathlib import Path
 
 from frames import frame
 
+from recordmill.schemas.input_files import Seen
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.ranges import InputRange, Seen
+from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.sources.tfrecord.frames import open_range
 from recordmill.transforms.storage.input_stream import InputStream

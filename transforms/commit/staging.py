@@ -22,7 +22,7 @@ from recordmill.schemas.errors import (
     OutputError,
 )
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
+from recordmill.schemas.input_files import FileChecksum, InputFile, Seen, member_of
 from recordmill.schemas.input_summary import DUPLICATES, Understood
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import (
@@ -40,7 +40,7 @@ from recordmill.schemas.names import (
     rejects_prefix,
     run_metadata_name,
 )
-from recordmill.schemas.ranges import RangeFile, RangeResult, Seen
+from recordmill.schemas.ranges import RangeFile, RangeResult
 from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, json_bytes
