@@ -115,8 +115,8 @@ def _parsed(parse: Callable[[str], Any], expected: str, made: Any) -> Any:
     return Annotated[made, BeforeValidator(validate, json_schema_input_type=str | int)]
 
 
-def _checked(check: Callable[[Any], object], kind: Any) -> Any:
-    """Returns the type of values that a function checks."""
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Returns a validator that keeps the values that a function takes."""
 
     def validate(value: Any) -> Any:
         try:
@@ -125,13 +125,13 @@ def _checked(check: Callable[[Any], object], kind: Any) -> Any:
             raise ValueError(str(error).removeprefix("`map`: ")) from error
         return value
 
-    return Annotated[kind, AfterValidator(validate)]
+    return AfterValidator(validate)
 
 
 Text = Annotated[str, Field(min_length=1)]
 TextOrTexts = BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text])
 Fraction = Annotated[float, Field(gt=0, le=1)] | str
-FileOptions = _checked(StorageOptions.of, dict[str, JsonValue])
+FileOptions = Annotated[dict[str, JsonValue], _checked(StorageOptions.of)]
 
 
 class StorageSides(_Frozen):
@@ -156,8 +156,8 @@ _TYPES: dict[str, Any] = {
         RejectLimit,
     ),
     "size": _parsed(parse_size, "a size like 128MiB or 100MB", int),
-    "memory": _checked(parse_memory, str),
-    "split_times": _checked(parse_split_times, Text),
+    "memory": Annotated[str, _checked(parse_memory)],
+    "split_times": Annotated[Text, _checked(parse_split_times)],
     "splits": Annotated[
         Splits,
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
@@ -165,10 +165,10 @@ _TYPES: dict[str, Any] = {
     "inputs": Annotated[tuple[Text, ...], Field(min_length=1), TextOrTexts],
     "globs": Annotated[tuple[Text, ...], TextOrTexts],
     "schema": str | dict[str, Any],
-    "function": _checked(split_name, Text),
+    "function": Annotated[Text, _checked(split_name)],
     "storage": StorageSides,
     "beam": Annotated[
-        _checked(require_secretless_arguments, tuple[str, ...]), TextOrTexts
+        tuple[str, ...], _checked(require_secretless_arguments), TextOrTexts
     ],
     "params": dict[str, bool | int | float | str | None],
 }
