@@ -262,8 +262,8 @@ def diff_command(
     same splits, 1 if they differ, 2 if there is
     no dataset.
     """
-    from recordmill.beam_jobs.report.verify_report import show_diff
     from recordmill.beam_jobs.report.progress import showing
+    from recordmill.beam_jobs.report.verify_report import show_diff
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.dataset.diff import compare_datasets
 
@@ -389,11 +389,13 @@ def rejects_command(
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
-    from recordmill.transforms.tasks.rejects import count_kinds
-    from recordmill.transforms.tasks.rejects import published_locator
-    from recordmill.transforms.tasks.rejects import published_rejects
-    from recordmill.transforms.tasks.rejects import unpublished_locator
-    from recordmill.transforms.tasks.rejects import unpublished_rejects
+    from recordmill.transforms.tasks.rejects import (
+        count_kinds,
+        published_locator,
+        published_rejects,
+        unpublished_locator,
+        unpublished_rejects,
+    )
 
     store = open_store(output, storage_of(storage).output)
     if not unpublished:
@@ -460,10 +462,8 @@ def report_command(
     Every row is read once, and verified. The page is a single file that needs no
     network. A file that is not such a page is never replaced.
     """
+    from recordmill.beam_jobs.report.page import build_page, check_target, write_page
     from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.page import build_page
-    from recordmill.beam_jobs.report.page import check_target
-    from recordmill.beam_jobs.report.page import write_page
     from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed

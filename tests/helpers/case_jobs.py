@@ -11,13 +11,8 @@ import pytest
 from recordmill.beam_jobs.report.progress import Silent
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.run import run_versioned
-from recordmill.schemas.job import (
-    JobSpec,
-    RejectLimit,
-    RunOptions,
-    Sharding,
-    WantedExchange,
-)
+from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, Sharding
+from recordmill.schemas.options import WantedExchange
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.base import Source

@@ -13,7 +13,7 @@ from interop_tools import ask
 from spec_cases import every_feature, labels, pictures, several_unknown
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.transforms.cast.text_values import ARROW_TYPES
 from recordmill.transforms.decode.tf_code import parsing_spec
 from recordmill.transforms.encode.payloads import encode_payload

@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 
 from recordmill.schemas.errors import InputError, OutputError, UsageError
-from recordmill.schemas.input_files import MEMBER_MARK, is_archive_name
+from recordmill.schemas.input_files import MEMBER_MARK, Seen, is_archive_name
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
-from recordmill.schemas.ranges import Reject, Seen
+from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
