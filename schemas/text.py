@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from json.encoder import encode_basestring
 from typing import Any
 
 from recordmill.schemas.errors import OutputRefusedError
@@ -74,48 +73,8 @@ def escaped(text: str) -> str:
 
 def json_bytes(value: Any) -> bytes:
     """Returns indented UTF-8 JSON with a newline at its end; never NaN."""
-    return f"{_indented(value, chr(10))}\n".encode()
-
-
-def _indented(value: Any, line: str) -> str:
-    """Returns what json.dumps does with indent=2, for which it has no fast code.
-
-    Args:
-      value: any JSON value.
-      line: the line break and the indent before what closes the value.
-    """
-    inside = f"{line}  "
-    if isinstance(value, dict) and value:
-        parts = [
-            f"{_key(key)}: "
-            f"{_scalar(item) if type(item) in _SCALARS else _indented(item, inside)}"
-            for key, item in value.items()
-        ]
-        return f"{{{inside}{f',{inside}'.join(parts)}{line}}}"
-    if isinstance(value, list | tuple) and value:
-        parts = [_indented(item, inside) for item in value]
-        return f"[{inside}{f',{inside}'.join(parts)}{line}]"
-    return _scalar(value)
-
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-
-
-def _scalar(value: Any) -> str:
-    if type(value) is str:
-        return encode_basestring(value)
-    if type(value) is int:
-        return repr(value)
-    if value is None:
-        return "null"
-    if type(value) is bool:
-        return "true" if value else "false"
-    return _encode(value)
-
-
-def _key(key: Any) -> str:
-    return encode_basestring(key) if type(key) is str else _encode({key: 0})[1:-4]
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
+    return f"{text}\n".encode()
 
 
 _PREFIXES = ("", "K", "M", "G", "T")
