@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job import Payload
+from recordmill.schemas.options import Payload
 from recordmill.transforms.encode.arrow_types import require_column
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.feature_map import (

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import RowsError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.job import JobSpec, Payload
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import FileReader
