@@ -21,9 +21,8 @@ from recordmill.beam_jobs.report.progress import Watch
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.input_summary import Understood
-from recordmill.schemas.job import LogFormat
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.options import Style, spell
+from recordmill.schemas.options import LogFormat, Style, spell
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
