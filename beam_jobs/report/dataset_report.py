@@ -30,7 +30,7 @@ from recordmill.transforms.dataset.reader import (
 )
 from recordmill.transforms.decode.readable import readable, to_json_value
 from recordmill.transforms.decode.tf_code import loading_code
-from recordmill.transforms.pictures.image_header import ImageHeaderError
+from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.statistics.class_counts import (
     LabelCounts,
     count_classes,

@@ -43,7 +43,7 @@ _SPLITS = 3  # that a table has room for
 
 
 def value_card(figures: FeatureFigures, splits: Sequence[str] = ()) -> Card:
-    """Returns the card of a feature that is not a picture; `splits` are all names."""
+    """Returns the card of a feature that is not an image; `splits` are all names."""
     facts, charts, tables = _common_facts(figures), [], []
     if figures.numbers is not None and figures.numbers.values:
         facts += _number_facts(figures.numbers)

@@ -16,7 +16,7 @@ from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.cifar import source as fixed_length
-from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.reading import read_file
@@ -29,7 +29,7 @@ KINDS = {
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
     monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     return CASES[request.param]
 

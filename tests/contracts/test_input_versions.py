@@ -11,10 +11,7 @@ from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile, Seen
-from recordmill.transforms.sources.images.read_pictures import (
-    parse_reference,
-    reference_to,
-)
+from recordmill.transforms.sources.images.rows import parse_reference, reference_to
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.read_member import close_all

@@ -14,7 +14,7 @@ from recordmill.schemas.job import MapFunction
 from recordmill.schemas.ranges import merge_type_flags
 from recordmill.transforms.map_rows.mapped_source import MappedSource, map_source
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.source_on_source import SourceOnSource
 
 SAME = "def same(batch): return batch"
@@ -56,7 +56,7 @@ def test_a_function_that_changes_nothing_changes_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows, keys, rejects and where they stand; also when the source was pickled."""
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
     case = CASES[name]
     if getattr(case.source, "records", "") == "keep":
         return  # there are no columns; the command says so

@@ -26,7 +26,7 @@ from recordmill.schemas.options import WantedExchange
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.cifar import source as fixed_length
-from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.source_rows import ReferencedRows
 
 BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.combine.save_plan_totals"
@@ -39,7 +39,7 @@ def case(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Case]:
     """A case that jobs can name, whose input is cut into several ranges."""
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
     monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # half the time; no power is lost
     found = CASES[request.param]

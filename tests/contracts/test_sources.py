@@ -31,9 +31,8 @@ from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.images import cut_pictures
-from recordmill.transforms.sources.images.pixel_images import PixelImages
-from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.images import source as images_source
+from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
@@ -45,7 +44,7 @@ RANGE_SIZES = {"range_bytes", "whole_bytes", "step_bytes"}
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     """A case whose input is cut into several ranges."""
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
     monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     return CASES[request.param]
 
@@ -157,7 +156,7 @@ def test_wherever_ranges_are_cut_the_rows_are_the_same(
     cuts = set()
     for size in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 987, 100_000):
         sizes = {f.name: size for f in fields(case.source) if f.name in RANGE_SIZES}
-        monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", size)
+        monkeypatch.setattr(images_source, "FILES_PER_RANGE", size)
         monkeypatch.setattr(fixed_length, "RANGE_BYTES", 3073 + size * 100)
         reading = read(replace(case.source, **sizes), folder)
         cuts.add(tuple((each.path, each.start) for each in reading.ranges))

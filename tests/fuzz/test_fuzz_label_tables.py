@@ -14,7 +14,7 @@ from pixel_zoo import PICTURES
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.images.asked_labels import AskedLabels
+from recordmill.transforms.sources.images.find import AskedLabels
 from recordmill.transforms.sources.images.source import ImagesSource
 
 pytestmark = pytest.mark.fuzz

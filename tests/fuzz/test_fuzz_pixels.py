@@ -11,21 +11,22 @@ from mutations import damaged
 from PIL import Image
 from pixel_zoo import PICTURES, encode
 
-from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.pictures.header import ImageHeaderError, read_header
-from recordmill.transforms.pictures.make_picture import make_picture
-from recordmill.transforms.pictures.pixel_rules import Form, PixelRules, Resize
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeaderError, read_header
+from recordmill.transforms.images.pixel_rules import Form, PixelRules, Resize
+from recordmill.transforms.images.transform import transform_image
 
 pytestmark = pytest.mark.fuzz
 
 FORMS: tuple[Form, ...] = ("own", "raw", "jpeg", "webp", "png")
 RULES = [
-    PixelRules(turns=True, resize=Resize(shorter=9), crop=(9, 8), makes_all=True),
-    PixelRules(turns=True, resize=Resize(longer=6), pad=(6, 7), makes_all=True),
+    PixelRules(turns=True, resize=Resize(shorter=9), crop=(9, 8), transforms_all=True),
+    PixelRules(turns=True, resize=Resize(longer=6), pad=(6, 7), transforms_all=True),
     PixelRules(turns=True, rejects_frames=True),
-    PixelRules(form="raw", channels=4, max_frames=3, makes_all=True),
-    PixelRules(resize=Resize(shorter=5), max_frames=9, makes_all=True),
-    *(PixelRules(form=form, channels=3, makes_all=True) for form in FORMS),
+    PixelRules(form="raw", channels=4, transforms_all=True),
+    PixelRules(resize=Resize(shorter=5), transforms_all=True),
+    PixelRules(form="png", keeps_samples=True, transforms_all=True),
+    *(PixelRules(form=form, channels=3, transforms_all=True) for form in FORMS),
 ]
 
 
@@ -50,30 +51,24 @@ def test_damaged_pictures() -> None:
         rules = RULES[number // len(pictures) % len(RULES)]
         try:
             # As in a run, where this check comes first.
-            header = check_picture(data, level="structure", max_pixels=1 << 20)
-            found = make_picture(data, header, rules, 1 << 20)
+            header = check_image(data, level="structure", max_pixels=1 << 20)
+            found = transform_image(data, header, rules, 1 << 20)
         except ImageHeaderError as error:
             reasons.append(str(error))
             made[False] += 1
             continue
         made[True] += 1
         if found is None:
-            assert not rules.makes_all
+            assert not rules.transforms_all
             continue
         head, shape = found.header, rules.shape
         assert shape[:2] in ((None, None), (head.height, head.width)), number
-        start = 0
-        for size in found.frame_bytes:
-            frame = found.data[start : start + size]
-            start += size
-            if head.format == "raw":
-                assert len(frame) == head.height * head.width * head.depth, number
-                continue
-            assert read_header(frame) == head, number
-            with Image.open(io.BytesIO(frame)) as picture:
-                picture.load()
-        assert start == len(found.data), number
-        assert 1 <= len(found.frame_bytes) <= max(1, rules.max_frames), number
+        if head.format == "raw":
+            assert len(found.data) == head.height * head.width * head.depth, number
+            continue
+        assert read_header(found.data) == head, number
+        with Image.open(io.BytesIO(found.data)) as picture:
+            picture.load()
     # No addresses in memory: the same reason in each run.
     assert [reason for reason in reasons if "0x" in reason] == []
     assert made[True] > 0

@@ -17,8 +17,8 @@ from pixel_zoo import PICTURES
 from source_tools import read
 
 from recordmill.schemas.errors import CorruptRecordError, InputError
-from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.pictures.header import ImageHeaderError
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.tfrecord import crc32c, mask, read_records
 
@@ -112,7 +112,7 @@ def test_pictures(name: str) -> None:
     for number in range(max(5, FUZZ // len(PICTURES))):
         changed = damaged(data, number)
         try:
-            header = check_picture(changed, level="structure", max_pixels=10_000)
+            header = check_image(changed, level="structure", max_pixels=10_000)
         except ImageHeaderError:
             continue
         assert 0 < header.width * header.height <= 10_000, number

@@ -20,7 +20,7 @@ from frames import frame
 from pixel_zoo import PICTURES
 
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.pictures.pixel_rules import PixelRules, Resize
+from recordmill.transforms.images.pixel_rules import PixelRules, Resize
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.binary.find_records import BinaryFinder
@@ -28,9 +28,8 @@ from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.idx.find_idx import IdxFinder
-from recordmill.transforms.sources.images.asked_labels import AskedLabels
-from recordmill.transforms.sources.images.pixel_images import PixelImages
-from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.images.find import AskedLabels
+from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
 from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
@@ -358,15 +357,15 @@ CASES = {
         cut_short=("a/0.jpg", 50),
         reason="JPEG ends inside its header after 50 bytes",
         empty="b/empty.jpg",
-        empty_reason="not a picture: has no bytes",
+        empty_reason="not an image: has no bytes",
     ),
     "images, scaled": Case(
-        PixelImages(rules=PixelRules(resize=Resize(shorter=4), makes_all=True)),
+        PixelImages(rules=PixelRules(resize=Resize(shorter=4), transforms_all=True)),
         make_images,
         cut_short=("a/0.jpg", 50),
         reason="JPEG ends inside its header after 50 bytes",
         empty="b/empty.jpg",
-        empty_reason="not a picture: has no bytes",
+        empty_reason="not an image: has no bytes",
     ),
     "images with a table": Case(
         ImagesSource(asked=AskedLabels(tables=(("", "labels.jsonl"),))),

@@ -13,15 +13,20 @@ import pytest
 from interop_tools import ask
 from job_tools import convert
 
-from recordmill.transforms.pictures.check import CheckLevel, check_picture
-from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
-from recordmill.transforms.pictures.reencode import reencode
-from recordmill.transforms.pictures.signature import picture_format
-from recordmill.transforms.pictures.structure import MAX_PIXELS
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import (
+    ImageHeader,
+    ImageHeaderError,
+    image_format,
+)
+from recordmill.transforms.images.pixel_rules import PixelRules
+from recordmill.transforms.images.structure import MAX_PIXELS, CheckLevel
+from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.rows.read_rows import read_rows
 
 FOLDERS = Path(__file__).parents[2] / ".tools" / "pictures"
 DECODABLE = {"jpeg", "png", "bmp"}
+AS_PNG = PixelRules(form="png", transforms_all=True, keeps_samples=True)
 OTHERS = {"gif", "webp", "tiff", "bmp"}
 # How many pictures of the decodable formats there are at least: an empty folder would
 # prove nothing.
@@ -32,9 +37,7 @@ def pictures_of(folder: str, formats: set[str] = DECODABLE) -> dict[str, bytes]:
     files = [path for path in sorted((FOLDERS / folder).rglob("*")) if path.is_file()]
     found = {str(path.relative_to(FOLDERS)): path.read_bytes() for path in files}
     return {
-        name: data
-        for name, data in found.items()
-        if picture_format(data[:16]) in formats
+        name: data for name, data in found.items() if image_format(data[:16]) in formats
     }
 
 
@@ -45,7 +48,7 @@ def decoded_by_tensorflow(pictures: dict[str, bytes]) -> dict[str, bool]:
 
 def checked(data: bytes, level: CheckLevel) -> ImageHeader | ImageHeaderError:
     try:
-        return check_picture(data, level=level)
+        return check_image(data, level=level)
     except ImageHeaderError as error:
         return error
 
@@ -90,7 +93,9 @@ def test_all_that_is_reencoded_is_decoded(folder: str, expected: int) -> None:
         if isinstance(header, ImageHeaderError) or header.kind in DECODABLE:
             continue
         try:
-            made[name] = reencode(data, header, MAX_PIXELS).data
+            found = transform_image(data, header, AS_PNG, MAX_PIXELS)
+            assert found is not None
+            made[name] = found.data
         except ImageHeaderError as error:
             rejected[name] = str(error)
     assert len(made) >= expected

@@ -30,7 +30,7 @@ from pixel_zoo import (
     make_zoo,
 )
 
-from recordmill.transforms.pictures.header import read_header
+from recordmill.transforms.images.header import read_header
 
 SCRIPT = "read_dataset.py"
 
@@ -298,22 +298,3 @@ def test_tfds_reads_reencoded_pictures(tmp_path: Path) -> None:
         image = found[split]["first"]["image"]
         assert image["shape"] == list(expected.shape)
         assert image["sha256"] == sha256(expected.tobytes()).hexdigest()
-
-
-def test_tfds_reads_all_frames_of_a_picture(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (12, 9), (80 * n, 9, 9)) for n in range(3)]
-    (tmp_path / "in/a").mkdir(parents=True)
-    frames[0].save(tmp_path / "in/a/1.gif", save_all=True, append_images=frames[1:])
-    job = ("images", tmp_path / "in")
-    raw = ("--animated", "frames", "--pixels", "raw", "--resize", "4x6")
-    convert(*job, tmp_path / "arrays", *raw)
-    (found,) = ask(SCRIPT, "tfds", tmp_path / "arrays")
-    assert found["train"]["features"]["image"] == ["uint8", [None, 4, 6, 3]]
-    expected = np.array([[[(80 * n, 9, 9)] * 6] * 4 for n in range(3)], np.uint8)
-    image = found["train"]["first"]["image"]
-    assert image["shape"] == [3, 4, 6, 3]
-    assert image["sha256"] == sha256(expected.tobytes()).hexdigest()
-    convert(*job, tmp_path / "lists", "--animated", "frames", "--reencode", "png")
-    (found,) = ask(SCRIPT, "tfds", tmp_path / "lists")
-    assert found["train"]["features"]["image"] == ["string", [None]]
-    assert len(found["train"]["first"]["image"]) == 3

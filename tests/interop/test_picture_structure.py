@@ -8,8 +8,8 @@ from random import Random
 from interop_tools import ask
 from pixel_zoo import PICTURES, TENSORFLOW_CANNOT_DECODE
 
-from recordmill.transforms.pictures.header import ImageHeaderError, read_header
-from recordmill.transforms.pictures.structure import check_structure
+from recordmill.transforms.images.header import ImageHeaderError, read_header
+from recordmill.transforms.images.structure import check_structure
 
 
 def is_whole(data: bytes) -> bool:

@@ -11,8 +11,9 @@ from job_tools import SAMPLES, convert, recordmill
 from PIL import Image
 from pixel_zoo import PICTURES, png_chunk
 
-from recordmill.transforms.pictures.check import CheckLevel, check_picture
-from recordmill.transforms.pictures.header import ImageHeaderError
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeaderError
+from recordmill.transforms.images.structure import CheckLevel
 
 COUNTS = {"splits by folder", "classes", "pictures"}
 
@@ -70,11 +71,11 @@ def test_levels(level: CheckLevel, what: bytes, message: str) -> None:
     if what == b"pixels":
         data = with_other_pixels(data)
     if not message:
-        found = check_picture(data, level=level)
+        found = check_image(data, level=level)
         assert (found.height, found.width) == (height, width)
         return
     with pytest.raises(ImageHeaderError, match=message):
-        check_picture(data, level=level)
+        check_image(data, level=level)
 
 
 def with_other_pixels(data: bytes) -> bytes:
@@ -87,11 +88,11 @@ def with_other_pixels(data: bytes) -> bytes:
 def test_max_pixels() -> None:
     data, _ = PICTURES["rgb.png"]
     with pytest.raises(ImageHeaderError, match=r"png of 5 x 7 pixels \(expected 34 "):
-        check_picture(data, max_pixels=34)
+        check_image(data, max_pixels=34)
 
 
 def test_only_our_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """`verify --deep` takes what convert took, however large for Pillow."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     data, _ = PICTURES["rgb.png"]
-    assert check_picture(data, level="decode").width == 7
+    assert check_image(data, level="decode").width == 7

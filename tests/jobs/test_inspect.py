@@ -161,7 +161,7 @@ def test_value(
 @pytest.mark.parametrize(
     ("feature", "line"),
     [
-        (PICTURE, r"not a picture: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"),
+        (PICTURE, r"not an image: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"),
         (
             ARRAY,
             r"not an array of uint8: cannot reshape array of size 3.*616263 \(3 B\)",

@@ -12,7 +12,8 @@ from job_tools import Argument, Ran, assert_whole, contents, examples_of, record
 from pixel_zoo import PICTURES
 
 from recordmill.beam_jobs.recordmill import open_dataset
-from recordmill.transforms.sources.images import finish_notes, label_tables
+from recordmill.transforms.sources.images import annotations as finish_notes
+from recordmill.transforms.sources.images import tables as label_tables
 
 JPEG, _ = PICTURES["rgb.jpg"]
 TABLE = (
@@ -242,18 +243,6 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     assert "7.jpg" in reasons
 
 
-def test_a_file_merges_and_leaves_out_classes(photos: Path) -> None:
-    (photos / "map.json").write_text('{"dog": null, "cat": "tom"}')
-    out = photos.parent / "out"
-    ran = convert(
-        "images", photos, out, "--label-table", "labels.csv", "--label-map", "map.json"
-    )
-    assert ran.status == 0, ran.err
-    assert rows_of(out, "label") == {"0.jpg": (0,), "2.jpg": (0,)}
-    assert (out / "label.labels.txt").read_text() == "tom\n"
-    assert "2 files (the label map leaves out its label)" in ran.out + ran.err
-
-
 def test_a_label_that_the_file_of_classes_does_not_name(photos: Path) -> None:
     out = photos.parent / "out"
     given = ("--label-table", "labels.csv", "--label-map")
@@ -261,8 +250,10 @@ def test_a_label_that_the_file_of_classes_does_not_name(photos: Path) -> None:
     ran = convert("images", photos, out, *given, "map.txt")
     assert ran.status != 0
     assert "1.jpg: its label 'dog' is not in" in ran.err
-    (photos / "map.csv").write_text("label,class\ncat,cat\ndog,\n")
-    assert convert("images", photos, out, *given, "map.csv").status == 0
+    (photos / "map.csv").write_text("id,name\n1,cat\n0,dog\n")
+    ran = convert("images", photos, out, *given, "map.csv")
+    assert ran.status == 0, ran.err
+    assert (out / "label.labels.txt").read_text() == "dog\ncat\n"
 
 
 def test_folders_are_still_splits_beside_a_table(photos: Path) -> None:
@@ -389,11 +380,12 @@ def test_numbers_as_labels_are_named_or_kept(photos: Path) -> None:
     assert (
         "class '3' gets the label 0. Name them with --label-map, or use " in warned.err
     )
-    (photos / "map.csv").write_text("label,class\n3,cat\n7,dog\n")
+    (photos / "map.csv").write_text("id,name\n3,cat\n7,dog\n")
     named = convert(
         "images", photos, photos.parent / "b", *given, "--label-map=map.csv"
     )
-    assert "count from 0" not in named.err
+    assert "Name them with" not in named.err
+    assert "(class 'cat' has the number 3)" in named.err
     assert (photos.parent / "b/label.labels.txt").read_text() == "cat\ndog\n"
     plain = ("--label-column", "none")
     kept = convert("images", photos, photos.parent / "c", *given, *plain)
@@ -508,13 +500,6 @@ def test_boxes_that_lack_something_are_rejects_of_their_picture(photos: Path) ->
     assert "its row of labels.csv has no label" in told
     assert "a row of it has no value in column 'x'" in told
     assert "its rows of labels.csv are in several splits" in told
-    # A map that leaves out labels would leave boxes without one.
-    (photos / "map.csv").write_text("label,class\ncat,cat\ndog,\n")
-    more: list[Argument] = ["--label-map", "map.csv", "--overwrite", "--max-rejects=3"]
-    refused = convert("images", photos, out, *job, *more)
-    assert "give these labels a class, or leave out their rows" in refused.err
-    (photos / "map.csv").write_text("label,class\ncat,animal\ndog,animal\n")
-    assert convert("images", photos, out, *job, *more).status == 0
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from killed_runs import staged
 from map_tools import UNEVEN, rows_of, script, three_inputs
 
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.tasks.workspace import Workspace
 
 
@@ -36,7 +36,7 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         CsvSource, "cut", lambda self, files: cut(replace(self, range_bytes=200), files)
     )
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 3)
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 3)
 
 
 @pytest.mark.parametrize("source", ["csv", "images"])

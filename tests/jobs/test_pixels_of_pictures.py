@@ -24,8 +24,8 @@ from pixel_zoo import PICTURES, encode
 from test_reencoded_images import feature
 from test_undecodable import image_feature, told, write
 
-from recordmill.transforms.pictures.make_picture import make_picture
-from recordmill.transforms.sources.images import pixel_images
+from recordmill.transforms.images.transform import transform_image
+from recordmill.transforms.sources.images import source as images_source
 
 GIF, RGBA, TIFF = (
     PICTURES[name][0] for name in ("animated.gif", "rgba.png", "rgb.tif")
@@ -73,19 +73,15 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     )
     (warning,) = told(tmp_path / "out")["warnings"]
     assert warning.startswith("not all of these pictures is in the records: 1 picture")
-    spelled = ran.err.replace("--animated frames", "`animated=frames`")
-    assert warning in spelled.replace("--animated reject", "`animated=reject`")
+    assert warning in ran.err.replace("--animated reject", "`animated=reject`")
     assert_whole(tmp_path / "out")
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
-    # The ways out that the warning names.
+    # The way out that the warning names.
     job: list[Argument] = [data, tmp_path / "out2", *SCALED, "--animated", "reject"]
     convert("images", *job, "--max-rejects", 1)
     rejects = recordmill("rejects", tmp_path / "out2", "--json").out
     assert "gif has several frames (expected one, because of" in rejects
     assert not told(tmp_path / "out2")["warnings"]
-    job = [data, tmp_path / "out3", *SCALED, "--animated", "frames"]
-    convert("images", *job)
-    assert not told(tmp_path / "out3")["warnings"]
 
 
 def test_neither_exchange_nor_ranges_change_a_byte(
@@ -96,11 +92,11 @@ def test_neither_exchange_nor_ranges_change_a_byte(
         job: list[Argument] = [data, tmp_path / name, "--name", "pets", *SCALED]
         convert("images", *job, *(f"--exchange={each}" for each in wanted))
         # Small ranges, so that all workers are at work.
-        monkeypatch.setattr(pixel_images, "RANGE_BYTES", 1)
+        monkeypatch.setattr(images_source, "RANGE_BYTES", 1)
     found = [contents(tmp_path / name) for name in "123"]
     assert found[0] == found[1] == found[2]
     plan = recordmill("convert", "images", data, tmp_path / "x", *SCALED, "--plan").out
-    reason = "because the size of a picture is known only once its pixels are made"
+    reason = "because the size of an image is known only once it is encoded"
     assert reason in plan
     refused = recordmill(
         *("convert", "images", data, tmp_path / "x", "--exchange", "reference"),
@@ -182,7 +178,7 @@ def test_what_cannot_be_decoded_is_a_reject_with_its_bytes(tmp_path: Path) -> No
     # The ways out that the reason names.
     for name, more in (
         ("3", ["--resize", "shorter=18", "--crop", "18x18"]),
-        ("4", ["--pad", "400x400:white"]),
+        ("4", ["--pad", "400x400:255"]),
     ):
         convert("images", data, tmp_path / name, *more, "--max-rejects", 1)
 
@@ -221,7 +217,6 @@ def test_append_and_rerun(tmp_path: Path) -> None:
             "Leave out --undecodable",
             "--resize 4x4",
         ),
-        ("--max-frames 5", "Use --animated frames", "--max-frames 5 --animated frames"),
         ("--resize 4", "expected height x width in pixels", "--resize 4x4"),
         ("--channels 2", "'keep', '1', '3', '4'", "--channels 3"),
     ],
@@ -262,69 +257,6 @@ def test_arrays_have_the_pixels(tmp_path: Path) -> None:
     assert pixels.tobytes() in images
 
 
-def make_moving(folder: Path) -> Path:
-    """Writes a GIF of 3 frames, a still picture, and an animation of too many frames."""
-    shades = [Image.new("RGB", (12, 9), (80 * n, 9, 9)) for n in range(3)]
-    files = {}
-    for name, form, frames in (("gif", "GIF", shades), ("webp", "WEBP", shades * 2)):
-        buffer = io.BytesIO()
-        frames[0].save(buffer, form, save_all=True, append_images=frames[1:])
-        files[f"a__1_{name}"] = buffer.getvalue()
-    return write(folder, **files, b__2_png=RGBA)
-
-
-def test_all_frames_as_a_list_of_pictures(tmp_path: Path) -> None:
-    from recordmill import open_dataset
-
-    data, out = make_moving(tmp_path / "in"), tmp_path / "out"
-    job: list[Argument] = [data, out, "--animated", "frames", "--max-frames", 5]
-    convert("images", *job, "--exchange=engine", "--max-rejects", 1)
-    rejects = recordmill("rejects", out, "--json").out
-    reason = "webp has 6 frames (expected 5 or fewer); raise `max_frames`, or use "
-    assert reason in rejects
-    rows = {row["filename"]: row for row in open_dataset(str(out), "train")}
-    assert {name: len(row["image"]) for name, row in rows.items()} == {
-        "a/1.gif": 3,
-        "b/2.png": 1,
-    }
-    for number, frame in enumerate(rows["a/1.gif"]["image"]):
-        with Image.open(io.BytesIO(frame)) as picture:
-            assert picture.format == "PNG"
-            assert picture.convert("RGB").getpixel((3, 3)) == (80 * number, 9, 9)
-    assert told(out)["facts"]["readers get"] == "lists of encoded frames"
-    assert recordmill("verify", out, "--deep").status == 0
-    # A way out that the reason names; the other one is the default.
-    convert("images", data, tmp_path / "again", "--animated=frames", "--max-frames=6")
-
-
-@pytest.mark.parametrize("size", ["8x6", "longer=6"])
-def test_all_frames_as_arrays(tmp_path: Path, size: str) -> None:
-    from recordmill import open_dataset
-
-    data, out = make_moving(tmp_path / "in"), tmp_path / "out"
-    job = ["--animated", "frames", "--pixels", "raw", "--resize", size]
-    convert("images", data, out, *job)
-    found = {
-        row["filename"]: np.array(row["image"]).reshape(
-            len(row["image"]), row["height"], -1, 3
-        )
-        for row in open_dataset(str(out), "train")
-    }
-    sides = (8, 6) if size == "8x6" else (5, 6)  # of 9 x 12
-    assert {name: frames.shape[:3] for name, frames in found.items()} == {
-        "a/1.gif": (3, *sides),
-        "a/1.webp": (6, *sides),
-        "b/2.png": (1, *((8, 6) if size == "8x6" else (4, 6))),
-    }
-    assert (found["a/1.gif"][2] == (160, 9, 9)).all()
-    assert recordmill("verify", out, "--deep").status == 0
-    (image,) = (f for f in manifest_of(out)["features"] if f["name"] == "image")
-    if size == "8x6":
-        assert (image["shape"], image["content"]) == ([None, 8, 6, 3], "array")
-    else:
-        assert image["shape"] == [None, None, None, 3]
-
-
 def test_pictures_are_counted_without_decoding_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,9 +264,9 @@ def test_pictures_are_counted_without_decoding_them(
 
     def make(*given: Any) -> Any:
         decoded.append(given)
-        return make_picture(*given)
+        return transform_image(*given)
 
-    monkeypatch.setattr(pixel_images, "make_picture", make)
+    monkeypatch.setattr(images_source, "transform_image", make)
     data = write(tmp_path / "in", a__1_jpg=turned(), a__2_png=RGBA)
     write(data, b__3_jpg=turned(), b__4_tif=TIFF)
     splits: list[Argument] = ["--split", "train=0.5", "--split", "test=0.5"]
@@ -344,12 +276,8 @@ def test_pictures_are_counted_without_decoding_them(
     assert len(decoded) == 4
 
 
-@pytest.mark.parametrize("options", ["--animated frames", "--pixels raw"])
-def test_a_schema_of_lists_of_pixels_is_inferred(tmp_path: Path, options: str) -> None:
-    data = make_moving(tmp_path / "in")
-    ran = recordmill("schema", "infer", "images", data, *options.split())
+def test_a_schema_of_lists_of_pixels_is_inferred(tmp_path: Path) -> None:
+    data = make_input(tmp_path / "in")
+    ran = recordmill("schema", "infer", "images", data, "--pixels", "raw")
     assert ran.status == 0, ran.err
-    image = (
-        "bytes[]" if "frames" in options else "{dtype: uint8, shape: [null, null, 3]"
-    )
-    assert f"image: {image}" in ran.out
+    assert "image: {dtype: uint8, shape: [null, null, 3]" in ran.out

@@ -72,16 +72,16 @@ def test_all_become_decodable(tmp_path: Path) -> None:
     sizes = ["height", "width", "depth"]
     assert [feature(found[b"a/2.webp"], size) for size in sizes] == [5, 7, 4]
     assert_whole(tmp_path / "out")
-    fact = "4 (1 bmp with 4 bits per pixel, 1 gif, its first frame, 1 tiff, 1 webp)"
+    fact = "4 re-encoded as PNG, 1 its first frame"
     warning = (
-        "not all of these pictures is in their PNGs: 1 picture (gif, its first frame) "
-        "such as a/3.gif."
+        "not all of these pictures is in the records: 1 picture (gif, re-encoded as PNG, "
+        "its first frame) such as a/3.gif."
     )
-    assert told(tmp_path / "out")["facts"]["re-encoded as PNG"] == fact
+    assert told(tmp_path / "out")["facts"]["changed pictures"] == fact
     assert told(tmp_path / "out")["facts"]["readers get"] == "decoded pictures (TFDS)"
     (found_warning,) = told(tmp_path / "out")["warnings"]
     assert found_warning.startswith(warning)
-    assert f"re-encoded as PNG: {fact}" in ran.err
+    assert f"changed pictures: {fact}" in ran.err
     assert warning in ran.err
     # The ways out that the warning names.
     job = [data, tmp_path / "out2", "--max-rejects", 4]
@@ -89,7 +89,7 @@ def test_all_become_decodable(tmp_path: Path) -> None:
     convert("images", *job, "--undecodable", "keep", "--overwrite")
     as_json = convert("images", data, tmp_path / "out3", *REENCODE, "--json")
     understood = json.loads(as_json.out)["understood"]
-    assert understood["facts"]["re-encoded as PNG"] == fact
+    assert understood["facts"]["changed pictures"] == fact
 
 
 def test_the_exchange_is_chosen_and_changes_nothing(tmp_path: Path) -> None:
@@ -100,15 +100,15 @@ def test_the_exchange_is_chosen_and_changes_nothing(tmp_path: Path) -> None:
     found = [contents(tmp_path / name) for name in "123"]
     assert found[0] == found[1] == found[2]
     ran = recordmill("convert", "images", data, tmp_path / "x", *REENCODE, "--plan")
-    assert "re-encoded as PNG: by their names 1 .webp, 1 .gif, 1 .tif" in ran.out
-    reason = "with --undecodable reencode the size of a picture is known only once"
-    assert f"exchange scratch, because {reason} it is made" in ran.out
+    assert "pixels: what TFDS cannot decode as PNG, others as they are; by " in ran.out
+    reason = "the size of an image is known only once it is encoded"
+    assert f"exchange scratch, because {reason}" in ran.out
     ran = recordmill(
         *("convert", "images", data, tmp_path / "x", "--exchange", "reference"),
         *REENCODE,
     )
     assert ran.status != 0
-    assert f"they are unknown, because {reason} it is made" in ran.err
+    assert f"they are unknown, because {reason}" in ran.err
     assert "Use --exchange auto or --exchange scratch" in ran.err
 
 

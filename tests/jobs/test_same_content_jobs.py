@@ -16,7 +16,7 @@ from same_dataset import dataset_of
 from store_servers import display_path
 
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.tasks import kept_checksums
 
@@ -33,7 +33,7 @@ SCHEMA = "features:\n  picture: {column: path, bytes_from: path}\n"
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for each source, cut into several ranges."""
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
     monkeypatch.setattr(CsvSource, "range_bytes", 10_000)
     root = tmp_path / "in"
     copy_golden(root)

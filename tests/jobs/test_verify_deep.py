@@ -119,7 +119,7 @@ def test_damaged_example_with_a_right_checksum(dataset: Path) -> None:
         ),
         (
             {"image/encoded": [b"no picture", b"?", b"?"]},
-            "feature 'image/encoded': not a picture: starts with b'no pictur'",
+            "feature 'image/encoded': not an image: starts with b'no pictur'",
         ),
     ],
 )

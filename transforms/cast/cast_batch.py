@@ -49,8 +49,8 @@ from recordmill.transforms.encode.row_errors import (
     merge,
     prefixed,
 )
-from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.pictures.header import ImageHeaderError
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeaderError
 
 
 def cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -123,7 +123,7 @@ def picture_errors(pictures: pa.Array, rule: PictureRule) -> RowErrors:
 
 def _picture_reason(data: bytes, rule: PictureRule) -> str:
     try:
-        header = check_picture(data)
+        header = check_image(data)
     except ImageHeaderError as error:
         return str(error)
     wrong = [

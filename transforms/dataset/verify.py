@@ -65,9 +65,9 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.arrow_types import is_list
 from recordmill.transforms.encode.row_errors import RowErrors, by_row, merge, rows_of
 from recordmill.transforms.encode.value_limits import bound_errors
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.pictures.header import ImageHeaderError
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
@@ -702,7 +702,7 @@ def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
 
 def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
     try:
-        header = check_picture(data, level="decode")
+        header = check_image(data, level="decode")
     except ImageHeaderError as error:
         return str(error)
     found = (header.height, header.width, header.depth)

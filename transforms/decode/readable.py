@@ -13,7 +13,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
 from recordmill.transforms.decode.columns import read_tensor
-from recordmill.transforms.pictures.header import ImageHeaderError, read_header
+from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 Values = list[Any]  # numbers or bytes; for ragged features lists, with text decoded
 FeatureValues = Values | tuple[Values, ...]  # for a feature list, those of each step

@@ -35,8 +35,8 @@ from recordmill.transforms.dataset.reader import (
     shards_to_read,
 )
 from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.pictures.pixels import pixels_of
 from recordmill.transforms.rows.dicts import column_values, to_dicts
 from recordmill.transforms.storage import LocalStore, open_store
 

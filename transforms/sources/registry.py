@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 GROUP = "recordmill.sources"  # of entry points
 BUILT_IN = {
-    "images": "recordmill.transforms.sources.images.plugin",
+    "images": "recordmill.transforms.sources.images.options",
     "cifar": "recordmill.transforms.sources.cifar.plugin",
     "csv": "recordmill.transforms.sources.csv.plugin",
     "parquet": "recordmill.transforms.sources.columnar.parquet_plugin",

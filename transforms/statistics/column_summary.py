@@ -19,8 +19,7 @@ import pyarrow.types as pt
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.transforms.arrow import I64, array_parts, value_lengths
 from recordmill.transforms.cast.text_values import without_missing
-from recordmill.transforms.pictures.header import read_header
-from recordmill.transforms.pictures.image_header import ImageHeaderError
+from recordmill.transforms.images.header import ImageHeaderError, read_header
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,

@@ -11,10 +11,8 @@ import numpy as np
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.transforms.arrow import I64, U8
-from recordmill.transforms.pictures.eight_bits import in_eight_bits
-from recordmill.transforms.pictures.header import read_header
-from recordmill.transforms.pictures.image_header import ImageHeaderError
-from recordmill.transforms.pictures.open_picture import open_picture
+from recordmill.transforms.images.decode import open_image, to_8_bits
+from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -66,8 +64,8 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
       ValueError: the array is not of the feature's shape.
     """
     if feature.content is Content.PICTURE:
-        with open_picture(value, read_header(value), MAX_PIXELS) as picture:
-            image = in_eight_bits(picture).copy()
+        with open_image(value, read_header(value), MAX_PIXELS) as picture:
+            image = to_8_bits(picture).copy()
     else:
         sides = [-1 if side is None else side for side in feature.shape]
         image = _image_of(np.frombuffer(value, np.uint8).reshape(sides))
@@ -79,10 +77,10 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
 def thumbnail_of_file(data: bytes) -> Thumbnail:
     """Returns the thumbnail of an image file's first frame, as it is stored."""
     try:
-        with open_picture(data, read_header(data), MAX_PIXELS) as picture:
+        with open_image(data, read_header(data), MAX_PIXELS) as picture:
             width, height = picture.size
             picture.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            small = in_eight_bits(picture)
+            small = to_8_bits(picture)
             if small.mode == "LA":
                 small = small.convert("RGBA")
             return _encoded(small, width, height)

@@ -357,7 +357,7 @@ def test_pictures_by_their_header() -> None:
     assert found[0].startswith("picture of format jpeg, expected png")
     assert found[1:] == [
         f"picture of width {width}, expected {width + 1}",
-        "not a picture: starts with b'no pictur' (expected JPEG, PNG, GIF, BMP, WebP "
+        "not an image: starts with b'no pictur' (expected JPEG, PNG, GIF, BMP, WebP "
         "or TIFF)",
         None,
     ]
@@ -440,7 +440,7 @@ def test_pictures_from_files(tmp_path: Path) -> None:
         (0, "feature 'image': picture of format png, expected jpeg"),
         (
             2,
-            "feature 'image': not a picture: starts with b'no pictur' (expected JPEG, "
+            "feature 'image': not an image: starts with b'no pictur' (expected JPEG, "
             "PNG, GIF, BMP, WebP or TIFF)",
         ),
     ]

@@ -19,7 +19,7 @@ ROOMS = (
     "schemas/proto",
     "transforms/native",
     "transforms",  # arrow and tfrecord
-    "transforms/pictures",
+    "transforms/images",
     "transforms/encode",
     "transforms/storage",
     "transforms/cast",

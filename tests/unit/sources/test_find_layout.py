@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.input_files import InputFile
-from recordmill.transforms.sources.images.find_layout import (
+from recordmill.transforms.sources.images.layout import (
+    FolderLayout,
     count_folders,
     describe_folders,
     find_layout,
 )
-from recordmill.transforms.sources.images.folder_layout import FolderLayout
 
 
 def listed(paths: str) -> list[InputFile]:

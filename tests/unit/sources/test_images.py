@@ -19,13 +19,14 @@ from recordmill.schemas.feature_spec import Content, Kind
 from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.pictures.header import read_header
+from recordmill.transforms.images.header import read_header
 from recordmill.transforms.sources.by_reference import REFERENCE
-from recordmill.transforms.sources.images import cut_pictures, picture_rows
+from recordmill.transforms.sources.images import rows as picture_rows
+from recordmill.transforms.sources.images import source
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
-from recordmill.transforms.storage.reading import read_files
+from recordmill.transforms.storage import reading as reading_files
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 JPEG, _ = PICTURES["rgb.jpg"]
@@ -113,9 +114,9 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     [
         (
             b"hello, world",
-            "not a picture: starts with b'hello, wo' (expected JPEG, PNG",
+            "not an image: starts with b'hello, wo' (expected JPEG, PNG",
         ),
-        (b"", "not a picture: has no bytes"),
+        (b"", "not an image: has no bytes"),
         (JPEG[:100], "JPEG ends inside its header after 100 bytes"),
         (PNG[:20], "PNG ends inside its header after 20 bytes"),
     ],
@@ -245,7 +246,7 @@ def test_planned_bytes_are_known_unread(
 def test_ranges_are_slices_of_the_inventory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(source, "FILES_PER_RANGE", 2)
     write(tmp_path, **{f"a__{n}_jpg": JPEG for n in range(5)})
     reading = read(ImagesSource(), tmp_path)
     assert [(s.start, s.stop) for s in reading.ranges] == [(0, 2), (2, 4), (4, 5)]
@@ -259,7 +260,7 @@ def test_ranges_are_cut_by_bytes_too(
     sizes = [30, 30, 40, 1, 99, 250, 100, 100, 50, 60]
     write(tmp_path, **{f"a__{n}_jpg": bytes(size) for n, size in enumerate(sizes)})
     whole = prepare(ImagesSource(), [tmp_path])
-    monkeypatch.setattr(cut_pictures, "RANGE_BYTES", 100)
+    monkeypatch.setattr(source, "MAX_RANGE_BYTES", 100)
     ranges = prepare(ImagesSource(), [tmp_path]).ranges
     found = [(input_range.start, input_range.stop) for input_range in ranges]
     assert found == [(0, 3), (3, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10)]
@@ -285,7 +286,7 @@ def test_the_inventory_may_lie_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     where = where or str(tmp_path)
-    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(source, "FILES_PER_RANGE", 2)
     write(tmp_path / "in", **{f"a__{n}_jpg": JPEG for n in range(5)})
     reading = prepare(ImagesSource(), [tmp_path / "in"])
     kept = reading.source.spill_inventory(open_store(where), "inventory.arrow")
@@ -364,14 +365,14 @@ def test_the_next_window_is_requested_while_the_caller_works(
     for name in ("a/1.jpg", "a/2.jpg", "b/3.jpg"):
         store.put_bytes(JPEG, name)
     asked = {f"{root}/{name}": threading.Event() for name in ("a/1.jpg", "b/3.jpg")}
-    read_one_file = read_files.read_file
+    read_one_file = reading_files.read_file
 
     def read_file(uri: str, options: StorageOptions, seen: Seen) -> bytes:
         if uri in asked:
             asked[uri].set()
         return read_one_file(uri, options, seen)
 
-    monkeypatch.setattr(read_files, "read_file", read_file)
+    monkeypatch.setattr(reading_files, "read_file", read_file)
     reading = prepare(ImagesSource(), [root])
     (rows,) = reading.source.list_references(reading.ranges[0])
     references = rows.batch[REFERENCE]

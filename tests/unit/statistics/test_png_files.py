@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
-from recordmill.transforms.pictures.image_header import ImageHeaderError
+from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.statistics.thumbnails import holds_images, png_of
 
 

@@ -65,7 +65,7 @@ def test_gray_of_16_bits_is_shown_as_everywhere() -> None:
 
 
 def test_what_cannot_be_decoded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "not a picture" in thumbnail_of_file(b"hello").problem
+    assert "not an image" in thumbnail_of_file(b"hello").problem
     file = io.BytesIO()
     Image.new("L", (60, 60)).save(file, "PNG")
     monkeypatch.setattr(thumbnails, "MAX_PIXELS", 100)

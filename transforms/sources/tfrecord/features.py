@@ -34,7 +34,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
-from recordmill.transforms.pictures.signature import picture_format
+from recordmill.transforms.images.header import image_format
 from recordmill.transforms.sources.tfrecord.options import Records
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
@@ -326,7 +326,7 @@ def _as_picture(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
         return feature
     values = decode_records(records, Schema((feature,))).batch[0].drop_null()
     heads = [value.as_py() for value in values]
-    if not heads or not all(picture_format(head) in _PICTURES for head in heads):
+    if not heads or not all(image_format(head) in _PICTURES for head in heads):
         return feature
     return replace(
         feature, dtype="uint8", shape=(None, None, None), content=Content.PICTURE

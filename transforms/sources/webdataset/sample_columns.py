@@ -18,10 +18,10 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.arrays.value_columns import plain_values
-from recordmill.transforms.sources.images.decodability import all_decodable
+from recordmill.transforms.sources.images.summary import all_decodable
 from recordmill.transforms.sources.jsonl.lines import (
     ObservedColumn,
     column_of,
@@ -75,7 +75,7 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values
     match kind_of(name):
         case "picture":
             try:
-                header = check_picture(data)
+                header = check_image(data)
             except ImageHeaderError as error:
                 return f"{name}: {error}"
             headers[name] = header

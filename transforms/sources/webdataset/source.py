@@ -16,16 +16,20 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
+from recordmill.schemas.input_files import (
+    FileChecksum,
+    InputFile,
+    is_archive_name,
+)
 from recordmill.schemas.input_summary import PassedOver, Understood
 from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.base import Source, number_ranges
-from recordmill.transforms.sources.images.decodability import (
+from recordmill.transforms.sources.images.summary import (
     DECODED,
     ENCODED,
     FACT,

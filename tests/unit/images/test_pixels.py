@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import FrozenInstanceError, astuple
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+from pixel_zoo import (
+    PICTURES,
+    TENSORFLOW_CANNOT_DECODE,
+    TENSORFLOW_MAY_ABORT,
+    Header,
+    bmp,
+    encode,
+    gif,
+    jpeg_segment,
+    make_zoo,
+    png,
+    png_chunk,
+    webp,
+)
+
+from recordmill.transforms.images.header import (
+    ImageHeader,
+    ImageHeaderError,
+    read_header,
+)
+
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
+SAMPLES = Path(__file__).parents[2] / "samples" / "images"
+
+# A change at a random place of these often hits the header.
+SMALL_PICTURES = [data for data, _ in PICTURES.values() if len(data) < 4096]
+
+JPEG, _ = PICTURES["rgb.jpg"]
+JPEG_FRAME_AT = JPEG.index(b"\xff\xc0")
+PNG, _ = PICTURES["rgb.png"]
+TIFF, _ = PICTURES["rgb.tif"]
+
+
+def frame_header(height: int, width: int, components: int) -> bytes:
+    size = struct.pack(">BHHB", 8, height, width, components)
+    return jpeg_segment(0xC0, size + bytes(3 * components))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_picture_of_the_zoo(name: str) -> None:
+    data, expected = PICTURES[name]
+    assert astuple(read_header(data))[:4] == expected
+
+
+def test_zoo_writes_what_it_returns(tmp_path: Path) -> None:
+    headers = make_zoo(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(headers)
+    for name, expected in headers.items():
+        assert astuple(read_header((tmp_path / name).read_bytes()))[:4] == expected
+    assert headers.keys() >= TENSORFLOW_CANNOT_DECODE | TENSORFLOW_MAY_ABORT
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("cat/a.jpg", ("jpeg", 40, 30, 3)),
+        ("cat/b.jpg", ("jpeg", 17, 23, 1)),
+        ("dog/c.png", ("png", 9, 11, 4)),
+        ("dog/d.png", ("png", 31, 5, 3)),
+    ],
+)
+def test_golden_picture(path: str, expected: Header) -> None:
+    """Expected: height, width and depth in images.tfrecord, as TensorFlow wrote it."""
+    assert astuple(read_header((GOLDEN / "images" / path).read_bytes()))[:4] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("animals/chelsea.png", ("png", 300, 451, 3)),
+        ("animals/horse.png", ("png", 328, 400, 4)),
+        ("medicine/cell.png", ("png", 660, 550, 1)),
+        ("medicine/microaneurysms.png", ("png", 102, 102, 1)),
+        ("medicine/retina.jpg", ("jpeg", 1411, 1411, 3)),
+        ("objects/clock_motion.png", ("png", 300, 400, 1)),
+        ("objects/rocket.jpg", ("jpeg", 427, 640, 3)),
+        ("objects/text.png", ("png", 172, 448, 1)),
+        ("textures/brick.png", ("png", 512, 512, 1)),
+        ("textures/gravel.png", ("png", 512, 512, 1)),
+    ],
+)
+def test_sample_picture(path: str, expected: Header) -> None:
+    """Expected: the shape that tf.io.decode_image of TensorFlow 2.21.0 gives."""
+    assert astuple(read_header((SAMPLES / path).read_bytes()))[:4] == expected
+
+
+@pytest.mark.parametrize("name", [name for name in PICTURES if name.endswith(".tif")])
+def test_tiff_depth_is_pillows_bands(name: str) -> None:
+    data, (_, height, width, depth) = PICTURES[name]
+    with Image.open(io.BytesIO(data)) as image:
+        decoded = image.convert("RGB") if image.mode == "P" else image
+        assert (decoded.height, decoded.width) == (height, width)
+        assert len(decoded.getbands()) == depth
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (encode("RGB", "JPEG", (300, 65000)), ("jpeg", 65000, 300, 3)),
+        (encode("1", "PNG", (1, 70000)), ("png", 70000, 1, 1)),
+        (encode("RGB", "WEBP", (16383, 2)), ("webp", 2, 16383, 3)),
+        (encode("RGB", "WEBP", (2, 16383), lossless=True), ("webp", 16383, 2, 3)),
+        # 2^31 - 1 rows of as many pixels: nothing is decoded, no memory is taken
+        (
+            b"\x89PNG\r\n\x1a\n"
+            + png_chunk(
+                b"IHDR", struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 6, 0, 0, 0)
+            ),
+            ("png", 2**31 - 1, 2**31 - 1, 4),
+        ),
+    ],
+    ids=["jpeg", "png", "webp", "webp-lossless", "png-huge"],
+)
+def test_large_picture(data: bytes, expected: Header) -> None:
+    assert astuple(read_header(data))[:4] == expected
+
+
+def test_header_is_a_value() -> None:
+    header = ImageHeader("png", 5, 7, 3)
+    assert header == read_header(PNG)
+    with pytest.raises(FrozenInstanceError):
+        header.depth = 4  # type: ignore[misc]
+
+
+ERRORS = [
+    (
+        b"",
+        "not an image: has no bytes (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    ),
+    (
+        b"hello world",
+        "not an image: starts with b'hello wor' (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    ),
+    (
+        b"\xff\xd8",
+        r"not an image: starts with b'\xff\xd8' (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    ),
+    (
+        b"RIFF\0\0\0\0WAVE",
+        r"not an image: starts with b'RIFF\x00\x00\x00\x00W' (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    ),
+    (JPEG[:123], "JPEG ends inside its header after 123 bytes"),
+    (
+        JPEG[: JPEG_FRAME_AT + 9],
+        f"JPEG ends inside its header after {JPEG_FRAME_AT + 9} bytes",
+    ),
+    (b"\xff\xd8\xff\xff\xff", "JPEG ends inside its header after 5 bytes"),
+    (
+        JPEG[:2] + JPEG,
+        "JPEG has marker FFD8 at byte 2 (expected a frame header before it)",
+    ),
+    (
+        b"\xff\xd8\xff\xd9",
+        "JPEG has marker FFD9 at byte 2 (expected a frame header before it)",
+    ),
+    (
+        b"\xff\xd8\xff\xda\0\2",
+        "JPEG has marker FFDA at byte 2 (expected a frame header before it)",
+    ),
+    (
+        b"\xff\xd8\xff\x42\0\2",
+        "JPEG has marker FF42 at byte 2 (expected a frame header before it)",
+    ),
+    (
+        b"\xff\xd8\xff\xe0\0\1",
+        "JPEG has a segment of 1 bytes at byte 2 (expected 2 or more)",
+    ),
+    (
+        b"\xff\xd8\xff\xc0\0\2",
+        "JPEG has a frame header of 2 bytes (expected 8, and 3 for each component)",
+    ),
+    (
+        b"\xff\xd8" + frame_header(5, 7, 2),
+        "JPEG has 2 components (expected 1, 3 or 4)",
+    ),
+    (
+        b"\xff\xd8" + frame_header(0, 7, 3),
+        "JPEG has height 0 in its frame header: the height comes after the pixels, in a DNL segment, which decoders do not read (expected 1 or more)",
+    ),
+    (
+        b"\xff\xd8" + frame_header(5, 0, 3),
+        "jpeg of height 5, width 0 and depth 3 (expected 1 or more of each)",
+    ),
+    (PNG[:32], "PNG ends inside its header after 32 bytes"),
+    (
+        PNG[:8] + png_chunk(b"CgBI", b"\0\0\0\0") + PNG[8:],
+        "PNG starts with a chunk b'CgBI' of 4 bytes (expected IHDR of 13)",
+    ),
+    (
+        PNG[:19] + b"\x08" + PNG[20:],
+        "PNG has CRC f7f33a02 over IHDR (expected 06f8618f, as it says)",
+    ),
+    (
+        PNG[:8] + png_chunk(b"IHDR", PNG[16:24] + b"\4\2\0\0\0"),
+        "PNG has colour type 2 with 4 bits (expected one of {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)})",
+    ),
+    (
+        PNG[:8] + png_chunk(b"IHDR", bytes(8) + PNG[24:29]),
+        "png of height 0, width 0 and depth 3 (expected 1 or more of each)",
+    ),
+    (
+        png(3, 8),
+        "PNG has no palette before its pixels (expected PLTE, by its colour type)",
+    ),
+    (PICTURES["palette.png"][0][:45], "PNG ends inside its header after 45 bytes"),
+    (gif()[:12], "GIF ends inside its header after 12 bytes"),
+    (gif(), "GIF has no complete frame in its 20 bytes (expected 1 or more)"),
+    (
+        gif((0, 0, 7, 5))[:-2],
+        "GIF has no complete frame in its 52 bytes (expected 1 or more)",
+    ),
+    (
+        b"BMW is a car, and this is a text",
+        "BMP has an info header of 543452769 bytes (expected one of [12, 16, 40, 52, 56, 64, 108, 124])",
+    ),
+    (bmp(24)[:29], "BMP ends inside its header after 29 bytes"),
+    (
+        bmp(24)[:28] + b"\7\0",
+        "BMP has 7 bits per pixel (expected one of [1, 4, 8, 16, 24, 32])",
+    ),
+    (
+        bmp(24, height=0),
+        "bmp of height 0, width 7 and depth 3 (expected 1 or more of each)",
+    ),
+    (webp(0), "WebP ends inside its header after 30 bytes"),
+    (webp(0)[:25], "WebP ends inside its header after 25 bytes"),
+    (webp(0, VP8L=b"/\6\0"), "WebP ends inside its header after 42 bytes"),
+    (
+        webp(0, VP8L=b"abcdefgh"),
+        "WebP has a VP8L chunk that starts with b'a' (expected b'/')",
+    ),
+    (
+        webp(0, VP8_=b"abcdefghijkl"),
+        "WebP has a VP8 chunk that starts with b'abcdef' (expected a key frame: an even byte, 2 more, 9d 01 2a)",
+    ),
+    (b"II*\0\xff\xff\xff\xff", "TIFF ends inside its header after 8 bytes"),
+    (
+        b"MM\0+\0\x08\0\0" + b"\xff" * 8,
+        "TIFF ends inside its header after 16 bytes",
+    ),
+    (TIFF[:40], "TIFF ends inside its header after 40 bytes"),
+    (
+        b"II*\0\x08\0\0\0\0\0",
+        "tiff of height 0, width 0 and depth 1 (expected 1 or more of each)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"), ERRORS, ids=[message for _, message in ERRORS]
+)
+def test_error_says_what_was_found_and_expected(data: bytes, message: str) -> None:
+    with pytest.raises(ImageHeaderError) as error:
+        read_header(data)
+    assert str(error.value) == message
+    assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xd8" + b"\xff" * 1_000_000,
+        b"\xff\xd8\xff" + b"\0\xff" * 500_000,
+        b"\xff\xd8" + jpeg_segment(0xFE, b"") * 250_000,
+        b"\xff\xd8" + b"\xff\x01" * 500_000,
+        png(3, 8)[:33] + png_chunk(b"tRNS", b"\0") * 80_000,
+        gif()[:19] + b"!\xfe" + b"\1\1" * 500_000,
+        gif()[:19] + b"!\xfe\0" * 300_000,
+        webp(0, UNKN=b"") + b"UNKN\0\0\0\0" * 120_000,
+        # each of 60,000 tags claims the whole file
+        b"II*\0\x08\0\0\0\x60\xea" + struct.pack("<HHII", 700, 7, 700_000, 0) * 60_000,
+    ],
+    ids=[
+        "fill",
+        "stuffed",
+        "empty-segments",
+        "bare",
+        "trns",
+        "sub-blocks",
+        "extensions",
+        "chunks",
+        "tags",
+    ],
+)
+def test_hostile_megabyte_is_read_once(data: bytes) -> None:
+    """A second look at each byte from each byte would take hours."""
+    with pytest.raises(ImageHeaderError):
+        read_header(data)
+
+
+def check(data: bytes) -> None:
+    """Anything but a good header or ImageHeaderError fails the test."""
+    try:
+        header = read_header(data)
+    except ImageHeaderError:
+        return
+    assert min(header.height, header.width, header.depth) >= 1
+
+
+SIGNATURES = [
+    b"",
+    b"\xff\xd8\xff",
+    PNG[:33],
+    png(3, 8)[:33],
+    b"GIF89a",
+    b"BM" + bytes(12) + b"\x28\0\0\0",
+    b"RIFF\0\0\0\0WEBP",
+    webp(0),
+    b"II*\0",
+    b"MM\0*\0\0\0\x08\0\3",
+    b"II+\0\x08\0\0\0\x10\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0",
+]
+
+
+@given(st.sampled_from(SIGNATURES), st.binary(max_size=200))
+def test_any_bytes(signature: bytes, rest: bytes) -> None:
+    check(signature + rest)
+
+
+@given(st.sampled_from(SMALL_PICTURES), st.integers(0, 4096), st.binary(max_size=8))
+@example(b"II+\0\x08\0\0\0" + b"\xff" * 16, 0, b"")
+def test_overwritten_picture(data: bytes, offset: int, patch: bytes) -> None:
+    check(data[:offset] + patch + data[offset + len(patch) :])
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_cut_picture_has_its_own_header_or_none(name: str) -> None:
+    data, expected = PICTURES[name]
+    for length in range(min(len(data), 1500)):
+        try:
+            header = read_header(data[:length])
+        except ImageHeaderError:
+            continue
+        # later frames of a GIF make it larger, and tRNS is seen only after the palette
+        assert header.format == expected[0]
+        assert header.height <= expected[1]
+        assert header.width <= expected[2]
+        assert header.depth == expected[3]
+
+
+def png_of_chunks() -> bytes:
+    """A PNG with a palette to come, and millions of empty chunks instead."""
+    info = struct.pack(">IIBBBBB", 5, 5, 8, 3, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", info) + bytes(4) + b"tEXt"
+
+
+@pytest.mark.parametrize(
+    ("head", "repeated", "message"),
+    [
+        (b"\xff\xd8\xff", b"\xe0\x00\x02\xff", "JPEG has more than 10,000 segments"),
+        (b"\xff\xd8", b"\xff\xd0", "JPEG has more than 10,000 segments"),
+        (b"GIF89a" + bytes(7) + b"!\xff", b"\1\1", "GIF has 1,...,... blocks in"),
+        (b"GIF89a" + bytes(7), b"!\xff\0", "GIF has more than 100,000 frames and"),
+        (
+            b"GIF89a" + bytes(7),
+            b",\0\0\0\0\1\0\1\0\0\2\0",
+            "GIF has more than 100,000 frames and",
+        ),
+        (png_of_chunks(), bytes(8) + b"tEXt", "PNG has more than 10,000 chunks"),
+        (b"RIFF\0\0\0\0WEBP", b"ABCD" + bytes(4), "WebP has more than 10,000 chunks"),
+        (
+            b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 400_000),
+            bytes(20),
+            "TIFF has more than 10,000 tags",
+        ),
+    ],
+)
+def test_hostile_bytes_cost_no_time(head: bytes, repeated: bytes, message: str) -> None:
+    """Bounded steps, which a count shows: without the bounds 50 MiB took up to 57 s."""
+    data = head + repeated * (8_000_000 // len(repeated))
+    with pytest.raises(ImageHeaderError, match=message):
+        read_header(data)

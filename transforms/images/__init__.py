@@ -1,0 +1,1 @@
+"""Recognizes, checks, decodes, transforms and encodes images."""

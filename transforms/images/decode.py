@@ -1,0 +1,277 @@
+"""Opens, checks and decodes images, within limits of memory.
+
+Decoded images have 8 bits a channel, gray or colours, each with alpha or without; they
+can be turned as their EXIF data say.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms import native
+from recordmill.transforms.images.header import (
+    ImageHeader,
+    ImageHeaderError,
+    read_header,
+    tag_bytes,
+    with_trailing_bytes,
+)
+from recordmill.transforms.images.structure import (
+    MAX_PIXELS,
+    CheckLevel,
+    check_pixels,
+    check_structure,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+GRAY_16 = frozenset({"I;16", "I;16L", "I;16B"})  # Pillow's modes of 16 bits of gray
+# What Pillow's other modes become; those of 32 bits or decimals have no fixed white.
+TO_8_BITS = {
+    "1": "L",
+    "P": "RGB",
+    "CMYK": "RGB",
+    "YCbCr": "RGB",
+    "RGBX": "RGB",
+    "LAB": "RGB",
+    "HSV": "RGB",
+    "La": "LA",
+    "PA": "RGBA",
+    "RGBa": "RGBA",
+}
+UPRIGHT = 1  # of the orientations
+
+Box = tuple[float, float, float, float]  # left, upper, right and lower edge
+
+_ORIENTATION_TAG = 0x112
+_ANY_SIZE = 1 << 62  # sizes were checked when the dataset was written
+_SHARED_TAGS = 2  # tags may point to the same bytes, but not each to the whole file
+_SMALL_TAG_BYTES = 1 << 20
+
+
+def check_image(
+    data: bytes, *, level: CheckLevel = "structure", max_pixels: int = MAX_PIXELS
+) -> ImageHeader:
+    """Checks an image and returns its header.
+
+    Args:
+      data: the whole file.
+      level: header reads the size alone; structure also finds images that are cut or
+        damaged, without decoding; decode decodes every pixel.
+      max_pixels: height x width may not be above, whatever the level.
+
+    Raises:
+      ImageHeaderError: it is not an image, or not a whole one; says what was found.
+    """
+    # Nearly all images are JPEGs, and whole: the header and structure of one take 8 us.
+    whole = native.loops.jpeg(data)
+    header = read_header(data) if whole is None else ImageHeader("jpeg", *whole)
+    check_pixels(header, max_pixels)
+    if header.format == "bmp":
+        header = with_trailing_bytes(data, header)
+    if level != "header" and whole is None:
+        check_structure(data, header)
+    if level == "decode":
+        with open_image(data, header, max_pixels) as image:
+            image.load()
+    return header
+
+
+@contextmanager
+def open_image(
+    data: bytes, header: ImageHeader, max_pixels: int
+) -> Iterator[Image.Image]:
+    """Opens an image with Pillow; its pixels are not decoded yet.
+
+    Args:
+      data: the whole file.
+      header: its header.
+      max_pixels: height x width may not be above, as Pillow sees them either: it makes
+        the whole screen of a GIF, however small the frames are.
+
+    Raises:
+      ImageHeaderError: it cannot be opened, or what is done with it fails: damaged bytes
+        raise whatever the decoder meets.
+    """
+    from PIL import Image, UnidentifiedImageError  # 50 ms, for those who decode
+
+    # Pillow's own limit cannot be set for each image.
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        with warnings.catch_warnings():
+            # The size is checked here; other warnings are no reason to refuse it.
+            warnings.simplefilter("ignore")
+            if header.format == "tiff":
+                _check_tags(data)
+            # The decoder of a format may not be another one's, whatever the bytes look
+            # like to it; that of JPEG decodes MPO, too.
+            formats = (header.format.upper(),)
+            with Image.open(io.BytesIO(data), formats=formats) as image:
+                width, height = image.size
+                size = ImageHeader(header.format, height, width, header.depth)
+                check_pixels(size, max_pixels)
+                yield image
+    except ImageHeaderError:
+        raise
+    except UnidentifiedImageError as error:
+        # Its text has an address in memory, but a reason is the same in every run.
+        raise ImageHeaderError(
+            f"{header.format} cannot be decoded: Pillow knows no {header.format} like it"
+        ) from error
+    except Exception as error:
+        raise ImageHeaderError(
+            f"{header.format} cannot be decoded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _check_tags(data: bytes) -> None:
+    """Refuses a TIFF whose tags take much more memory than the file: Pillow copies them."""
+    try:
+        found = tag_bytes(data)
+    except (struct.error, OverflowError):
+        raise ImageHeaderError("TIFF is damaged: its tags end after the file") from None
+    limit = _SHARED_TAGS * len(data) + _SMALL_TAG_BYTES
+    if found > limit:
+        raise ImageHeaderError(
+            f"TIFF has tags of {found:,} bytes in a file of {len(data):,} (expected "
+            f"{limit:,} or fewer)"
+        )
+
+
+def pixels_of(data: bytes) -> npt.NDArray[Any]:
+    """Returns the pixels of an image's first frame, of shape (height, width, channels).
+
+    Gray has one channel, colours three, transparency is one more; a palette becomes its
+    colours, CMYK red, green and blue. 16 bits of gray are uint16.
+
+    Raises:
+      OutputError: the image cannot be decoded.
+    """
+    try:
+        with open_image(data, read_header(data), _ANY_SIZE) as image:
+            mode = TO_8_BITS.get(image.mode, image.mode)
+            if image.mode == "P" and "transparency" in image.info:
+                mode = "RGBA"
+            decoded = image if image.mode == mode else image.convert(mode)
+            pixels = np.array(decoded)  # a copy: PyTorch warns of what is read-only
+    except ImageHeaderError as error:
+        raise OutputError(
+            f"an image of {len(data)} bytes: {error}; run `recordmill verify --deep` "
+            "to find all such"
+        ) from error
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+
+def to_8_bits(image: Image.Image) -> Image.Image:
+    """Returns an image in one of the modes L, LA, RGB and RGBA.
+
+    A palette becomes its colours; four inks become red, green and blue; one colour that
+    is declared transparent becomes alpha. Of 16 bits of gray the higher 8 are taken. Gray
+    of 32 bits or of decimals has no fixed white: it is stretched to what is in it, which
+    is for showing it only.
+    """
+    from PIL import Image
+
+    if image.mode in GRAY_16:
+        deep: npt.NDArray[Any] = np.asarray(image)
+        return Image.fromarray((deep >> 8).astype(np.uint8))
+    if image.mode[:1] in "IF":
+        values: npt.NDArray[Any] = np.nan_to_num(np.asarray(image, np.float64))
+        low, high = values.min(), values.max()
+        scaled = (values - low) * (255 / (high - low) if high > low else 0)
+        return Image.fromarray(scaled.astype(np.uint8))
+    mode = TO_8_BITS.get(image.mode, image.mode)
+    if image.has_transparency_data:
+        mode = "LA" if mode in ("L", "LA") else "RGBA"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def blended(image: Image.Image, colour: tuple[int, int, int]) -> Image.Image:
+    """Returns an image without its alpha, in gray or colours, blended over one colour.
+
+    Args:
+      image: in one of the modes that `to_8_bits` returns.
+      colour: red, green and blue of what lies behind it.
+    """
+    from PIL import Image
+
+    if image.mode not in ("LA", "RGBA"):
+        return image
+    behind = Image.new("RGB", image.size, colour)
+    behind.paste(image.convert("RGB"), mask=image.getchannel("A"))
+    is_gray = image.mode == "LA" and len(set(colour)) == 1
+    return behind.convert("L") if is_gray else behind
+
+
+def orientation_of(image: Image.Image) -> int:
+    """Returns how an image is to be turned, 1 to 8; 1 where its EXIF data are damaged.
+
+        1  as it is        2  mirrored           3  upside down     4  both
+        5  6  7  8         the same, with rows and columns exchanged
+
+    Cameras store what the sensor saw and say in EXIF how the camera was held. Viewers
+    turn the image; decoders of TensorFlow, and those of most training code, do not.
+    """
+    try:
+        found = image.getexif().get(_ORIENTATION_TAG, UPRIGHT)
+    except Exception:
+        return UPRIGHT
+    return found if isinstance(found, int) and 1 <= found <= 8 else UPRIGHT
+
+
+def swaps_sides(orientation: int) -> bool:
+    """Tests whether height and width are exchanged by turning."""
+    return orientation >= 5
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns an image as its orientation says that it is to be seen."""
+    from PIL.Image import Transpose
+
+    step = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)
+    return image if step is None else image.transpose(step)
+
+
+def turned_back(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns an image as it was before it was turned."""
+    return turned(image, {6: 8, 8: 6}.get(orientation, orientation))
+
+
+def turned_box(box: Box, size: tuple[int, int], orientation: int) -> Box:
+    """Returns where a box of an image lies once the image is turned.
+
+    >>> turned_box((0, 0, 3, 2), (4, 2), 2)
+    (1, 0, 4, 2)
+
+    Args:
+      box: in the image before it is turned.
+      size: width and height of that image.
+      orientation: of the image.
+    """
+    width, height = size
+    left, upper, right, lower = box
+    if orientation in (2, 3, 7, 8):
+        left, right = width - right, width - left
+    if orientation in (3, 4, 6, 7):
+        upper, lower = height - lower, height - upper
+    if swaps_sides(orientation):
+        return upper, left, lower, right
+    return left, upper, right, lower

@@ -1,0 +1,563 @@
+"""Reads format, height, width and depth of an image from its bytes, without decoding it.
+
+The format is recognized by content, never by file name. The numbers are those of
+`tf.io.decode_image(data, channels=0)` in TensorFlow 2.21, surprising ones included
+(checked by experiment: see tests/helpers/pixel_zoo.py).
+
+TensorFlow cannot decode TIFF, nor a BMP of 1, 4 or 16 bits or with the 12-byte info
+header of OS/2. Their depth is the number of samples per pixel, a palette counting as
+RGB.
+
+Pillow is not used: it sees 3 channels in a 32-bit BMP and the screen of a GIF, and
+opening a TIFF copies all its tags, each of which may span the whole file.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+SIGNATURE_BYTES = 16
+# Real images have far fewer segments before their pixels; more would only cost time.
+_MAX_SEGMENTS = 10_000
+
+_SIGNATURES = (
+    ("jpeg", (b"\xff\xd8\xff",)),
+    ("png", (b"\x89PNG\r\n\x1a\n",)),
+    ("gif", (b"GIF87a", b"GIF89a")),
+    ("bmp", (b"BM",)),
+    ("tiff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+)
+# After 4 bytes and "ftyp", the format of an ISO media file.
+_ISO_IMAGES = {
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"mif1", b"msf1"), "HEIC"),
+}
+_OTHER_IMAGES = (
+    ("JPEG 2000", (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")),
+    ("JPEG XL", (b"\xff\x0a", b"\0\0\0\x0cJXL ")),
+    ("PSD", (b"8BPS",)),
+)
+
+
+class ImageHeaderError(ValueError):
+    """The error of bytes that are not a known image, or whose header is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeader:
+    """The format and size of an image, as a decoder returns it.
+
+    Attributes:
+      format: jpeg, png, gif, bmp, webp or tiff.
+      height: rows.
+      width: pixels in a row.
+      depth: channels.
+      variant: what makes it one that TensorFlow does not decode, though it does others of
+        its format, such as "bmp with 4 bits per pixel"; else "".
+    """
+
+    format: str
+    height: int
+    width: int
+    depth: int
+    variant: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Returns the variant, or else the format."""
+        return self.variant or self.format
+
+
+def read_header(data: bytes) -> ImageHeader:
+    """Returns the header of an image, given the whole file.
+
+    Raises:
+      ImageHeaderError: the bytes are not an image, or its header is damaged.
+    """
+    read = _READERS.get(image_format(data))
+    if read is None:
+        found = f"starts with {data[:9]!r}" if data else "has no bytes"
+        raise ImageHeaderError(
+            f"not an image: {found} (expected JPEG, PNG, GIF, BMP, WebP or TIFF)"
+        )
+    header = read(data)
+    if header.height < 1 or header.width < 1 or header.depth < 1:
+        raise ImageHeaderError(
+            f"{header.format} of height {header.height}, width {header.width} and "
+            f"depth {header.depth} (expected 1 or more of each)"
+        )
+    return header
+
+
+def image_format(head: bytes) -> str:
+    """Returns the format of an image that is read here, or "".
+
+    Args:
+      head: the file's first SIGNATURE_BYTES bytes, or more.
+    """
+    for name, starts in _SIGNATURES:
+        if head.startswith(starts):
+            return name
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "webp"
+    return ""
+
+
+def is_certain_image(head: bytes) -> bool:
+    """Tests whether a file without an image's name is one.
+
+    "BM" alone begins too much text; bytes 6 to 9 of a BMP are zero.
+    """
+    kind = image_format(head)
+    return bool(kind) and (kind != "bmp" or head[6:10] == bytes(4))
+
+
+def other_image_format(head: bytes) -> str:
+    """Returns the name of an image format that is not read here, or ""."""
+    if head[4:8] == b"ftyp":
+        return _ISO_IMAGES.get(head[8:12], "")
+    return next((name for name, starts in _OTHER_IMAGES if head.startswith(starts)), "")
+
+
+def _too_many(name: str, things: str) -> ImageHeaderError:
+    return ImageHeaderError(
+        f"{name} has more than {_MAX_SEGMENTS:,} {things} before its pixels "
+        "(expected a few dozen)"
+    )
+
+
+def _cut(name: str, data: bytes) -> ImageHeaderError:
+    return ImageHeaderError(f"{name} ends inside its header after {len(data)} bytes")
+
+
+# JPEG. FF D8, then segments: FF | marker | u16 length, itself included | ...
+# frame header, markers C0..CF: length | u8 bits | u16 height | u16 width
+# | u8 components | 3 bytes for each
+#
+# All numbers are big-endian. CMYK and YCCK become RGB, so depth is 3; EXIF orientation
+# is ignored. A grey image of 2 x 3 pixels (height x width):
+#
+#     FF D8 | FF E0 00 04 4A 46 | FF C0 00 0B 08 00 02 00 03 01 01 11 00
+#             another segment     frame header: 11 bytes, 8 bits, 2, 3, 1 component
+
+_MARKER = re.compile(rb"\xff[^\x00\xff]")
+_MARKERS = range(0x01, 0xFF)
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # without DHT, JPG, DAC
+_BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST0..7: markers without a length
+_FRAME = struct.Struct(">HBHHB")
+
+
+def next_marker(data: bytes, offset: int) -> int:
+    """Returns where the next marker of a JPEG ends, from an offset on; 0 for none.
+
+    Fill bytes are skipped and, as libjpeg does, bytes between segments.
+    """
+    # Nearly always it is just there: 0.1 us, the search takes 0.5, an image has a dozen.
+    if offset + 1 < len(data) and data[offset] == 0xFF and data[offset + 1] in _MARKERS:
+        return offset + 2
+    found = _MARKER.search(data, offset)
+    return found.end() if found else 0
+
+
+def _read_jpeg(data: bytes) -> ImageHeader:
+    offset = 2
+    # The content of a segment is skipped: it can contain a thumbnail's markers.
+    for _ in range(_MAX_SEGMENTS):
+        offset = next_marker(data, offset)
+        if not offset:
+            break
+        marker = data[offset - 1]
+        if marker in _BARE:
+            continue
+        if marker < 0xC0 or marker in (0xD8, 0xD9, 0xDA):
+            raise ImageHeaderError(
+                f"JPEG has marker FF{marker:02X} at byte {offset - 2} "
+                "(expected a frame header before it)"
+            )
+        segment_bytes = int.from_bytes(data[offset : offset + 2], "big")
+        if offset + max(segment_bytes, 2) > len(data):
+            break
+        if segment_bytes < 2:
+            raise ImageHeaderError(
+                f"JPEG has a segment of {segment_bytes} bytes at byte {offset - 2} "
+                "(expected 2 or more)"
+            )
+        if marker in _FRAMES:
+            return _read_frame(data[offset : offset + segment_bytes])
+        offset += segment_bytes
+    else:
+        raise _too_many("JPEG", "segments")
+    raise _cut("JPEG", data)
+
+
+def _read_frame(segment: bytes) -> ImageHeader:
+    if len(segment) < 8 or len(segment) != 8 + 3 * segment[7]:
+        raise ImageHeaderError(
+            f"JPEG has a frame header of {len(segment)} bytes "
+            "(expected 8, and 3 for each component)"
+        )
+    _, _, height, width, components = _FRAME.unpack_from(segment)
+    if components not in (1, 3, 4):
+        raise ImageHeaderError(f"JPEG has {components} components (expected 1, 3 or 4)")
+    if not height:
+        raise ImageHeaderError(
+            "JPEG has height 0 in its frame header: the height comes after the pixels, "
+            "in a DNL segment, which decoders do not read (expected 1 or more)"
+        )
+    return ImageHeader("jpeg", height, width, min(components, 3))
+
+
+# PNG. 89 "PNG" 0D 0A 1A 0A, then chunks: u32 length | type | data | u32 crc
+# IHDR: u32 width | u32 height | u8 bits | u8 colour type | 3 bytes
+#
+# All numbers are big-endian. A palette has depth 3, with a valid tRNS chunk 4; for other
+# colour types tRNS adds nothing. The first chunk of 2 x 3 grey pixels (height x width):
+#
+#     00 00 00 0D "IHDR" | 00 00 00 03 | 00 00 00 02 | 08 00 | 00 00 00 | crc
+
+_IHDR = struct.Struct(">I4sIIBB3sI")
+_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PNG_DEPTH = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+_PALETTE = 3  # in PNG and in TIFF
+
+
+def _read_png(data: bytes) -> ImageHeader:
+    if len(data) < 33:
+        raise _cut("PNG", data)
+    size, kind, width, height, bits, colour, _, crc = _IHDR.unpack_from(data, 8)
+    if size != 13 or kind != b"IHDR":
+        raise ImageHeaderError(
+            f"PNG starts with a chunk {kind!r} of {size} bytes (expected IHDR of 13)"
+        )
+    if (actual_crc := zlib.crc32(data[12:29])) != crc:
+        raise ImageHeaderError(
+            f"PNG has CRC {actual_crc:08x} over IHDR (expected {crc:08x}, as it says)"
+        )
+    if bits not in _BITS.get(colour, ()):
+        raise ImageHeaderError(
+            f"PNG has colour type {colour} with {bits} bits (expected one of {_BITS})"
+        )
+    depth = _PNG_DEPTH[colour]
+    if colour == _PALETTE:
+        depth += _has_transparent_colours(data, 1 << bits)
+    return ImageHeader("png", height, width, depth)
+
+
+def _has_transparent_colours(data: bytes, max_colours: int) -> bool:
+    """Tests whether a palette PNG has a tRNS chunk that libpng does not ignore."""
+    offset, num_colours, transparent = 33, 0, False
+    num_chunks = 0
+    while offset + 8 <= len(data):
+        if (num_chunks := num_chunks + 1) > _MAX_SEGMENTS:
+            raise _too_many("PNG", "chunks")
+        size, kind = struct.unpack_from(">I4s", data, offset)
+        if kind == b"IDAT":
+            break
+        end = offset + 12 + size
+        if kind == b"PLTE":
+            if end > len(data):
+                raise _cut("PNG", data)
+            num_colours = min(size // 3, max_colours)
+        elif kind == b"tRNS" and 1 <= size <= num_colours and end <= len(data):
+            crc = int.from_bytes(data[end - 4 : end], "big")
+            transparent |= zlib.crc32(data[offset + 4 : end - 4]) == crc
+        offset = end
+    else:
+        raise _cut("PNG", data)
+    if not num_colours:
+        raise ImageHeaderError(
+            "PNG has no palette before its pixels (expected PLTE, by its colour type)"
+        )
+    return transparent
+
+
+# GIF. "GIF87a" or "GIF89a" | u16 screen width | u16 screen height | u8 flags | 2 bytes
+# | colour table, then blocks
+# frame: 2C | u16 left | u16 top | u16 width | u16 height | u8 flags | colour table
+# | u8 code size | sub-blocks: u8 length | data, until length 0
+#
+# All numbers are little-endian. The size is that of the largest frame, not of the screen;
+# frames after a cut do not count. Depth is 3.
+
+_MAX_BLOCKS = 100_000
+_BLOCK_BYTES = 16  # sub-blocks have up to 255 bytes; a smaller average is refused
+_FREE_BLOCKS = 1_000_000  # after this number of them
+
+
+def _read_gif(data: bytes) -> ImageHeader:
+    if len(data) < 13:
+        raise _cut("GIF", data)
+    offset = 13 + _colour_table_bytes(data[10])
+    height = width = num_blocks = 0
+    try:
+        while (kind := data[offset]) in b"!,":
+            if (num_blocks := num_blocks + 1) > _MAX_BLOCKS:
+                raise ImageHeaderError(
+                    f"GIF has more than {_MAX_BLOCKS:,} frames and extensions "
+                    "(expected some thousand)"
+                )
+            if kind == ord("!"):
+                offset = _skip_sub_blocks(data, offset + 2)
+                continue
+            flags = data[offset + 9]
+            frame_width = int.from_bytes(data[offset + 5 : offset + 7], "little")
+            frame_height = int.from_bytes(data[offset + 7 : offset + 9], "little")
+            offset = _skip_sub_blocks(data, offset + 11 + _colour_table_bytes(flags))
+            height, width = max(height, frame_height), max(width, frame_width)
+    except IndexError:
+        pass  # the file is cut: frames before the cut count
+    if not height:
+        raise ImageHeaderError(
+            f"GIF has no complete frame in its {len(data)} bytes (expected 1 or more)"
+        )
+    return ImageHeader("gif", height, width, 3)
+
+
+def _colour_table_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _skip_sub_blocks(data: bytes, offset: int) -> int:
+    start, num_blocks = offset, 0
+    while size := data[offset]:
+        offset += size + 1
+        num_blocks += 1
+        if num_blocks > _FREE_BLOCKS + (offset - start) // _BLOCK_BYTES:
+            raise ImageHeaderError(
+                f"GIF has {num_blocks:,} blocks in {offset - start:,} bytes (expected "
+                "blocks of 255 bytes)"
+            )
+    return offset + 1
+
+
+# BMP. "BM" | 12 bytes | u32 info size | i32 width | i32 height | u16 planes | u16 bits
+#
+# All numbers are little-endian; a negative height means that rows run downwards. Depth is
+# bits / 8: a palette of 8 bits is not expanded, and 32 bits are 4 channels with or
+# without alpha.
+#
+# TensorFlow decodes 8, 24 and 32 bits that are stored as they are, and takes the numbers
+# of a palette for shades of gray: with any other palette it returns another image.
+# Source: tensorflow/core/kernels/image/decode_image_op.cc, DecodeBMP.
+
+_INFO_BYTES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
+_BMP_DEPTH = {1: 3, 4: 3, 8: 1, 16: 3, 24: 3, 32: 4}
+
+
+def _read_bmp(data: bytes) -> ImageHeader:
+    if len(data) < 30:
+        raise _cut("BMP", data)
+    info_bytes = int.from_bytes(data[14:18], "little")
+    if info_bytes not in _INFO_BYTES:
+        raise ImageHeaderError(
+            f"BMP has an info header of {info_bytes} bytes "
+            f"(expected one of {sorted(_INFO_BYTES)})"
+        )
+    layout = "<HHHH" if info_bytes == 12 else "<iiHH"
+    width, height, _, bits = struct.unpack_from(layout, data, 18)
+    if bits not in _BMP_DEPTH:
+        raise ImageHeaderError(
+            f"BMP has {bits} bits per pixel (expected one of {list(_BMP_DEPTH)})"
+        )
+    depth = 3 if info_bytes == 12 else _BMP_DEPTH[bits]
+    variant = _bmp_variant(data, info_bytes, bits)
+    return ImageHeader("bmp", abs(height), width, depth, variant)
+
+
+def with_trailing_bytes(data: bytes, header: ImageHeader) -> ImageHeader:
+    """Returns the header of a whole BMP; its variant tells of bytes after the pixels.
+
+    TensorFlow decodes a BMP only if the file ends with its last pixel.
+    """
+    (pixels_at,) = struct.unpack_from("<I", data, 10)
+    bits = int.from_bytes(data[28:30], "little")
+    row_bytes = (header.width * bits + 31) // 32 * 4
+    if header.variant or pixels_at + row_bytes * header.height == len(data):
+        return header
+    return replace(header, variant="bmp with more bytes than its pixels")
+
+
+def _bmp_variant(data: bytes, info_bytes: int, bits: int) -> str:
+    """Returns what TensorFlow does not decode, or ""; see ImageHeader."""
+    if info_bytes == 12:
+        return "bmp of OS/2"
+    if bits not in (8, 24, 32):
+        return f"bmp with {bits} bits per pixel"
+    compression = int.from_bytes(data[30:34], "little")
+    if compression not in (0, 3):  # 3: as they are, with masks of the colours
+        return f"bmp with compression {compression}"
+    if bits == 8 and not _is_gray_palette(data[14 + info_bytes :], data[46:50]):
+        return "bmp with a palette"
+    return ""
+
+
+def _is_gray_palette(palette: bytes, number: bytes) -> bool:
+    """Tests whether each number stands for its own shade: 7 for (7, 7, 7)."""
+    num_colours = int.from_bytes(number, "little") or 256
+    colours = palette[: 4 * min(num_colours, 256)]
+    shades = bytes(range(len(colours) // 4))
+    return all(colours[channel::4] == shades for channel in range(3))
+
+
+# WebP. "RIFF" | u32 size | "WEBP", then chunks: type | u32 length | data | padding
+# VP8 (lossy): 3 bytes | 9D 01 2A | u16 width | u16 height, 14 bits of each
+# VP8L (lossless): 2F | 14 bits width - 1 | 14 bits height - 1 | 1 bit alpha
+# VP8X (extended): u8 flags | 3 bytes | u24 width - 1 | u24 height - 1
+#
+# All numbers are little-endian. The VP8L chunk of 2 x 3 pixels (height x width), opaque:
+#
+#     2F 02 40 00 00      fields 0x4002: 0x4002 & 0x3FFF = 2 = width - 1
+#                                        0x4002 >> 14    = 1 = height - 1, bit 28 is 0
+
+
+def _read_webp(data: bytes) -> ImageHeader:
+    offset, alpha, num_chunks = 12, False, 0
+    while offset + 8 <= len(data):
+        if (num_chunks := num_chunks + 1) > _MAX_SEGMENTS:
+            raise _too_many("WebP", "chunks")
+        kind, size = struct.unpack_from("<4sI", data, offset)
+        chunk = data[offset + 8 : offset + 18]
+        if kind in (b"VP8 ", b"VP8X") and len(chunk) < 10:
+            break
+        if kind == b"VP8X":
+            height = int.from_bytes(chunk[7:10], "little") + 1
+            width = int.from_bytes(chunk[4:7], "little") + 1
+            alpha = bool(chunk[0] & 0x10)
+            if chunk[0] & 0x02:  # animated: each frame has chunks of its own
+                return ImageHeader("webp", height, width, 3 + alpha)
+        elif kind == b"ALPH":
+            alpha = True
+        elif kind == b"VP8 ":
+            if chunk[0] & 1 or chunk[3:6] != b"\x9d\x01\x2a":
+                raise ImageHeaderError(
+                    f"WebP has a VP8 chunk that starts with {chunk[:6]!r} "
+                    "(expected a key frame: an even byte, 2 more, 9d 01 2a)"
+                )
+            width, height = struct.unpack_from("<HH", chunk, 6)
+            return ImageHeader("webp", height & 0x3FFF, width & 0x3FFF, 3 + alpha)
+        elif kind == b"VP8L":
+            if len(chunk) < 5:
+                break
+            if chunk[0] != 0x2F:
+                raise ImageHeaderError(
+                    f"WebP has a VP8L chunk that starts with {chunk[:1]!r} "
+                    f"(expected {b'/'!r})"
+                )
+            fields = int.from_bytes(chunk[1:5], "little")
+            height, width = (fields >> 14 & 0x3FFF) + 1, (fields & 0x3FFF) + 1
+            return ImageHeader("webp", height, width, 3 + (fields >> 28 & 1))
+        offset += 8 + size + size % 2
+    raise _cut("WebP", data)
+
+
+# TIFF. "II" or "MM" | u16 42 | u32 offset of the tags: u16 count, then for each tag
+# u16 tag | u16 type | u32 count | value
+#
+# "II" means little-endian, "MM" big-endian. BigTIFF has 43 and u64. Depth is the number
+# of samples per pixel; a palette counts as RGB.
+
+TIFF_INTEGERS = {1: "B", 3: "H", 4: "I", 16: "Q"}  # byte, short, long, long8
+_WIDTH, _HEIGHT, _PHOTOMETRIC, _SAMPLES = 256, 257, 262, 277
+_VALUE_BYTES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+_TAG_LISTS = frozenset({34665, 34853, 40965})  # EXIF, GPS, interoperability
+
+Tag = tuple[int, int, int, bytes]  # tag, type, number of values, bytes of the value
+
+
+class TiffForm(NamedTuple):
+    """How a TIFF is written: byte order, and formats for `struct`.
+
+    A value has as many bytes as stand before the first pointer. `entries` is the format
+    of the number of tags.
+    """
+
+    order: str
+    pointer: str
+    entries: str
+    value_bytes: int
+
+    @staticmethod
+    def of(data: bytes) -> TiffForm:
+        """Returns the form of a TIFF."""
+        order = "<" if data.startswith(b"I") else ">"
+        is_big = 43 in data[2:4]
+        return TiffForm(order, "Q", "Q", 8) if is_big else TiffForm(order, "I", "H", 4)
+
+    def first(self, data: bytes) -> int:
+        """Returns where the tags of the first page begin."""
+        return self.offset(data[self.value_bytes : 2 * self.value_bytes])
+
+    def offset(self, value: bytes) -> int:
+        """Returns the offset that is a tag's value."""
+        return int(struct.unpack(self.order + self.pointer, value)[0])
+
+    def tags(self, data: bytes, offset: int) -> tuple[int, Iterator[Tag]]:
+        """Returns the number of tags in the list at an offset, and the tags.
+
+        Raises:
+          struct.error: it is not in the file.
+        """
+        (number,) = struct.unpack_from(self.order + self.entries, data, offset)
+        entry = struct.Struct(f"{self.order}HH{self.pointer}{self.value_bytes}s")
+        start = offset + struct.calcsize(self.entries)
+        end = start + number * entry.size
+        if end > len(data):
+            raise struct.error("a list of tags ends after the file")
+        return number, entry.iter_unpack(data[start:end])
+
+
+def _read_tiff(data: bytes) -> ImageHeader:
+    form = TiffForm.of(data)
+    try:
+        num_tags, tags = form.tags(data, form.first(data))
+    except (struct.error, OverflowError):
+        raise _cut("TIFF", data) from None
+    if num_tags > _MAX_SEGMENTS:
+        raise _too_many("TIFF", "tags")
+    values = {_HEIGHT: 0, _WIDTH: 0, _PHOTOMETRIC: 0, _SAMPLES: 1}
+    for tag, kind, _, value in tags:
+        number = TIFF_INTEGERS.get(kind, "")
+        if tag in values and number and struct.calcsize(number) <= len(value):
+            (values[tag],) = struct.unpack_from(form.order + number, value)
+    depth = values[_SAMPLES]
+    if values[_PHOTOMETRIC] == _PALETTE:
+        depth += 2  # one sample becomes red, green and blue
+    return ImageHeader("tiff", values[_HEIGHT], values[_WIDTH], depth)
+
+
+def tag_bytes(data: bytes) -> int:
+    """Returns the bytes of all values that stand outside of the first page's tags.
+
+    Those of the page and of the lists of tags that belong to it (EXIF, GPS). What lies
+    after the end of the file does not count.
+
+    Raises:
+      struct.error: a list of tags is not in the file.
+    """
+    form = TiffForm.of(data)
+    lists, found = [form.first(data)], 0
+    for number in range(1 + len(_TAG_LISTS)):
+        if number == len(lists):
+            break
+        for tag, kind, values, value in form.tags(data, lists[number])[1]:
+            size = values * _VALUE_BYTES.get(kind, 1)
+            if size > form.value_bytes:
+                found += max(0, min(size, len(data) - form.offset(value)))
+            elif tag in _TAG_LISTS and len(lists) <= len(_TAG_LISTS):
+                lists.append(form.offset(value))
+    return found
+
+
+_READERS = {
+    "jpeg": _read_jpeg,
+    "png": _read_png,
+    "gif": _read_gif,
+    "bmp": _read_bmp,
+    "webp": _read_webp,
+    "tiff": _read_tiff,
+}

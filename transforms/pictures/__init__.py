@@ -1,1 +1,0 @@
-"""Recognizes and checks pictures by their bytes, without decoding them."""

@@ -1,0 +1,558 @@
+"""Reads tables and lists of images: their columns, cells and paths."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import shape_text
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.text import count, first_names, human_bytes
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.csv.inspect import (
+    count_long,
+    count_missing,
+    long_warnings,
+    missing_fact,
+)
+from recordmill.transforms.sources.images.find import AUTO, NONE, AskedLabels
+from recordmill.transforms.sources.plain_types import plain_schema
+from recordmill.transforms.sources.registry import load_format
+from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.text_types import TypeFlag, convert_columns
+from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.tfrecord import crc32c
+
+PATH_NAMES = (
+    "path",
+    "file",
+    "filename",
+    "file_name",
+    "filepath",
+    "file_path",
+    "image",
+    "image_path",
+    "image_name",
+    "img",
+    "image_id",
+    "id",
+)
+LABEL_NAMES = (
+    "label",
+    "labels",
+    "class",
+    "classes",
+    "class_name",
+    "category",
+    "categories",
+)
+SPLIT_NAMES = ("split", "subset")
+
+
+class LabelColumns(NamedTuple):
+    """The names of a table's columns; "" for none.
+
+    Attributes:
+      path, label, split: their names.
+      features: the other columns.
+    """
+
+    path: str
+    label: str
+    split: str
+    features: tuple[str, ...]
+
+
+def known_names(asked: AskedLabels) -> list[str]:
+    """Returns the names that path, label and split may have."""
+    given = (asked.path_column, asked.label_column, asked.table_split_column)
+    names = [name for name in given if name not in (AUTO, NONE)]
+    return [*names, *PATH_NAMES, *LABEL_NAMES, *SPLIT_NAMES]
+
+
+def find_columns(
+    names: Sequence[str], asked: AskedLabels, uri: str, *, splits_elsewhere: bool
+) -> LabelColumns:
+    """Finds the columns, by what the options say or by usual names.
+
+    Args:
+      names: of all columns.
+      asked: what the options say.
+      uri: of the table, for messages.
+      splits_elsewhere: whether something else says the splits.
+
+    Raises:
+      InputError: there is no such column.
+    """
+    path = _find("path_column", asked.path_column, PATH_NAMES, names, uri)
+    if not path:
+        raise InputError(
+            f"{uri}: no column is named like a path ({first_names(PATH_NAMES, 5)}); "
+            f"its columns are {first_names(names)}: say with `path_column` which one has "
+            "the paths of the pictures, or add a header line if there is none"
+        )
+    label = split = ""
+    if not asked.without_labels:
+        label = _find("label_column", asked.label_column, LABEL_NAMES, names, uri)
+        if not label and asked.label_column != NONE:
+            raise InputError(
+                f"{uri}: no column is named like a label ({first_names(LABEL_NAMES)}); "
+                f"its columns are {first_names(names)}: say with `label_column` which "
+                "one it is, or use `label_column=none` if there is none"
+            )
+    if asked.table_split_column != AUTO or not splits_elsewhere:
+        split = _find(
+            "table_split_column", asked.table_split_column, SPLIT_NAMES, names, uri
+        )
+    taken = [name for name in (path, label, split) if name]
+    if twice := {name for name in taken if taken.count(name) > 1}:
+        raise InputError(
+            f"{uri}: column {min(twice)!r} cannot be two of path, label and split: give "
+            "another one in `path_column`, `label_column` or `table_split_column`"
+        )
+    others = tuple(name for name in names if name not in taken)
+    return LabelColumns(path, label, split, others)
+
+
+def _find(
+    option: str, asked: str, usual: Sequence[str], names: Sequence[str], uri: str
+) -> str:
+    if asked == NONE:
+        return ""
+    if asked != AUTO:
+        if asked not in names:
+            raise InputError(
+                f"{uri}: has no column {asked!r}, which `{option}` names; its columns "
+                f"are {first_names(names)}"
+            )
+        return asked
+    folded: dict[str, str] = {}
+    for name in names:
+        folded.setdefault(name.strip().casefold(), name)
+    return next((folded[name] for name in usual if name in folded), "")
+
+
+MAX_BYTES = 1 << 30  # of a table, which is held in memory
+_WITHOUT = (
+    "use `label_from=none` in place of `label_table`, for pictures without labels"
+)
+_JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTable:
+    """The rows of a table.
+
+    Attributes:
+      file: the table.
+      split: of all its pictures, or "".
+      rows: the columns; cells of CSV are text.
+      rejects: rows that could not be read.
+      checksums: of all its bytes.
+    """
+
+    file: InputFile
+    split: str
+    rows: pa.Table
+    rejects: tuple[Reject, ...]
+    checksums: tuple[FileChecksum, ...]
+    _parts: tuple[Rows, ...]
+    _ends: tuple[int, ...]
+
+    def raw(self, row: int) -> tuple[int, bytes]:
+        """Returns where a row begins in the file, and its bytes."""
+        part = bisect_right(self._ends, row)
+        before = self._ends[part - 1] if part else 0
+        return self._parts[part].raw(row - before)
+
+
+def is_json(file: InputFile) -> bool:
+    """Tells whether a table is of JSON Lines, by its name."""
+    return file.path.lower().endswith(_JSON_ENDINGS)
+
+
+def read_tables(
+    files: Sequence[tuple[str, InputFile]],
+    asked: AskedLabels,
+    storage: StorageOptions,
+) -> list[LabelTable]:
+    """Reads tables, whose types are those of all of them together.
+
+    Args:
+      files: (split, file) of each.
+      asked: what the options say of them.
+      storage: options of their storage.
+
+    Raises:
+      InputError: a table cannot be read, has no row, or is too large.
+    """
+    formats = {is_json(file) for _, file in files}
+    if len(formats) > 1:
+        names = " and ".join(file.uri for _, file in files[:2])
+        raise InputError(
+            f"`label_table`: {names} are of CSV and of JSON Lines; expected all tables "
+            "in one format"
+        )
+    for _, file in files:
+        if not file.size:
+            lines = (
+                "JSON objects in lines, one" if is_json(file) else "a header and a row"
+            )
+            raise InputError(
+                f"{file.uri}: is empty; expected {lines} for each picture. Write them, or "
+                f"{_WITHOUT}"
+            )
+        if file.size > MAX_BYTES:
+            raise InputError(
+                f"{file.uri}: has {human_bytes(file.size)}; a table of labels is held in "
+                f"memory and may have {human_bytes(MAX_BYTES)}: convert the pictures in "
+                "parts, each with its own table, and append them"
+            )
+    if formats == {True}:
+        found = load_format("jsonl")
+        source = found.make_source(found.options(), asked.as_text, storage)
+        if asked.as_text:
+            source = source.expecting([*asked.wanted, *known_names(asked)])
+        whole = source.prepare([file for _, file in files])
+        return [_read(whole, split, file) for split, file in files]
+    found = load_format("csv")
+    # The cells of CSV stay text until all tables are joined.
+    source = found.make_source(found.options(), True, storage)
+    if asked.path_column != AUTO:
+        source = source.expecting([asked.path_column])
+    return [_read(source.prepare([file]), split, file) for split, file in files]
+
+
+def _read(source: Source, split: str, file: InputFile) -> LabelTable:
+    ranges = source.cut([file])
+    if source.needs_survey(ranges):
+        surveys = [source.survey(each) for each in ranges]
+        ranges = source.resolve_ranges(ranges, surveys)
+    parts = [rows for each in ranges for rows in source.read(each, ())]
+    filled = [rows for rows in parts if rows.batch.num_rows]
+    rejects = tuple(reject for rows in parts for reject in rows.rejects)
+    if not filled:
+        raise InputError(_without_rows(file, source.columns().names, rejects))
+    return LabelTable(
+        file,
+        split,
+        pa.Table.from_batches([rows.batch for rows in filled], source.columns()),
+        rejects,
+        tuple(each for rows in parts for each in rows.checksums),
+        tuple(filled),
+        tuple(accumulate(rows.batch.num_rows for rows in filled)),
+    )
+
+
+def _without_rows(
+    file: InputFile, names: Sequence[str], rejects: Sequence[Reject]
+) -> str:
+    """Returns the error for a table of which no row can be read."""
+    if rejects:
+        return (
+            f"{file.uri}: none of its {count(len(rejects), 'row')} can be read; the first, "
+            f"at byte {rejects[0].position:,}: {rejects[0].reason}. Mend it, or {_WITHOUT}"
+        )
+    return (
+        f"{file.uri}: has no rows, only a header ({first_names(names)}); expected a header "
+        "and a row for each picture. Add the rows (if that line is a row, a header above "
+        f"it), or {_WITHOUT}"
+    )
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns a column as one array."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # without a chunk
+        return pa.array([], column.type)
+    return column
+
+
+def text_cells(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
+    """Returns values as text without blanks around it; null where nothing is left."""
+    text = pc.utf8_trim_whitespace(one_array(column).cast(pa.string()))
+    return pc.if_else(pc.equal(pc.binary_length(text), 0), None, text)
+
+
+def label_cells(column: pa.Array | pa.ChunkedArray, separator: str) -> pa.Array:
+    """Returns the labels of each row: a name, or a list of names.
+
+    Args:
+      column: of values or of lists.
+      separator: between several labels of a cell; "" if there is one.
+    """
+    array = one_array(column)
+    if pa.types.is_list(array.type):
+        return full_lists(array, text_cells(array.flatten()))
+    cells = text_cells(array)
+    if not separator:
+        return cells
+    lists = pc.split_pattern(cells, separator)
+    return full_lists(lists, text_cells(lists.flatten()))
+
+
+def full_lists(lists: pa.ListArray, values: pa.StringArray) -> pa.ListArray:
+    """Returns lists of the values that are not null.
+
+    Of the lists [a, null] and [b]: lengths 1 1, values a b.
+    """
+    kept = values.is_valid().to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(
+        zero_copy_only=False
+    )
+    ends = np.cumsum(lengths)
+    before = np.concatenate([[0], np.cumsum(kept)])
+    offsets = before[np.concatenate([[0], ends])].astype(np.int32)
+    mask = lists.is_null() if lists.null_count else None
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), values.drop_null(), mask=mask
+    )
+
+
+def typed_features(
+    cells: dict[str, pa.StringArray],
+) -> tuple[dict[str, pa.Array], list[tuple[str, str]], list[str]]:
+    """Returns columns of text with the types that all of their cells have.
+
+    Args:
+      cells: the columns as text.
+
+    Returns:
+      The columns; facts and warnings of cells that mean a missing value or lose digits.
+    """
+    if not cells:
+        return {}, [], []
+    names, text = list(cells), list(cells.values())
+    columns, observed = convert_columns(text, [int(TypeFlag.NOTHING)] * len(text))
+    batch = pa.RecordBatch.from_arrays(columns, names=names)
+    missing = count_missing(names, text, columns, tuple(observed))
+    facts = missing_fact(missing, plain_schema(batch.schema))
+    long = count_long(pa.table(cells), batch)
+    return (
+        dict(zip(names, columns, strict=True)),
+        list(facts),
+        long_warnings(long, names),
+    )
+
+
+def told_types(columns: dict[str, pa.Array]) -> str:
+    """Returns names and types of columns, in words."""
+    if not columns:
+        return "none"
+    schema = plain_schema(pa.schema([(n, each.type) for n, each in columns.items()]))
+    told = [(name, schema[name]) for name in columns]
+    return first_names(
+        [f"{n} {f.dtype}{shape_text(f.shape) if f.shape else ''}" for n, f in told]
+    )
+
+
+def joined(columns: Sequence[pa.Array]) -> pa.Array:
+    """Returns columns of several tables one after the other."""
+    kinds = {column.type for column in columns}
+    if len(kinds) > 1:  # a column without any value in one of them
+        wanted = max(kinds, key=lambda kind: kind != pa.null())
+        columns = [column.cast(wanted) for column in columns]
+    return pa.concat_arrays(columns)
+
+
+# A path may be relative to the folder of the table, to the input folder, to an input
+# folder below it or to the folder above it, or the name of the file if all differ; with its
+# ending or without. All rows of a table are read in one way: the one by which most of them
+# name a picture.
+#
+#     table /data/train.csv, picture /data/train/1.jpg     "train/1.jpg", "train/1"
+#     input /data/train                                    "1.jpg", "1"
+
+_ENDING = r"\.[^./]+$"
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedPaths:
+    """Which pictures some paths name.
+
+    Attributes:
+      indices: of the picture of each path, or -1.
+      way: how the paths are read, in words.
+    """
+
+    indices: I64
+    way: str
+
+    @property
+    def num_found(self) -> int:
+        return int(np.count_nonzero(self.indices >= 0))
+
+
+def match_paths(
+    named: pa.StringArray, pictures: Sequence[InputFile], root: str, table: str
+) -> MatchedPaths:
+    """Finds the picture of each path.
+
+    Args:
+      named: the paths; null for none.
+      pictures: all there are.
+      root: what every uri of them begins with, before the path.
+      table: the uri of the file that names them.
+    """
+    paths = pa.array([file.path for file in pictures], pa.string())
+    given = sorted({file.given for file in pictures})
+    wanted = _tidy(named, root)
+    best = MatchedPaths(np.full(len(named), -1, np.int64), "")
+    total = len(named) - named.null_count
+    for keys, way in _ways(paths, root, given, table):
+        for ending in (False, True):
+            if ending:
+                keys = pc.replace_substring_regex(keys, _ENDING, "")
+                way += ", without their endings"
+            if ending or not way.startswith("relative"):
+                if len(keys.unique()) < len(keys) - max(0, keys.null_count - 1):
+                    continue  # two pictures would have one name
+            found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
+            indices = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+            matched = MatchedPaths(indices.astype(np.int64), way)
+            if matched.num_found > best.num_found:
+                best = matched
+            if best.num_found == total:
+                return best
+    return best
+
+
+def _tidy(named: pa.StringArray, root: str) -> pa.StringArray:
+    """Returns paths without blanks around them, "./" and the input folder in front."""
+    trimmed = pc.utf8_trim_whitespace(named)
+    if root.strip("/"):
+        absolute = pc.starts_with(trimmed, root)
+        below = pc.utf8_slice_codeunits(trimmed, len(root))
+        trimmed = pc.if_else(pc.fill_null(absolute, False), below, trimmed)
+    return pc.replace_substring_regex(trimmed, r"^(\./)+", "")
+
+
+def _ways(
+    paths: pa.StringArray, root: str, given: Sequence[str], table: str
+) -> Iterator[tuple[pa.StringArray, str]]:
+    """Yields what pictures are called in each way, and the way in words."""
+    folder = table.rpartition("/")[0] + "/"
+    bases = {folder: "relative to the folder of the table"}
+    bases.setdefault(root, "relative to the input folder")
+    if len(given) == 1:
+        bases.setdefault(f"{root}{given[0]}/", "relative to the folder of the pictures")
+    above = root.rstrip("/").rpartition("/")[0]
+    bases.setdefault(f"{above}/", "relative to the folder above the input")
+    for base, way in bases.items():
+        if root.startswith(base):  # /data/ for pictures of /data/train/
+            before = root.removeprefix(base)
+            yield pc.binary_join_element_wise(before, paths, ""), way
+        elif base.startswith(root):
+            within = base.removeprefix(root)
+            is_below = pc.starts_with(paths, within)
+            below = pc.utf8_slice_codeunits(paths, len(within))
+            yield pc.if_else(is_below, below, None), way
+    yield pc.replace_substring_regex(paths, "^.*/", ""), "the names of the files"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitList:
+    """The paths of a list.
+
+    Attributes:
+      file: the list.
+      split: that its pictures are in.
+      paths: in its lines; null for a blank line.
+      offsets: where each line begins.
+      checksums: of the file.
+    """
+
+    file: InputFile
+    split: str
+    paths: pa.StringArray
+    offsets: I64
+    checksums: tuple[FileChecksum, ...]
+
+    def raw(self, row: int) -> tuple[int, bytes]:
+        """Returns where a line begins, and its bytes."""
+        return int(self.offsets[row]), self.paths[row].as_py().encode()
+
+
+def read_list(split: str, file: InputFile, storage: StorageOptions) -> SplitList:
+    """Reads a list.
+
+    Raises:
+      InputError: it is not text, or is empty.
+    """
+    data = read_range(file.uri, 0, file.size, storage, file.seen)
+    checksums = (FileChecksum(file.path, 0, len(data), crc32c(data)),)
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file.uri}: is not UTF-8 (byte {error.start}); expected a path in each line"
+        ) from None
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64)
+    starts = np.concatenate([[0], ends + 1]).astype(np.int64)
+    # From the array's buffer: no object for each line.
+    bounds = np.concatenate([starts, [len(data) + 1]]).astype(np.int64)
+    whole = pa.LargeStringArray.from_buffers(
+        len(starts), pa.py_buffer(bounds.tobytes()), pa.py_buffer(data + b"\n")
+    )
+    lines = pc.utf8_trim_whitespace(whole).cast(pa.string())
+    paths = pc.if_else(pc.equal(pc.binary_length(lines), 0), None, lines)
+    if paths.null_count == len(paths):
+        raise InputError(f"{file.uri}: is empty; expected a path in each line")
+    return SplitList(file, split, paths, starts, checksums)
+
+
+@dataclass
+class Gathered:
+    """What is known of each picture so far.
+
+    Attributes:
+      pictures: all of them.
+      root: what every uri begins with, before the path.
+      splits: of each picture, "" for none.
+      problems: why each is a reject, or "".
+      unlisted: why nothing says anything of it, or "".
+      labels: names, or lists of names; None without labels.
+      features: a column for each.
+      rejects: rows of tables and lines of lists that name no picture, with their file.
+      facts, warnings: what is told.
+      checksums: of the tables and lists.
+    """
+
+    pictures: Sequence[InputFile]
+    root: str
+    splits: npt.NDArray[np.object_] = field(init=False)
+    problems: npt.NDArray[np.object_] = field(init=False)
+    unlisted: npt.NDArray[np.object_] = field(init=False)
+    labels: pa.Array | None = None
+    features: dict[str, pa.Array] = field(default_factory=dict)
+    rejects: list[tuple[InputFile, Reject]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    checksums: list[FileChecksum] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        size = len(self.pictures)
+        self.splits, self.problems, self.unlisted = (
+            np.full(size, "", np.object_) for _ in range(3)
+        )
+
+    def reject(self, where: npt.NDArray[Any], reason: str) -> None:
+        """Makes rejects of pictures that are none yet."""
+        self.problems[where & (self.problems == "")] = reason
+
+    def leave_unlisted(self, where: npt.NDArray[Any], reason: str) -> None:
+        """Notes why nothing names these pictures."""
+        self.unlisted[where & (self.unlisted == "")] = reason
