@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -330,20 +329,6 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path: Path) -> None:
                 mine._renew()
         mine.require_held()
     assert store.list() == {}
-
-
-def test_a_lock_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    fields = json.loads(
-        replace(Holder.this_process(60.0), process_start="1").to_bytes()
-    )
-    for name in ("renewals", "unsure", "released"):
-        del fields[name]
-    store.put_bytes(json.dumps(fields).encode(), FIRST)
-    with acquire(store) as mine:
-        mine.require_held()
-        assert list(store.list()) == [SECOND]
-    assert list(store.list()) == [SECOND]  # it does not tell who came before it
 
 
 def child_releases(mine: Lease, done: multiprocessing.Queue[bool]) -> None:

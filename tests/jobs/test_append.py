@@ -483,7 +483,7 @@ def test_another_job(tmp_path: Path, options: list[Argument], told: str) -> None
 
 
 def test_without_the_inventory(tmp_path: Path) -> None:
-    """A dataset of an earlier version has none, and one can be damaged."""
+    """One can be damaged or lost."""
     job = [tmp_path / "in", tmp_path / "out"]
     write_rows(tmp_path / "in" / "a.csv", 0, 10)
     append("csv", *job)

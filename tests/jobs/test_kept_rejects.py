@@ -140,21 +140,6 @@ def test_a_resumed_run_makes_lost_ones_anew(
     assert manifest_of(output)["rejects"]["rows"] == 2
 
 
-def test_a_checkpoint_of_an_earlier_version(table: Path, tmp_path: Path) -> None:
-    """It says that rows were rejected, but not what was kept: the range is read again."""
-    output = tmp_path / "out"
-    job = ["convert", "csv", table, output, *OPTIONS]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
-        assert recordmill(*job).status == 1
-    for file in output.glob(".recordmill/*/facts/range-*.json"):
-        facts = json.loads(file.read_bytes())
-        del facts["rejects"]
-        file.write_text(json.dumps(facts))
-    assert recordmill(*job).status == 0
-    assert_whole(output)
-
-
 def test_lost_between_the_last_range_and_the_commit(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,24 +164,17 @@ def test_lost_between_the_last_range_and_the_commit(
     assert_whole(tmp_path / "out")
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_appended_ones_are_added(table: Path, tmp_path: Path, earlier: bool) -> None:
-    """To a dataset of an earlier version, too, whose manifest only counts them."""
+def test_appended_ones_are_added(table: Path, tmp_path: Path) -> None:
     folder, output = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     shutil.copyfile(table, folder / "a.csv")
     job = ("csv", folder, output, *OPTIONS)
     convert(*job)
-    if earlier:
-        facts = manifest_of(output)
-        del facts["files"], facts["rejects"]
-        (output / "manifest.json").write_text(json.dumps(facts))
-        assert_whole(output)
     shutil.copyfile(table, folder / "b.csv")
     convert(*job, "--append")
     facts = manifest_of(output)
     assert facts["rows_rejected"] == 20
-    assert (facts["rejects"]["rows"] == 20) if not earlier else "rejects" not in facts
+    assert facts["rejects"]["rows"] == 20
     assert_whole(output)
     next((output / "rejects").iterdir()).unlink()
     [problem] = verify_dataset(str(output)).problems

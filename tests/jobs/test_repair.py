@@ -190,19 +190,6 @@ def test_the_way_out_where_versions_are_chosen(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["inputs.jsonl.gz", "image_class_label.labels.txt"])
-def test_a_dataset_of_an_earlier_version(dataset: Path, whole: Path, name: str) -> None:
-    """Its manifest does not name the files that a reader or an append may miss."""
-    facts = manifest_of(dataset)
-    del facts["files"]
-    (dataset / "manifest.json").write_text(json.dumps(facts))
-    assert not problem_files(dataset)
-    [file] = dataset.glob(name.replace("image_class_label.labels.txt", "*labels.txt"))
-    lose(file)
-    assert convert_again(dataset, "--overwrite").status == 0
-    assert dataset_of(dataset) == dataset_of(whole)
-
-
 def test_an_append_keeps_the_entries(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

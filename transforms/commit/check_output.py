@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recordmill.schemas.errors import BusyError, OutputError, OutputRefusedError
+from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.names import inputs_name
 from recordmill.schemas.text import printable
 from recordmill.transforms.commit.commit import has_own_journal, open_journals
-from recordmill.transforms.commit.inputs import parse_inputs
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.dataset.verify import Problem
 from recordmill.transforms.storage import LocalStore, Store
@@ -35,23 +33,7 @@ def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
         found = verify_store(store, manifest, full=full, workers=os.cpu_count() or 1)
         if damage := [each for each in found.problems if each.kind == "damage"]:
             return damage
-    return list(_inventory_problems(store, manifest))
-
-
-def _inventory_problems(store: Store, manifest: Manifest) -> Iterator[Problem]:
-    """Yields inventories without which nothing can be appended.
-
-    Only manifests of earlier versions do not name them with their checksums.
-    """
-    for part in range(manifest.appended + 1):
-        name = inputs_name(part)
-        if manifest.files and name not in manifest.files and part == manifest.appended:
-            continue  # made by a pipeline, which has no inventory
-        if name not in manifest.files:
-            try:
-                parse_inputs(store.read(name), store.uri_of(name))
-            except OutputError as error:
-                yield Problem(name, str(error))
+    return []
 
 
 def check_output(

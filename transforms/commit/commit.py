@@ -41,7 +41,6 @@ from recordmill.schemas.names import (
     mark_of,
     mark_of_rejects,
     marked_rejects,
-    rejects_prefix,
     run_metadata_name,
     staged_file_name,
 )
@@ -187,9 +186,7 @@ class DataFiles:
         marks = set[str]()
         for manifest in manifests:
             if manifest.rejects is not None:
-                marks |= set(manifest.rejects.marks or [""])
-            elif manifest.rows_rejected:  # of an earlier version, maybe appended to
-                marks |= {"", manifest.mark, *map(mark_of, manifest.shard_files)}
+                marks |= set(manifest.rejects.marks)
         shards = {file for manifest in manifests for file in manifest.shard_files}
         return cls(frozenset(shards), frozenset(marks))
 
@@ -228,12 +225,6 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
         for name, mark in found.items()
         if mark and generation_of(mark) <= manifest.generation
     ]
-
-
-def is_marked(manifest: Manifest) -> bool:
-    """Tells whether a manifest's last part has names of its own, as now all have."""
-    files = manifest.shard_files
-    return manifest.generation > 0 or not files or bool(mark_of(files[-1]))
 
 
 # The manifest is the dataset. Some files beside it have names that foreign readers ask
@@ -410,15 +401,9 @@ def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bo
 # These two are the journals. If the output holds a dataset, that is complete, and what a
 # journal names beside it is finished or removed (finish.py). While it holds none, only
 # the job that left a journal, or a run with overwrite, may continue.
-#
-# Earlier versions moved files to names that datasets share, after they had removed the
-# old dataset, whose manifest they kept in `.recordmill/RUN/replaced.json`. What they left
-# half done is removed, and the same job makes it anew.
 
 SEEN_NAME = "seen.json"  # the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
-
-_EARLIER_REPLACED = "replaced.json"
 
 
 def open_journals(store: Store) -> list[str]:
@@ -452,7 +437,6 @@ def clean_up(store: Store, *, end_grace: bool = True) -> None:
       store: of the dataset, if there is one.
       end_grace: whether the files of a replaced dataset go, too.
     """
-    _discard_earlier(store)
     data = finish(store, end_grace=end_grace)
     if data is not None:
         manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
@@ -507,8 +491,6 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
         *old_files(store, manifest, records, end_grace=True),
         *old_records(manifest, records),
     }
-    for journal in _earlier_journals(store):
-        names |= _files_of_earlier(store, read_manifest(store, journal), manifest)
     return sorted(
         {*names, *_stale_files(store, manifest), *stray_files(store, manifest)}
     )
@@ -529,45 +511,8 @@ def _run_journals(store: Store) -> list[tuple[str, str]]:
         (run, journal)
         for run in sorted({name.split("/")[1] for name in names})
         if RUN_PATTERN.fullmatch(run)
-        for journal in (
-            f"{WORK_FOLDER}/{run}/{_EARLIER_REPLACED}",
-            f"{WORK_FOLDER}/{run}/{STAGED_MANIFEST}",
-        )
-        if journal in names
+        if (journal := f"{WORK_FOLDER}/{run}/{STAGED_MANIFEST}") in names
     ]
-
-
-def _earlier_journals(store: Store) -> list[str]:
-    """Returns the journals of runs of earlier versions."""
-    return [
-        name
-        for _, name in _run_journals(store)
-        if name.endswith(f"/{_EARLIER_REPLACED}")
-        or not is_marked(read_manifest(store, name))
-    ]
-
-
-def _discard_earlier(store: Store) -> None:
-    """Removes what runs of earlier versions had moved or not yet removed."""
-    for journal in _earlier_journals(store):
-        names = _files_of_earlier(
-            store, read_manifest(store, journal), find_manifest(store)
-        )
-        store.delete(sorted(names))
-        store.delete([journal])
-
-
-def _files_of_earlier(
-    store: Store, other: Manifest, current: Manifest | None
-) -> set[str]:
-    names = {*other.shard_files, *fixed_names(other)}
-    rejects = store.list(REJECTS_NAME)
-    if current is None:
-        return names | set(rejects)
-    for part in range(current.appended + 1, other.appended + 1):
-        prefix = f"{REJECTS_NAME}/{rejects_prefix(part)}"
-        names |= {name for name in rejects if name.startswith(prefix)}
-    return names - {*current.shard_files, *fixed_names(current)}
 
 
 def _stale_files(store: Store, manifest: Manifest) -> list[str]:
@@ -669,13 +614,12 @@ def seen_manifest(store: Store) -> str:
 def is_staged(workspace: Workspace) -> bool:
     """Tells whether an earlier try staged everything and only the commit is left.
 
-    If another dataset was published meanwhile, or if the try was by a version that
-    commits in another way, the staged files get their names anew. What somebody removed
-    is made anew.
+    If another dataset was published meanwhile, the staged files get new names. What
+    somebody removed is written again.
     """
     store = workspace.store
     manifest = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
-    if manifest is None or not is_marked(manifest):
+    if manifest is None:
         return False
     if store.find(MANIFEST_NAME) != store.find(workspace.store_name(SEEN_NAME)):
         return False

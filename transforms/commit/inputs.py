@@ -53,9 +53,7 @@ from recordmill.transforms.tfrecord import crc32c
 #     {"recordmill": 1, "fingerprint": "...", "job": {...}, "run": "..."}
 #     ["2026/first.csv", 1234, "1700000000000000000"]         path, bytes, version
 #
-# Earlier versions wrote only such a list, as inputs.jsonl.gz and without "run". So does a
-# run now, if the source tells no checksums or a task was finished by an earlier version.
-# Both are JSON lines in gzip without file name and time.
+# Where the source has no checksums, such a list is inputs.jsonl.gz, without "run". Both are JSON lines in gzip without file name and time.
 
 _SIDE = "side"
 _UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8
@@ -471,7 +469,7 @@ def read_inventory(store: Store, manifest: Manifest, part: int) -> KeptInputs | 
 def key_of(store: Store, manifest: Manifest) -> str:
     """Returns the key of the run that made a dataset, or its last part.
 
-    Where it is not known, it is the fingerprint, as in earlier versions.
+    Where it is not known, it is the fingerprint.
     """
     listed = read_inventory(store, manifest, manifest.appended)
     if listed is None or listed.fingerprint != manifest.fingerprint:

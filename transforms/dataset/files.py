@@ -75,14 +75,11 @@ def require_size(store: Store, shard: ShardEntry) -> None:
 def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:
     """Returns names and sizes of the files of the kept rejects.
 
-    Those of other commits lie beside them until they are cleaned up. Manifests of
-    earlier versions do not tell them apart.
+    Those of other commits lie beside them until they are cleaned up.
     """
-    if not manifest.rows_rejected:
+    if manifest.rejects is None:
         return {}
     files = store.list(REJECTS_NAME)
-    if manifest.rejects is None or not manifest.rejects.marks:
-        return files
     marks = manifest.rejects.marks
     return {n: size for n, size in files.items() if mark_of_rejects(n) in marks}
 

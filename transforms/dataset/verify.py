@@ -339,18 +339,16 @@ def reject_problems(
 ) -> Iterator[Problem]:
     """Compares the kept rejects with the manifest.
 
-    Manifests of earlier versions only tell how many there are.
-
     Args:
       store: of the dataset.
       manifest: its manifest.
       full: read them; otherwise only their size is compared.
     """
     expected = manifest.rejects
-    if not manifest.rows_rejected or (expected is None and not full):
+    if expected is None:
         return
     files = rejects_files(store, manifest)
-    if not full and expected is not None:
+    if not full:
         size = sum(files.values())
         if size != expected.bytes:
             yield Problem(
@@ -367,7 +365,7 @@ def reject_problems(
             REJECTS_NAME,
             f"{count(found.rows, 'reject')}, expected {manifest.rows_rejected:,}",
         )
-    elif expected is not None and found != expected.totals:
+    elif found != expected.totals:
         yield Problem(
             REJECTS_NAME,
             f"the {count(found.rows, 'reject')} differ from those that were written",
@@ -392,8 +390,7 @@ class VerifyResult:
         dataset is whole.
       deep: whether the records were decoded as well.
       checksums: number of shards whose CRC-32C in the store was compared.
-      files: number of metadata files that were compared; 0 if the manifest is of an
-        earlier version, which named none.
+      files: number of metadata files that were compared.
       duplicates: what was found of equal contents between splits; "" if nothing was
         looked for.
     """

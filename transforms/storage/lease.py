@@ -45,8 +45,6 @@ from recordmill.transforms.storage.store import WORK_FOLDER, Store
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
 _MAX_PID = (1 << 31) - 1
 _MAX_RENEWALS = 1 << 53
-# What their lock files do not tell.
-_OF_EARLIER_VERSIONS = {"renewals": 0, "unsure": True, "released": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +102,11 @@ class Holder:
     def from_bytes(cls, data: bytes) -> Holder | None:
         """Returns the holder written in a lock file, or None if it cannot be parsed."""
         try:
-            fields: dict[str, Any] = {**_OF_EARLIER_VERSIONS, **json.loads(data)}
+            fields: dict[str, Any] = json.loads(data)
             holder = cls(**{name: fields.pop(name) for name in cls.__slots__})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        others = {"pid", "lease_seconds", *_OF_EARLIER_VERSIONS}
+        others = {"pid", "lease_seconds", "renewals", "unsure", "released"}
         texts = [getattr(holder, n) for n in cls.__slots__ if n not in others]
         valid = (
             all(isinstance(text, str) for text in texts)

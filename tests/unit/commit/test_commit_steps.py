@@ -20,7 +20,6 @@ from recordmill.transforms.commit.commit import (
     commit,
     fixed_names,
     is_clean,
-    is_marked,
     is_staged,
     require_stored,
     unnamed_files,
@@ -37,21 +36,6 @@ NEW = "d-train.0123abcd.tfrecord-00000-of-00001"
 
 def workspace_in(store: LocalStore) -> Workspace:
     return Workspace.of(store, "0123456789abcdef")
-
-
-@pytest.mark.parametrize(
-    ("shards", "generation", "marked"),
-    [
-        ([OLD], 0, False),
-        ([NEW], 0, True),
-        ([], 0, True),
-        ([OLD], 1, True),
-        ([OLD, OLD.replace("0-of", "1-of"), NEW], 0, True),  # appended to
-        ([NEW, OLD.replace("0-of", "1-of"), OLD], 0, False),
-    ],
-)
-def test_names_of_its_own(shards: list[str], generation: int, marked: bool) -> None:
-    assert is_marked(plain_manifest(shards, generation=generation)) is marked
 
 
 @pytest.mark.parametrize("appended", [0, 1, 2, 3])

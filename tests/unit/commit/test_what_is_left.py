@@ -11,13 +11,10 @@ from adversary_schedules import with_dataset
 from plain_manifests import plain_context, plain_manifest
 
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.job import JobSpec
 from recordmill.transforms.commit import detached
-from recordmill.transforms.commit.check_output import _inventory_problems
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.commit import discard_fixed
 from recordmill.transforms.commit.detached import acquire_for_commit
-from recordmill.transforms.commit.inputs import dump_inputs
 from recordmill.transforms.commit.staging import forget_what_was_read
 from recordmill.transforms.commit.versions import clear_unfinished
 from recordmill.transforms.dataset.files import read_manifest
@@ -66,22 +63,6 @@ def test_what_was_read_is_forgotten_and_no_more(tmp_path: Path) -> None:
         work.put(f"facts/{name}", b"x")
     forget_what_was_read(plain_context(work))
     assert work.names("facts") == sorted(kept)
-
-
-@pytest.mark.parametrize("appended", [0, 1, 2])
-def test_inventories_of_earlier_versions(tmp_path: Path, appended: int) -> None:
-    """Each part's is needed for an append. What made no list, has none."""
-    store = LocalStore(str(tmp_path))
-    job = JobSpec(source="csv", name="d")
-    store.put_bytes(dump_inputs("f" * 32, job, []), "inputs.jsonl.gz")
-    names = ["inputs.jsonl.gz", "inputs-a00001.jsonl.gz", "inputs-a00002.jsonl.gz"]
-    manifest = plain_manifest([], appended=appended)
-    missing = names[1 : appended + 1]
-    assert [each.file for each in _inventory_problems(store, manifest)] == missing
-    entry = {"bytes": 1, "crc32c": "00000000"}
-    others = dict.fromkeys([*names[:appended], "schema.pbtxt"], entry)
-    named = plain_manifest([], appended=appended, files=others)
-    assert list(_inventory_problems(store, named)) == []
 
 
 def test_a_version_that_was_never_whole(tmp_path: Path) -> None:
