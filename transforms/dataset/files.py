@@ -75,13 +75,17 @@ def require_size(store: Store, shard: ShardEntry) -> None:
 def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:
     """Returns names and sizes of the files of the kept rejects.
 
-    Those of other commits lie beside them until they are cleaned up.
+    Those of other commits lie beside them until they are cleaned up. Staged ones have no
+    mark yet.
     """
     if manifest.rejects is None:
         return {}
-    files = store.list(REJECTS_NAME)
-    marks = manifest.rejects.marks
-    return {n: size for n, size in files.items() if mark_of_rejects(n) in marks}
+    files, marks = store.list(REJECTS_NAME), manifest.rejects.marks
+    return {
+        name: size
+        for name, size in files.items()
+        if not marks or mark_of_rejects(name) in marks
+    }
 
 
 def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
