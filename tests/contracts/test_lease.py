@@ -193,8 +193,8 @@ def test_a_run_that_slept_longer_than_its_lease_has_lost_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with take(LocalStore(str(tmp_path)), 60) as mine:
-        real = lease._clock
-        monkeypatch.setattr(lease, "_clock", lambda: real() + 61)
+        real = lease.boot_clock
+        monkeypatch.setattr(lease, "boot_clock", lambda: real() + 61)
         with pytest.raises(OutputError, match="could not be renewed for 61 s"):
             mine.require_held()
 
@@ -245,8 +245,8 @@ def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looked, slept, and wrote: another may have come and gone in between."""
-    real, slept = lease._clock, [0.0]
-    monkeypatch.setattr(lease, "_clock", lambda: real() + slept[0])
+    real, slept = lease.boot_clock, [0.0]
+    monkeypatch.setattr(lease, "boot_clock", lambda: real() + slept[0])
 
     class Sleepy(LocalStore):
         def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
