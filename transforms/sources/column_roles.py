@@ -18,11 +18,10 @@ import pyarrow as pa
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
-from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
-from recordmill.transforms.arrow import I64
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
 from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole, index_in
 from recordmill.transforms.sources.source_on_source import SourceOnSource
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.source_rows import Rows, without_rows
 from recordmill.transforms.sources.text_types import TypeFlag
 
 
@@ -164,7 +163,7 @@ class SourceWithRoles(SourceOnSource):
         rows = replace(
             rows, batch=batch, splits=splits, observed=self._as_text(rows.observed)
         )
-        return _without(rows, reasons, input_range) if reasons else rows
+        return without_rows(rows, reasons, input_range) if reasons else rows
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         return self.inner.read_for_statistics(input_range)
@@ -182,23 +181,3 @@ def _note(
             value = values[int(row)].as_py()
             text = None if value is None else str(value)
             reasons.setdefault(int(row), role.reason(text))
-
-
-def _without(rows: Rows, reasons: dict[int, str], input_range: InputRange) -> Rows:
-    """Returns the rows without some, which are rejects."""
-    kept: I64 = np.delete(np.arange(rows.batch.num_rows), list(reasons))
-    rejects = []
-    for row in sorted(reasons):
-        path = rows.paths[row] if rows.paths else input_range.path
-        position, raw = rows.raw(row)
-        rejects.append(Reject(path, position, reasons[row], raw))
-    return replace(
-        rows,
-        batch=rows.batch.take(pa.array(kept)),
-        origins=rows.origins[kept],
-        positions=rows.positions[kept],
-        raw=lambda row: rows.raw(int(kept[row])),
-        paths=[rows.paths[row] for row in kept] if rows.paths else (),
-        rejects=[*rows.rejects, *rejects],
-        splits=None if rows.splits is None else rows.splits[kept],
-    )

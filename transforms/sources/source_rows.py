@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.input_files import FileChecksum
-from recordmill.schemas.ranges import OddRows, Reject
+from recordmill.schemas.ranges import InputRange, OddRows, Reject
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.native.combine_crcs import U32
 
@@ -89,3 +89,23 @@ class ReferencedRows:
     checksums: Sequence[FileChecksum] = ()
     view_crcs: U32 | None = None
     view_values: Sequence[bytes] | None = None
+
+
+def without_rows(rows: Rows, reasons: dict[int, str], input_range: InputRange) -> Rows:
+    """Returns the rows without some, which are rejects."""
+    kept: I64 = np.delete(np.arange(rows.batch.num_rows), list(reasons))
+    rejects = []
+    for row in sorted(reasons):
+        path = rows.paths[row] if rows.paths else input_range.path
+        position, raw = rows.raw(row)
+        rejects.append(Reject(path, position, reasons[row], raw))
+    return replace(
+        rows,
+        batch=rows.batch.take(pa.array(kept)),
+        origins=rows.origins[kept],
+        positions=rows.positions[kept],
+        raw=lambda row: rows.raw(int(kept[row])),
+        paths=[rows.paths[row] for row in kept] if rows.paths else (),
+        rejects=[*rows.rejects, *rejects],
+        splits=None if rows.splits is None else rows.splits[kept],
+    )

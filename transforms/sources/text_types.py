@@ -135,12 +135,6 @@ _EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
 BEYOND_FLOAT32 = 3.4028235677973366e38  # what lies at or above rounds to infinity
 
 
-def cells_of(table: pa.Table, name: str) -> pa.StringArray:
-    """Returns a column of a table as one array."""
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def classify(cells: pa.StringArray) -> TypeFlag:
     """Returns the type flags of all cells. Slow: it uses regular expressions."""
     given = len(cells) - cells.null_count
@@ -395,17 +389,10 @@ _SHORT = 1024  # cells of a column that is put together with others
 _JOINED_BYTES = 64 << 20  # of the text that is joined at once
 
 
-def classify_columns(
-    columns: Sequence[pa.StringArray], num_bytes: int | None = None
-) -> list[TypeFlag]:
-    """Returns the type flags of each column, as `classify` does.
-
-    Args:
-      columns: of text.
-      num_bytes: of all text, at most, if it is known.
-    """
+def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
+    """Returns the type flags of each column of text, as `classify` does."""
     flags = [TypeFlag.NOTHING] * len(columns)
-    for group in _groups(columns, range(len(columns)), num_bytes):
+    for group in _groups(columns, range(len(columns))):
         if len(group) == 1:
             flags[group[0]] = classify(columns[group[0]])
             continue
@@ -433,14 +420,12 @@ def classify_columns(
 def convert_columns(
     columns: Sequence[pa.StringArray],
     expected: Sequence[int],
-    num_bytes: int | None = None,
 ) -> tuple[list[pa.Array], list[int]]:
     """Converts columns to the types that are expected, as `convert` does each.
 
     Args:
       columns: of text.
       expected: the type flags to assume for each.
-      num_bytes: of all text, at most, if it is known.
 
     Returns:
       The converted columns, and the type flags that were seen in each.
@@ -459,16 +444,16 @@ def convert_columns(
             unknown.append(at)
     for dtype, members in known.items():
         # None: some column needs a wider type, so each is converted for itself.
-        groups = _groups(columns, members, num_bytes)
+        groups = _groups(columns, members)
         _convert_joined(columns, groups, partial(cast_cells, dtype=dtype), converted)
     if len(unknown) > 1:
-        seen = classify_columns([columns[at] for at in unknown], num_bytes)
+        seen = classify_columns([columns[at] for at in unknown])
         found: dict[str, list[int]] = {}
         for at, flags in zip(unknown, seen, strict=True):
             observed[at] = int(expected[at]) | int(flags)
             found.setdefault(column_dtype(observed[at]), []).append(at)
         for dtype, members in found.items():
-            groups = _groups(columns, members, num_bytes)
+            groups = _groups(columns, members)
             _convert_joined(columns, groups, partial(as_dtype, dtype=dtype), converted)
     arrays = []
     for at, (cells, done) in enumerate(zip(columns, converted, strict=True)):
@@ -499,23 +484,18 @@ def _convert_joined(
             start += size
 
 
-def _bytes_of(columns: Sequence[pa.StringArray]) -> int:
-    """Returns the bytes of columns, which takes long to ask of each."""
-    num_bytes: int = pa.chunked_array(columns).nbytes
-    return num_bytes
-
-
 def _groups(
     columns: Sequence[pa.StringArray],
     members: Sequence[int],
-    num_bytes: int | None = None,
 ) -> list[list[int]]:
     """Groups columns to be joined; a long one is alone."""
     groups: list[list[int]] = []
     short = [at for at in members if len(columns[at]) <= _SHORT]
-    if num_bytes is None and short:
-        num_bytes = _bytes_of([columns[at] for at in short])
-    if short and num_bytes is not None and num_bytes <= _JOINED_BYTES:
+    # As one array: it takes long to ask each column.
+    if (
+        short
+        and pa.chunked_array([columns[at] for at in short]).nbytes <= _JOINED_BYTES
+    ):
         return [short, *([at] for at in members if len(columns[at]) > _SHORT)]
     is_full = True
     group_bytes = 0

@@ -33,7 +33,7 @@ from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import texts_of
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.text_types import TypeFlag, cells_of, is_huge
+from recordmill.transforms.sources.text_types import TypeFlag, is_huge
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,
     ColumnStats,
@@ -247,7 +247,7 @@ def _range_stats(
     table = pa.Table.from_batches(batches)
     for name in table.column_names:
         # All batches at once: values are counted once.
-        cells = cells_of(table, name).cast(pa.string())
+        cells = table.column(name).combine_chunks().cast(pa.string())
         before = known.column(name)
         counted = before.values is not None
         columns[name] = column_stats(cells, before.flags, counted)

@@ -28,7 +28,7 @@ CELLS = st.one_of(
 def test_keys_do_not_depend_on_the_type(cells: list[str | None], comma: bool) -> None:
     texts = pa.array(cells, pa.string())
     points = swap_points(texts) if comma else texts
-    (typed,), _ = convert_columns([points], (int(classify(points)),), 1 << 10)
+    (typed,), _ = convert_columns([points], (int(classify(points)),))
     typed = texts if pa.types.is_string(typed.type) else typed  # text stays as it was
     of_typed = class_hashes(typed, decimal_comma=comma)
     assert of_typed.tolist() == class_hashes(texts, decimal_comma=comma).tolist()

@@ -19,7 +19,6 @@ from recordmill.transforms.sources.csv.quotes import (
     BOM,
     QuoteState,
     end_state,
-    first_state,
     next_state,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -68,7 +67,7 @@ def is_read_alike(text: str, dialect: Dialect) -> bool:
 
     There Python takes it for an ordinary character, or for one of a row's end.
     """
-    state, before = first_state(dialect), QuoteState.UNQUOTED
+    state, before = QuoteState.ROW_START, QuoteState.UNQUOTED
     for byte in text.encode():
         closed = before is QuoteState.QUOTED and state is QuoteState.FIELD_START
         if closed and bytes([byte]) == dialect.escape:

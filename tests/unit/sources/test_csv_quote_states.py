@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources.csv import quotes as marked_states
-from recordmill.transforms.sources.csv import quotes as quote_states
-from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv import quotes
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.quotes import (
     FIELD_START,
     QUOTED,
+    ROW_START,
     UNQUOTED,
     QuoteState,
     compose,
@@ -22,7 +22,6 @@ from recordmill.transforms.sources.csv.quotes import (
     end_states,
     next_state,
     pack_map,
-    states_of,
     unpack_map,
 )
 
@@ -32,21 +31,26 @@ BLOCKS = st.lists(st.sampled_from([*b'"""",\r\na\xef\0']), max_size=40).map(byte
 def slow_end_state(block: bytes, state: QuoteState) -> QuoteState:
     for byte in block:
         if byte == ord('"'):
-            state = {FIELD_START: QUOTED, UNQUOTED: UNQUOTED, QUOTED: FIELD_START}[
-                state
-            ]
+            closed = FIELD_START if state is QUOTED else UNQUOTED
+            state = QUOTED if state in (FIELD_START, ROW_START) else closed
         elif state is not QUOTED:
-            state = FIELD_START if byte in b",\r\n" else UNQUOTED
+            state = FIELD_START if byte == ord(",") else UNQUOTED
+            state = ROW_START if byte in b"\r\n" else state
     return state
+
+
+def slow_map(block: bytes) -> tuple[QuoteState, ...]:
+    """Returns the end states of the states that RFC 4180 has."""
+    return tuple(slow_end_state(block, state) for state in QuoteState if state <= 5)
 
 
 @given(block=BLOCKS, tail=st.integers(1, 50))
 def test_maps_are_those_of_a_loop_over_the_bytes(block: bytes, tail: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quote_states, "_TAIL_BYTES", tail)
-        patch.setattr(quote_states, "_MAX_PIECE_BYTES", 2 * tail)
+        patch.setattr(quotes, "_TAIL_BYTES", tail)
+        patch.setattr(quotes, "_MAX_PIECE_BYTES", 2 * tail)
         found = end_states(block)
-    assert found == tuple(slow_end_state(block, state) for state in states_of(RFC_4180))
+    assert found[:4] == slow_map(block)
     assert unpack_map(pack_map(found)) == found
     assert pack_map(found) > 0
 
@@ -74,11 +78,11 @@ def test_maps_of_escapes_and_comments(
 ) -> None:
     dialect = Dialect(quote=quote.encode(), escape=escape.encode(), comment=b"#")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marked_states, "_TAIL_BYTES", tail)
-        patch.setattr(marked_states, "_MAX_PIECE_BYTES", 2 * tail)
+        patch.setattr(quotes, "_TAIL_BYTES", tail)
+        patch.setattr(quotes, "_MAX_PIECE_BYTES", 2 * tail)
         found = end_states(block, dialect=dialect)
     expected = []
-    for state in states_of(dialect):
+    for state in QuoteState:
         for byte in block:
             state = next_state(state, bytes([byte]), dialect)
         expected.append(state)
@@ -89,5 +93,4 @@ def test_maps_of_escapes_and_comments(
 def test_many_quotes_in_all_pieces() -> None:
     """More quotes than one step pairs, in more than one piece."""
     for block in (b'"",' * 100_001, b'"' * 300_001, b'a""' * 70_000 + b',"'):
-        expected = tuple(slow_end_state(block, state) for state in states_of(RFC_4180))
-        assert end_states(block) == expected
+        assert end_states(block)[:4] == slow_map(block)

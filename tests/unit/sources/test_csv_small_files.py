@@ -19,9 +19,9 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import RANGE_BYTES, number_ranges
+from recordmill.transforms.sources.csv import ranges as small_files
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv import rows as small_files
-from recordmill.transforms.sources.csv.rows import FILES_PER_RANGE, join_small_files
+from recordmill.transforms.sources.csv.ranges import FILES_PER_RANGE, join_small_files
 from recordmill.transforms.sources.csv.source import CsvSource
 
 HEADS = [b"h,k\n", b"h,k\r\n", b"h,k\r", b"k,h\n", b'"h",k\n', b"\xef\xbb\xbfh,k\n"]

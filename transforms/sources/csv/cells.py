@@ -34,21 +34,10 @@ _KIND = "comments"
 _SHOWN = 40  # bytes of a comment
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """A text without its comments.
-
-    Attributes:
-      body: its rows.
-      odd: how many lines of comments there were, with the first one; or ().
-    """
-
-    body: bytes
-    odd: tuple[OddRows, ...] = ()
-
-
-def without_comments(body: bytes, dialect: Dialect) -> Rest:
-    """Returns a text without its comments.
+def without_comments(
+    body: bytes, dialect: Dialect
+) -> tuple[bytes, tuple[OddRows, ...]]:
+    """Returns a text without its comments, and how many lines of them there were.
 
     Args:
       body: rows from the start of one; only the last may be broken off.
@@ -58,7 +47,7 @@ def without_comments(body: bytes, dialect: Dialect) -> Rest:
     if not mark or not (
         body.startswith(mark) or b"\n" + mark in body or b"\r" + mark in body
     ):
-        return Rest(body)
+        return body, ()
     rows, end, lines, example = [], 0, 0, b""
     for match in row_patterns(dialect).comments.finditer(body):
         if match.start() != end:  # the rest is a row without an end
@@ -70,15 +59,10 @@ def without_comments(body: bytes, dialect: Dialect) -> Rest:
             found = match[1].splitlines()
             lines, example = lines + len(found), example or found[0]
     if not lines:
-        return Rest(body)
+        return body, ()
     rows.append(body[end:])
-    return Rest(b"".join(rows), comment_lines(lines, example))
-
-
-def comment_lines(lines: int, example: bytes) -> tuple[OddRows, ...]:
-    """Returns that there were so many comments, or () for none."""
     shown = example[:_SHOWN].decode(errors="replace")
-    return (OddRows(_KIND, lines, shown),) if lines else ()
+    return b"".join(rows), (OddRows(_KIND, lines, shown),)
 
 
 def comment_fact(odd: tuple[OddRows, ...]) -> tuple[tuple[str, str], ...]:
@@ -141,7 +125,9 @@ _MAX_OFFSETS = 2  # for each byte of a text
 _LINE = 16  # int32 of a line of the processor's cache
 
 
-def split_plain(body: bytes, names: Sequence[str], dialect: Dialect) -> pa.Table | None:
+def split_plain(
+    body: bytes, names: Sequence[str], dialect: Dialect
+) -> pa.RecordBatch | None:
     r"""Splits rows as `split_cells` does, or returns None: then that does it.
 
     Worked example, "1,a\n22,\n" of two columns: there are two bytes that may end a row, so
@@ -188,34 +174,60 @@ def split_plain(body: bytes, names: Sequence[str], dialect: Dialect) -> pa.Table
             target.slice(start),
         ]
         arrays.append(pa.Array.from_buffers(pa.string(), num_rows, buffers, empty))
-    return pa.table(arrays, names=list(names))
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 _BLANK = re.compile(rb"[\r\n]*")
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """The rows of a range as text columns, and its rejects."""
+class Body:
+    """Whole rows of a file.
 
-    table: pa.Table
-    ordinals: I64  # of each row in the table, among all rows of the range
-    num_rows: int  # rejects included
-    rejects: list[Reject]
-    body: bytes
-    begin: int  # byte offset of the body in the file
+    Attributes:
+      text: their bytes.
+      begin: byte offset of the first in the file.
+      dialect: of the file.
+    """
+
+    text: bytes
+    begin: int
     dialect: Dialect
-    odd: tuple[OddRows, ...] = ()  # lines that are comments
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
-        """Finds start and end of all rows in the body, rejects included."""
-        return row_spans(self.body, self.dialect)
+        """Finds start and end of all rows in the text."""
+        return row_spans(self.text, self.dialect)
+
+    def row(self, ordinal: int) -> tuple[int, bytes]:
+        """Returns byte offset in the file and bytes of a row."""
+        start, end = self.spans[ordinal]
+        return self.begin + start, self.text[start:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Rows that are split into cells.
+
+    Attributes:
+      batch: the columns as text.
+      ordinals: of each row, among all of the body.
+      num_rows: of the body, rejects included.
+      rejects: rows that could not be split.
+      body: the rows.
+      odd: lines that are comments.
+    """
+
+    batch: pa.RecordBatch
+    ordinals: I64
+    num_rows: int
+    rejects: list[Reject]
+    body: Body
+    odd: tuple[OddRows, ...] = ()
 
     def raw(self, row: int) -> tuple[int, bytes]:
-        """Returns byte offset in the file and bytes of a row of the table."""
-        start, end = self.spans[int(self.ordinals[row])]
-        return self.begin + start, self.body[start:end]
+        """Returns byte offset in the file and bytes of a row of the batch."""
+        return self.body.row(int(self.ordinals[row]))
 
 
 def parse_rows(
@@ -236,11 +248,11 @@ def parse_rows(
       broken: rows that are known to have no end of their own.
       dialect: of the file.
     """
-    rest = without_comments(body, dialect)
+    rest, odd = without_comments(body, dialect)
     spans: Sequence[tuple[int, int]] = ()
     raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
-    if broken or not is_utf8(rest.body):
+    if broken or not is_utf8(rest):
         # Take out the rows that Arrow cannot split, and split the others.
         spans = row_spans(body, dialect)
         for each in broken:
@@ -251,10 +263,10 @@ def parse_rows(
                 reasons[row] = reason
         kept = [row for row in range(len(spans)) if row not in reasons]
         text = b"\n".join(body[slice(*spans[row])] for row in kept)
-        table, wrong = split_cells(text, names, dialect)
+        batch, wrong = split_cells(text, names, dialect)
         reasons |= {kept[row]: reason for row, reason in wrong.items()}
     else:
-        table, reasons = split_cells(rest.body, names, dialect)
+        batch, reasons = split_cells(rest, names, dialect)
         if reasons:
             spans = row_spans(body, dialect)
     rejects = [
@@ -266,16 +278,17 @@ def parse_rows(
         )
         for row in sorted(reasons)
     ]
-    num_rows = table.num_rows + len(reasons)
+    num_rows = batch.num_rows + len(reasons)
     ordinals = np.arange(num_rows, dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    return Parsed(table, ordinals, num_rows, rejects, body, begin, dialect, rest.odd)
+    own = Body(body, begin, dialect)
+    return Parsed(batch, ordinals, num_rows, rejects, own, odd)
 
 
 def split_cells(
     body: bytes, names: Sequence[str], dialect: Dialect = RFC_4180
-) -> tuple[pa.Table, dict[int, str]]:
+) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Splits rows of UTF-8, no comments, in which every quoted field is closed.
 
     Returns:
@@ -283,8 +296,8 @@ def split_cells(
     """
     body, null = with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):
-        empty = pa.chunked_array([], pa.string())
-        return pa.table([empty] * len(names), names=list(names)), {}
+        empty = pa.array([], pa.string())
+        return pa.RecordBatch.from_arrays([empty] * len(names), names=list(names)), {}
     if (plain := split_plain(body, names, dialect)) is not None:
         return plain, {}
     if body.startswith(BOM):
@@ -320,7 +333,10 @@ def split_cells(
             null_values=["", *unescaped_nulls(dialect), *filter(None, [null.decode()])],
         ),
     )
-    return table, wrong
+    batches = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0], wrong
+    return pa.RecordBatch.from_pylist([], schema=table.schema), wrong
 
 
 def is_utf8(data: bytes) -> bool:
@@ -334,15 +350,3 @@ def is_utf8(data: bytes) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def columns_of(table: pa.Table, names: Sequence[str]) -> list[pa.StringArray]:
-    """Returns some columns, each as one array."""
-    if table.column_names != list(names):
-        table = table.select(list(names))
-    batches = table.to_batches()
-    if len(batches) > 1:
-        batches = table.combine_chunks().to_batches()
-    if not batches:  # no row
-        return [pa.array([], pa.string())] * len(names)
-    return list(batches[0].columns)

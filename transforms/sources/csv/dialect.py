@@ -58,18 +58,6 @@ class Dialect:
         marks = self.delimiter + self.quote + self.escape + self.comment
         return next(bytes([byte]) for byte in _MASKS if byte not in marks)
 
-    @property
-    def is_marked(self) -> bool:
-        """Tells whether there are escapes or comments."""
-        return bool(self.escape or self.comment)
-
-    @property
-    def only_marks(self) -> Dialect:
-        """Returns the dialect with what divides the text alone."""
-        return Dialect(
-            self.delimiter, self.quote, escape=self.escape, comment=self.comment
-        )
-
 
 RFC_4180 = Dialect()
 NAMES = {

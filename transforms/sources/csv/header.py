@@ -90,7 +90,7 @@ def header_comments(head: bytes, dialect: Dialect) -> tuple[OddRows, ...]:
       dialect: of the file.
     """
     start = _behind_lines(head + b"\n", dialect.skip_rows) or 0
-    return without_comments(head[start:], dialect).odd
+    return without_comments(head[start:], dialect)[1]
 
 
 def numbered(cells: list[str]) -> tuple[str, ...]:
@@ -120,33 +120,6 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
         cells.append(text.decode(errors="replace"))
         at = match.end() + 1
     return cells
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The header of a file, or of one before it, which most files repeat.
-
-    Attributes:
-      names: of the columns.
-      end: byte offset of the first row behind it.
-      raw: the file's bytes before that.
-    """
-
-    names: tuple[str, ...] = ()
-    end: int = 0
-    raw: bytes = b""
-
-    def of_file(self, data: bytes, uri: str, dialect: Dialect = RFC_4180) -> Header:
-        r"""Returns the header of the next file, given all its bytes.
-
-        Raises:
-          InputError: as `read_header`.
-        """
-        # Behind \r a \n might follow.
-        if self.raw.endswith(b"\n") and data.startswith(self.raw):
-            return self
-        names, end = read_header(lambda start, stop: data[start:stop], uri, dialect)
-        return Header(names, end, data[:end])
 
 
 def _names_without_header(

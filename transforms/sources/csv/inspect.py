@@ -28,7 +28,6 @@ from recordmill.transforms.cast.text_values import (
     without_missing,
 )
 from recordmill.transforms.encode.row_errors import Mask
-from recordmill.transforms.sources.csv.cells import columns_of, comment_fact
 from recordmill.transforms.sources.csv.dialect import (
     RFC_4180,
     AskedDialect,
@@ -55,12 +54,10 @@ from recordmill.transforms.sources.packing import (
 )
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
-    cells_of,
     classify,
     classify_columns,
     column_dtype,
     has_missing_words,
-    is_huge,
     is_text,
     kinds_of,
 )
@@ -80,11 +77,11 @@ def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
     chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
     for each in chosen:
         parsed = rows.sample(each, TYPED_BYTES // len(chosen))
-        if parsed is not None and parsed.table.num_rows:
-            columns = columns_of(parsed.table, rows.names)
+        if parsed is not None and parsed.batch.num_rows:
+            columns = parsed.batch.select(rows.names).columns
             if rows.dialect.decimal == ",":
                 columns = [swap_points(column) for column in columns]
-            found = tuple(map(int, classify_columns(columns, TYPED_BYTES)))
+            found = tuple(map(int, classify_columns(columns)))
             flags = merge_type_flags(flags, found)
     return flags
 
@@ -139,7 +136,7 @@ class FirstRows:
     names: tuple[str, ...]
     text: bytes
     spans: Sequence[tuple[int, int]]
-    cells: pa.Table
+    cells: pa.RecordBatch
 
     @property
     def flags(self) -> tuple[int, ...]:
@@ -180,7 +177,7 @@ class FirstRows:
 
     def columns(self) -> list[pa.StringArray]:
         """Returns the cells of each column, numbers with a point."""
-        columns = columns_of(self.cells.slice(0, LOOKED_AT), self.names)
+        columns: list[pa.StringArray] = self.cells.slice(0, LOOKED_AT).columns
         if self.dialect.decimal == ",":
             return [swap_points(column) for column in columns]
         return columns
@@ -399,31 +396,27 @@ _SHOWN = 40  # characters of a cell
 
 
 def count_missing(
-    names: Sequence[str],
-    cells: Sequence[pa.StringArray],
-    columns: Sequence[pa.Array],
-    observed: TypeFlags,
+    text: pa.RecordBatch, batch: pa.RecordBatch, observed: TypeFlags
 ) -> tuple[OddRows, ...]:
     """Returns how many cells of each column were taken for missing, with an example.
 
     Args:
-      names: of the columns.
-      cells: as text.
-      columns: the same, converted.
+      text: the cells.
+      batch: the same, converted.
       observed: their type flags.
     """
     found = []
     for index, flags in enumerate(observed):
         if not flags & TypeFlag.MISSING or is_text(flags):
             continue
-        kept = columns[index]
+        cells, kept = text.column(index), batch.column(index)
         if pa.types.is_string(kept.type):  # whether it is text is not yet known
-            kept = without_missing(cells[index])
-        words = pc.and_(kept.is_null(), cells[index].is_valid())
+            kept = without_missing(cells)
+        words = pc.and_(kept.is_null(), cells.is_valid())
         rows = np.flatnonzero(words.to_numpy(zero_copy_only=False))
         if len(rows):
-            name = names[index] if index < _COUNTED_COLUMNS else ""
-            example = cells[index][int(rows[0])].as_py()
+            name = text.schema.names[index] if index < _COUNTED_COLUMNS else ""
+            example = cells[int(rows[0])].as_py()
             found.append(OddRows(f"{_KIND}{name}", len(rows), example))
     return OddRows.merged([(each,) for each in found])
 
@@ -453,11 +446,11 @@ def missing_fact(odd: Sequence[OddRows], schema: Schema) -> tuple[tuple[str, str
     return (("taken as missing", "; ".join(parts)),)
 
 
-def count_long(table: pa.Table, batch: pa.RecordBatch) -> tuple[OddRows, ...]:
+def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[OddRows, ...]:
     """Returns how many numbers of each float32 column have more than seven digits.
 
     Args:
-      table: the cells as text.
+      text: the cells.
       batch: the same, converted.
     """
     found = []
@@ -465,7 +458,7 @@ def count_long(table: pa.Table, batch: pa.RecordBatch) -> tuple[OddRows, ...]:
         zip(batch.schema.names, batch.columns, strict=True)
     ):
         if pa.types.is_float64(column.type):
-            cells = cells_of(table, name)
+            cells = text.column(name)
             rows = np.flatnonzero(_is_long(cells, column))
             if len(rows):
                 told = name if index < _COUNTED_COLUMNS else ""
@@ -576,7 +569,7 @@ def marked_columns(first: FirstRows) -> tuple[OddRows, ...]:
     for name, flags in zip(first.names, first.flags, strict=True):
         if not flags & TypeFlag.TEXT:
             continue
-        cells = without_missing(cells_of(table, name))
+        cells = without_missing(table.column(name))
         kinds = {kind: _like(cells, _PATTERNS[kind]) for kind in _PATTERNS}
         is_number = np.logical_or.reduce([*kinds.values()])
         if not is_number[cells.is_valid().to_numpy(zero_copy_only=False)].all():
@@ -594,19 +587,19 @@ def marked_columns(first: FirstRows) -> tuple[OddRows, ...]:
 
 
 def count_marked(
-    table: pa.Table, marked: Sequence[OddRows], decimal: str
+    text: pa.RecordBatch, marked: Sequence[OddRows], decimal: str
 ) -> tuple[OddRows, ...]:
     """Returns how many cells of these columns look like such numbers.
 
     Args:
-      table: the cells as text.
+      text: the cells.
       marked: the columns, as `marked_columns` gives them.
       decimal: as in `Dialect`.
     """
     found = []
     for each in marked:
         kind, _, name = each.kind.partition(":")
-        cells = cells_of(table, name)
+        cells = text.column(name)
         pattern = _PATTERNS["comma" if f"{kind}:" == _COMMA else "groups"]
         like = _like(cells, pattern)
         if f"{kind}:" == _THOUSANDS and decimal == ".":
@@ -726,78 +719,6 @@ def _header_fact(dialect: Dialect) -> str:
 def _short(name: str) -> str:
     text = printable(name)
     return text if len(text) <= _SHOWN_NAME else f"{text[: _SHOWN_NAME - 3]}..."
-
-
-@dataclass(frozen=True, slots=True)
-class UnderstoodTable:
-    """What is told of a table.
-
-    Attributes:
-      rows: of its files.
-      asked: what was said of their dialect.
-      warnings: what looks wrong in the first rows.
-    """
-
-    rows: RangeRows
-    asked: AskedDialect
-    warnings: tuple[str, ...]
-
-    def of_dataset(self, schema: Schema) -> Understood:
-        """Returns what is told of rows that are appended to those of a schema."""
-        return self._describe(self._dtypes(schema), "of the dataset", self.warnings)
-
-    def declared(self) -> Understood:
-        """Returns what is told where a schema file gives the types."""
-        return self._describe((), "declared", self.warnings)
-
-    def so_far(
-        self, sampled_rows: int, types: TypeFlags, marked: Sequence[OddRows]
-    ) -> Understood:
-        """Returns what is told before the run.
-
-        Args:
-          sampled_rows: how many of the first rows were looked at.
-          types: their type flags.
-          marked: columns of text in them that look like numbers with marks.
-        """
-        dtypes = [column_dtype(flags) if flags else "empty" for flags in types]
-        basis = f"so far, by the first {count(sampled_rows, 'row')}"
-        warnings = marked_warnings(marked, self.rows.dialect.decimal)
-        return self._describe(dtypes, basis, (*self.warnings, *warnings))
-
-    def of_all_rows(
-        self,
-        schema: Schema,
-        odd: tuple[OddRows, ...],
-        observed: TypeFlags,
-    ) -> Understood:
-        """Returns what is told once all rows were read.
-
-        Args:
-          schema: the features of the records.
-          odd: rows that the end of the run tells of.
-          observed: the type flags of all rows.
-        """
-        names = self.rows.names
-        huge = [n for n, flags in zip(names, observed, strict=False) if is_huge(flags)]
-        warnings = (
-            *self.warnings,
-            *huge_warnings(huge),
-            *long_warnings(odd, names),
-            *marked_warnings(odd, self.rows.dialect.decimal),
-        )
-        found = self._describe(self._dtypes(schema), "of all rows", warnings)
-        told = (*missing_fact(odd, schema), *comment_fact(odd))
-        return replace(found, facts=(*found.facts, *told))
-
-    def _dtypes(self, schema: Schema) -> list[str]:
-        by_name = {feature.name: feature.dtype for feature in schema.features}
-        return [by_name[name] for name in self.rows.names]
-
-    def _describe(
-        self, dtypes: Sequence[str], basis: str, warnings: Sequence[str]
-    ) -> Understood:
-        return describe(self.rows, self.asked, dtypes, basis, warnings)
 
 
 def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
@@ -945,8 +866,10 @@ def look_at(rows: RangeRows, file: InputFile) -> FirstRows:
         header = head[header_start(read, file.uri, dialect) :].strip(b"\r\n")
     parsed = rows.sample(whole, TYPED_BYTES)
     if parsed is None:
-        nothing = pa.table({name: pa.array([], pa.string()) for name in names})
+        nothing = pa.record_batch({name: pa.array([], pa.string()) for name in names})
         return FirstRows(file.uri, dialect, header, names, head, (), nothing)
-    spans = [(begin + start, begin + end) for start, end in parsed.spans[:LOOKED_AT]]
-    text = head + parsed.body
-    return FirstRows(file.uri, dialect, header, names, text, spans, parsed.table)
+    spans = [
+        (begin + start, begin + end) for start, end in parsed.body.spans[:LOOKED_AT]
+    ]
+    text = head + parsed.body.text
+    return FirstRows(file.uri, dialect, header, names, text, spans, parsed.batch)

@@ -1,4 +1,26 @@
-"""Defines the states that a byte of a CSV file can be in, and maps between them."""
+r"""Finds out which bytes of a CSV file are quoted, and where its rows begin and end.
+
+RFC 4180: a field that begins with a quote ends with one, a quote inside it is doubled,
+and it may hold delimiters and newlines. A row ends with \n, \r\n or \r. Python's csv
+module and Arrow read the same. The state before a byte fixes what it means:
+
+    in ROW_START       # -> COMMENT       others as in FIELD_START
+    in FIELD_START     " -> QUOTED        , -> FIELD_START   CR LF -> ROW_START
+                       \ -> ESCAPED       other -> UNQUOTED
+    in UNQUOTED        " -> UNQUOTED      others as in FIELD_START
+    in QUOTED          " -> FIELD_START   \ -> QUOTED_ESCAPED   other -> QUOTED
+    in COMMENT         CR LF -> ROW_START    other -> COMMENT
+    in ESCAPED         any -> UNQUOTED
+    in QUOTED_ESCAPED  any -> QUOTED
+
+(A quote inside an unquoted field is an ordinary character: 5" pipe. One that ends a
+field leads to FIELD_START: a further quote would double it. What else is behind it
+belongs to the field, unquoted.) The comma, the quote, the escape and the mark of
+comments are those of the dialect, which may lack the last three.
+
+Where a block begins is known only after all blocks before it were read, so a block is
+described by its transition map: an end state for each start state. Maps compose.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +29,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -16,36 +37,24 @@ from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 
 
 class QuoteState(IntEnum):
-    """The state before a byte of a CSV file, which fixes what the byte means.
-
-    The first three are all that there are in a dialect without escapes and comments
-    (see quote_states), the others are those of marked_states. Ranges keep the values.
-    The values 0 and 1 are left out: earlier versions kept whether the quotes before
-    a byte are odd in number.
-    """
+    """The state before a byte of a CSV file; a range has 0 at its file's ends."""
 
     FIELD_START = 2
     UNQUOTED = 3
     QUOTED = 4
-    ROW_START = 5  # where a comment may begin; else as FIELD_START
+    ROW_START = 5
     COMMENT = 6
-    ESCAPED = 7  # behind an escape character outside quotes
+    ESCAPED = 7
     QUOTED_ESCAPED = 8
 
 
 FIELD_START, UNQUOTED, QUOTED, ROW_START, COMMENT, ESCAPED, QUOTED_ESCAPED = QuoteState
 TransitionMap = tuple[QuoteState, ...]
-"""The end state for each start state, in the order of QuoteState; 3 or 7 of them."""
+"""The end state for each start state, in the order of QuoteState."""
 
-
-def states_of(dialect: Dialect) -> tuple[QuoteState, ...]:
-    """Returns the states that bytes of a dialect can be in."""
-    return tuple(QuoteState) if dialect.is_marked else (FIELD_START, UNQUOTED, QUOTED)
-
-
-def first_state(dialect: Dialect = RFC_4180) -> QuoteState:
-    """Returns the state where a row starts."""
-    return ROW_START if dialect.is_marked else FIELD_START
+_IDENTITY: TransitionMap = tuple(QuoteState)
+_TAIL_BYTES = 1 << 10
+_MAX_PIECE_BYTES = 1 << 20
 
 
 def is_open(state: QuoteState) -> bool:
@@ -73,42 +82,19 @@ def unpack_map(number: int) -> TransitionMap:
     return tuple(QuoteState(number >> shift & 15) for shift in shifts)
 
 
-# An escape character takes the meaning of the byte behind it, inside and outside quotes. A
-# comment begins where a row could, and ends with its line; nothing else has a meaning in it:
-#
-#     in ROW_START       # -> COMMENT    others as in FIELD_START
-#     in FIELD_START     " -> QUOTED       , -> FIELD_START   CR LF -> ROW_START
-#                        \ -> ESCAPED      other -> UNQUOTED
-#     in UNQUOTED        " -> UNQUOTED     others as in FIELD_START
-#     in QUOTED          " -> FIELD_START  \ -> QUOTED_ESCAPED    other -> QUOTED
-#     in COMMENT         CR LF -> ROW_START    other -> COMMENT
-#     in ESCAPED         any -> UNQUOTED
-#     in QUOTED_ESCAPED  any -> QUOTED
-#
-# Each byte is a function of seven states. There are at most 474 different ones that such
-# functions and their compositions can be, so "first, then second" is one look into a table,
-# and a row of n bytes is composed in about log2 n steps:
-#
-#     bytes                  "     a     "     LF
-#     from QUOTED            F     U     U     R      composed in pairs: (" a) and (" LF),
-#     from FIELD_START       Q     Q     F     R      then both: R from QUOTED, R from F
-
-_MARKED_TAIL_BYTES = 1 << 14
-_MAX_PIECE_BYTES = 1 << 20
-_IDENTITY: TransitionMap = tuple(QuoteState)
-_Numbers = npt.NDArray[np.uint16]
-
-
 def next_state(state: QuoteState, byte: bytes, dialect: Dialect) -> QuoteState:
-    """Returns the state behind a byte."""
+    """Returns the state behind a byte.
+
+    A state that the dialect does not have is taken for the nearest one that it has.
+    """
     is_row_end = byte in (b"\r", b"\n")
-    if state is COMMENT:
+    if state is COMMENT and dialect.comment:
         return ROW_START if is_row_end else COMMENT
-    if state is ESCAPED:
+    if state is ESCAPED and dialect.escape:
         return UNQUOTED
-    if state is QUOTED_ESCAPED:
-        return QUOTED
-    if state is QUOTED:
+    if is_open(state) and dialect.quote:
+        if state is QUOTED_ESCAPED and dialect.escape:
+            return QUOTED
         if byte == dialect.quote:
             return FIELD_START
         return QUOTED_ESCAPED if byte == dialect.escape else QUOTED
@@ -117,26 +103,33 @@ def next_state(state: QuoteState, byte: bytes, dialect: Dialect) -> QuoteState:
     if state is ROW_START and byte == dialect.comment:
         return COMMENT
     if byte == dialect.quote:
-        return UNQUOTED if state is UNQUOTED else QUOTED
+        return QUOTED if state in (FIELD_START, ROW_START) else UNQUOTED
     if byte == dialect.delimiter:
         return FIELD_START
     return ESCAPED if byte == dialect.escape else UNQUOTED
 
 
-class _Functions:
+class _Automaton:
     """All functions of the states that pieces of a dialect can be.
 
-    Attributes:
-      maps: what each function does.
-      of_byte: the number of each byte's function.
+    Each byte is a function of the states. There are at most some hundred different
+    ones that such functions and their compositions can be, so "first, then second" is
+    one look into a table, and a row of n bytes is composed in about log2 n steps:
+
+        bytes                  "     a     "     LF
+        from QUOTED            F     U     U     R      composed in pairs: (" a), (" LF),
+        from FIELD_START       Q     Q     F     R      then both: R from Q, R from F
     """
 
     def __init__(self, dialect: Dialect) -> None:
-        by_byte = [
-            tuple(next_state(state, bytes([byte]), dialect) for state in QuoteState)
-            for byte in range(256)
-        ]
-        generators = set(by_byte)
+        marks = dialect.field_ends + dialect.quote + dialect.escape + dialect.comment
+        by_byte = {
+            byte: tuple(
+                next_state(state, bytes([byte]), dialect) for state in QuoteState
+            )
+            for byte in marks + dialect.mask
+        }
+        generators = set(by_byte.values())
         numbers = {_IDENTITY: 0}
         self.maps = [_IDENTITY]
         for known in self.maps:  # grows meanwhile
@@ -145,20 +138,21 @@ class _Functions:
                 if longer not in numbers:
                     numbers[longer] = len(self.maps)
                     self.maps.append(longer)
-        self.of_byte: _Numbers = np.array([numbers[one] for one in by_byte], np.uint16)
+        self._of_byte = np.full(256, numbers[by_byte[ord(dialect.mask)]], np.uint16)
+        for byte, function in by_byte.items():
+            self._of_byte[byte] = numbers[function]
         # Each function as one number with a digit for each state.
         ends = np.array(self.maps, np.int64) - int(FIELD_START)
-        digits = 7 ** np.arange(len(QuoteState))
-        order = np.argsort(ends @ digits)
-        both = ends[:, ends] @ digits  # [second, first]: where second leads from first
-        sorted_keys = (ends @ digits)[order]
-        self._composed: _Numbers = order[np.searchsorted(sorted_keys, both)].astype(
-            np.uint16
-        )
+        keys = ends @ 7 ** np.arange(len(QuoteState))
+        both = ends[:, ends] @ 7 ** np.arange(len(QuoteState))  # [second, first]
+        order = np.argsort(keys)
+        self._composed: npt.NDArray[np.uint16] = order[
+            np.searchsorted(keys[order], both)
+        ].astype(np.uint16)
 
     def map_of(self, data: npt.NDArray[np.uint8]) -> TransitionMap:
         """Returns the transition map of some bytes."""
-        numbers = self.of_byte[data]
+        numbers = self._of_byte[data]
         while len(numbers) > 1:
             if len(numbers) % 2:
                 numbers = np.append(numbers, np.uint16(0))
@@ -167,115 +161,10 @@ class _Functions:
 
 
 @lru_cache(maxsize=8)
-def _functions(dialect: Dialect) -> _Functions:
-    return _Functions(dialect)
-
-
-def marked_end_states(
-    block: bytes, first: int, stop: int, dialect: Dialect
-) -> TransitionMap:
-    """Returns the transition map of a part of a block, as quote_states does."""
-    functions = _functions(dialect.only_marks)
-    ends, size = _IDENTITY, _MARKED_TAIL_BYTES
-    # From the end, as it is there; what is open and what is not are seldom one.
-    while stop > first and len(set(ends)) > 1:
-        quoted, unquoted = (
-            {
-                ends[state - FIELD_START]
-                for state in QuoteState
-                if is_open(state) == open_
-            }
-            for open_ in (True, False)
-        )
-        if len(quoted) == len(unquoted) == 1 and (
-            not dialect.quote or block.find(dialect.quote, first, stop) < 0
-        ):
-            break  # nothing before opens a field, or closes one
-        start = max(first, stop - size)
-        data = np.frombuffer(block, np.uint8, stop - start, start)
-        ends = compose(functions.map_of(data), ends)
-        stop, size = start, min(2 * size, _MAX_PIECE_BYTES)
-    return ends
-
-
-# Each byte is in one of three states, which fix what the next byte means:
-#
-#     FIELD_START  a quote opens a quoted field here, or is the second of a doubled one
-#     UNQUOTED     a quote is an ordinary character: 5" pipe
-#     QUOTED       all but a quote is an ordinary character
-#
-#     in FIELD_START  " -> QUOTED       , CR LF -> FIELD_START   other -> UNQUOTED
-#     in UNQUOTED     " -> UNQUOTED     , CR LF -> FIELD_START   other -> UNQUOTED
-#     in QUOTED       " -> FIELD_START  , CR LF -> QUOTED        other -> QUOTED
-#
-# (A quote that ends a field leads to FIELD_START: a further quote would double it. What
-# else is behind it belongs to the field, unquoted.) Python's csv module and Arrow read
-# the same. Where a block begins is known only after all blocks before it were read, so
-# a block is described by its transition map, which has an end state for each start state.
-# Maps compose, stray quotes included. The comma and the quote are those of the dialect;
-# without a quote every map leads to one state. Where it also has escapes or comments,
-# `marked_states` takes over.
-
-_TAIL_BYTES = 1 << 16
-
-# Only quotes and the bytes before them matter. Before a quote the field is bare, has
-# just been closed, or is quoted: states 0, 1, 2 of a function that has three kinds.
-_BARE, _CLOSED, _OPEN = range(3)
-_Function = tuple[int, ...]  # three of them
-_STRAY: _Function = (_BARE, _BARE, _CLOSED)  # behind an ordinary character
-_AT_START: _Function = (_OPEN, _OPEN, _CLOSED)  # behind a comma or a row's end
-_ADJACENT: _Function = (_BARE, _OPEN, _CLOSED)  # behind a quote
-_QUOTE_IDENTITY: _Function = (_BARE, _CLOSED, _OPEN)
-
-
-def _code(function: _Function) -> int:
-    return function[0] + 3 * function[1] + 9 * function[2]
-
-
-@lru_cache(maxsize=64)
-def _function_of_a_quote(dialect: Dialect) -> npt.NDArray[np.uint8]:
-    """Returns a quote's function by the byte before it, as codes."""
-    codes = np.full(256, _code(_STRAY), np.uint8)
-    codes[list(dialect.field_ends)] = _code(_AT_START)
-    codes[list(dialect.quote)] = _code(_ADJACENT)
-    return codes
-
-
-def _composition() -> npt.NDArray[np.uint8]:
-    """Returns the code of "first, then second", at index first + 256 * second."""
-    table = np.zeros(27 * 256, np.uint8)
-    for first, second in product(product(range(3), repeat=3), repeat=2):
-        both = (second[first[0]], second[first[1]], second[first[2]])
-        table[_code(first) + 256 * _code(second)] = _code(both)
-    return table
-
-
-_COMPOSED = _composition()
-
-
-def _compose(codes: npt.NDArray[np.uint8]) -> _Function:
-    r"""Returns one function for a row of them, in about log2 of their number steps.
-
-    Worked example, the quotes behind the first one of  "a","5"" x"\n7" y :
-
-        quotes behind      a         ,         5         "         x         7
-        functions          stray     at start  stray     adjacent  stray     stray
-        (bare, closed,     (0,0,1)   (2,2,1)   (0,0,1)   (0,2,1)   (0,0,1)   (0,0,1)
-         open) -> next
-        codes              9         17        9         15        9         9
-        pairs composed     (2,2,2) 26          (0,0,2) 18          (0,0,0) 0
-        once more          (2,2,2) 26                              (0,0,0) 0
-        at last            (0,0,0) 0
-
-    The first quote leads from bare to open, the others from there to bare. An odd last
-    one is paired with the identity.
-    """
-    while len(codes) > 1:
-        if len(codes) % 2:
-            codes = np.append(codes, np.uint8(_code(_QUOTE_IDENTITY)))
-        codes = _COMPOSED[codes.view("<u2")]
-    code = int(codes[0]) if len(codes) else _code(_QUOTE_IDENTITY)
-    return code % 3, code // 3 % 3, code // 9
+def _automaton(
+    delimiter: bytes, quote: bytes, escape: bytes, comment: bytes
+) -> _Automaton:
+    return _Automaton(Dialect(delimiter, quote, escape=escape, comment=comment))
 
 
 def end_states(
@@ -284,7 +173,7 @@ def end_states(
     stop: int | None = None,
     dialect: Dialect = RFC_4180,
 ) -> TransitionMap:
-    """Returns the transition map of a block: its end state for each start state.
+    """Returns the transition map of a part of a block.
 
     Args:
       block: bytes of a file.
@@ -292,48 +181,35 @@ def end_states(
       stop: where to end.
       dialect: of the file.
 
-    >>> [state.name for state in end_states(b'5" pipe,"a')]
+    >>> [state.name for state in end_states(b'5" pipe,"a')[:3]]
     ['QUOTED', 'QUOTED', 'QUOTED']
-    >>> [state.name for state in end_states(b"pipe,a")]
+    >>> [state.name for state in end_states(b"pipe,a")[:3]]
     ['UNQUOTED', 'UNQUOTED', 'QUOTED']
     """
+    marks = (dialect.delimiter, dialect.quote, dialect.escape, dialect.comment)
+    automaton, quote = _automaton(*marks), dialect.quote
     stop, size = len(block) if stop is None else stop, _TAIL_BYTES
-    if dialect.is_marked:
-        return marked_end_states(block, first, stop, dialect)
-    ends: TransitionMap = (FIELD_START, UNQUOTED, QUOTED)
-    # From the end: mostly a few fields lead from all states to one, and what stands
-    # before them no longer matters.
+    ends = _IDENTITY
+    # From the end: mostly a few fields lead from all states to one, or what is quoted
+    # to one and what is not to another, and what stands before no longer matters.
     while stop > first and len(set(ends)) > 1:
+        quoted = {ends[state - FIELD_START] for state in (QUOTED, QUOTED_ESCAPED)}
+        others = {
+            ends[state - FIELD_START] for state in QuoteState if not is_open(state)
+        }
+        is_known = len(quoted) == len(others) == 1
+        if is_known and quote and block.find(quote, first, stop) < 0:
+            break
         start = max(first, stop - size)
-        ends = compose(_piece_map(block, start, stop, dialect), ends)
-        stop, size = start, min(2 * size, _MAX_PIECE_BYTES)
+        data = np.frombuffer(block, np.uint8, stop - start, start)
+        ends = compose(automaton.map_of(data), ends)
+        stop, size = start, min(4 * size, _MAX_PIECE_BYTES)
     return ends
-
-
-def _piece_map(block: bytes, start: int, stop: int, dialect: Dialect) -> TransitionMap:
-    """Returns the transition map of a piece of a block that is not empty."""
-    field_ends = dialect.field_ends
-    bare = FIELD_START if block[stop - 1] in field_ends else UNQUOTED
-    if not dialect.quote:
-        return bare, bare, bare
-    if block.find(dialect.quote, start, stop) < 0:
-        return bare, bare, QUOTED
-    data = np.frombuffer(block, np.uint8, stop - start, start)
-    offsets = np.flatnonzero(data == ord(dialect.quote))
-    others = _compose(_function_of_a_quote(dialect)[data[offsets[1:] - 1]])
-    closed = FIELD_START if offsets[-1] == len(data) - 1 else bare
-    ends = {_BARE: bare, _CLOSED: closed, _OPEN: QUOTED}
-    first = int(offsets[0])
-    if first == 0:
-        opening, stray = _OPEN, _BARE
-    else:
-        opening = stray = _OPEN if data[first - 1] in field_ends else _BARE
-    return ends[others[opening]], ends[others[stray]], ends[others[_CLOSED]]
 
 
 def end_state(
     block: bytes,
-    start: QuoteState | None = None,
+    start: QuoteState = ROW_START,
     dialect: Dialect = RFC_4180,
     first: int = 0,
     stop: int | None = None,
@@ -342,20 +218,12 @@ def end_state(
 
     Args:
       block: bytes of a file.
-      start: the state before the part; None if a row starts there.
+      start: the state before the part.
       dialect: of the file.
       first: where the part begins.
       stop: where it ends.
     """
-    start = first_state(dialect) if start is None else start
     return end_states(block, first, stop, dialect)[start - FIELD_START]
-
-
-# RFC 4180: a field that begins with a quote ends with one, a quote inside it is doubled,
-# and it may hold delimiters and newlines. A row ends with \n, \r\n or \r. A quote inside
-# a field that does not begin with one is an ordinary character (see quote_states).
-# Behind an escape character any byte is ordinary, and a row that begins with the mark of
-# comments is none (see marked_states).
 
 
 @dataclass(frozen=True, slots=True)

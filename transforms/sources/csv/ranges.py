@@ -1,4 +1,8 @@
-"""Finds the state of the quotes in which each block of a CSV file begins and ends."""
+"""Cuts tables into input ranges, and finds where quotes are open at their ends.
+
+Many small tables are one range, because each range costs some milliseconds in every step
+of a run.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.ranges import InputRange, RangeFile
 from recordmill.transforms.sources.base import number_ranges
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.header import header_start
@@ -15,6 +19,7 @@ from recordmill.transforms.sources.csv.quotes import (
     BOM,
     FIELD_START,
     QUOTED,
+    ROW_START,
     UNCLOSED_BYTES,
     UNQUOTED,
     QuoteState,
@@ -22,16 +27,18 @@ from recordmill.transforms.sources.csv.quotes import (
     TransitionMap,
     compose,
     end_states,
-    first_state,
     is_open,
     masked,
     pack_map,
     unclosed_quote,
     unpack_map,
 )
-from recordmill.transforms.sources.csv.rows import RangeRows, join_small_files
+from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.spread_ranges import spread_evenly
 
+FILES_PER_RANGE = 256
+RANGES_KEPT = 64  # left for workers to share, before any range is of two files
+SMALL_SHARE = 16  # files of a range's bytes that are still small, of which each is
 TAIL_BYTES = 1 << 16  # of a block, that mostly tell the state behind it
 
 
@@ -90,7 +97,7 @@ def resolve_file(
     """
     if len(ranges) == 1:
         return list(ranges)  # there is nothing before it
-    states = _states(surveys, dialect)
+    states = _states(surveys)
     if is_open(states[-1]):
         size = ranges[-1].stop
         quote = unclosed_quote(read, size, dialect)
@@ -102,7 +109,7 @@ def resolve_file(
                 else number
                 for each, number in zip(ranges, surveys, strict=True)
             ]
-            states = _states(maps, dialect)
+            states = _states(maps)
     cuts = [0, *(int(state) for state in states[:-1]), 0]
     return [
         replace(each, quoted=ends)
@@ -110,9 +117,10 @@ def resolve_file(
     ]
 
 
-def _states(maps: Sequence[int], dialect: Dialect) -> list[QuoteState]:
+def _states(maps: Sequence[int]) -> list[QuoteState]:
     """Returns the state behind each block of a file."""
-    states, state = [], first_state(dialect)
+    state: QuoteState = ROW_START
+    states = []
     for number in maps:
         state = unpack_map(number)[state - FIELD_START]
         states.append(state)
@@ -135,12 +143,12 @@ def guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> Input
     start = input_range.start
     ends = unpack_map(survey)
     if start == 0:
-        state = ends[first_state(rows.dialect) - FIELD_START]
+        state = ends[ROW_START - FIELD_START]
         return replace(input_range, quoted=(0, int(state)))
     before = rows.of_file(input_range)(start - 1, start)
     state = FIELD_START if before in rows.dialect.field_ends else UNQUOTED
     if before in (b"\r", b"\n"):
-        state = first_state(rows.dialect)
+        state = ROW_START
     states = (state, QUOTED)
     guesses = [
         replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
@@ -203,3 +211,44 @@ def sampled_ranges(rows: RangeRows, ranges: Sequence[InputRange]) -> list[InputR
         guess_states(rows, each, survey_block(rows.of_file(each), each, rows.dialect))
         for each in chosen
     ]
+
+
+def join_small_files(
+    ranges: Sequence[InputRange], range_bytes: int
+) -> list[InputRange]:
+    """Returns the ranges of an input, those of small files joined.
+
+    Args:
+      ranges: of whole files or of parts of them, in input order.
+      range_bytes: the most bytes of a range.
+    """
+    small_files = sum(_is_small(each, range_bytes) for each in ranges)
+    most = min(FILES_PER_RANGE, max(1, small_files // RANGES_KEPT))
+    groups: list[list[InputRange]] = []
+    room = files = 0  # for a small file, in the last group
+    for each in ranges:
+        small = _is_small(each, range_bytes)
+        if small and files and each.stop <= room:
+            groups[-1].append(each)
+            room, files = room - each.stop, files - 1
+        else:
+            groups.append([each])
+            room, files = range_bytes - each.stop, (most - 1) * small
+    return [_joined(index, group) for index, group in enumerate(groups)]
+
+
+def _is_small(input_range: InputRange, range_bytes: int) -> bool:
+    seen = input_range.seen
+    return (
+        seen is not None
+        and input_range.num_positions == seen.size
+        and seen.size * SMALL_SHARE <= range_bytes
+    )
+
+
+def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
+    if len(group) == 1:
+        return replace(group[0], index=index)
+    files = tuple(RangeFile(each.path, *each.seen) for each in group if each.seen)
+    stop = sum(file.size for file in files)
+    return replace(group[0], index=index, stop=stop, seen=None, files=files)

@@ -25,14 +25,14 @@ from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
-    Reject,
     TypeFlags,
     merge_type_flags,
 )
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
 from recordmill.transforms.sources.base import RANGE_BYTES, Source
-from recordmill.transforms.sources.csv.cells import columns_of, comment_fact
+from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.dialect import (
     ASK_NOTHING,
     RFC_4180,
@@ -42,19 +42,22 @@ from recordmill.transforms.sources.csv.dialect import (
 from recordmill.transforms.sources.csv.inspect import (
     LOOKED_AT,
     FirstRows,
-    UnderstoodTable,
     count_long,
     count_marked,
     count_missing,
+    describe,
     exact_problem,
     find_rows,
     given_twice,
     header_doubts,
     headerless,
+    huge_warnings,
     infer_schema,
     long_warnings,
     look_at,
     marked_columns,
+    marked_warnings,
+    missing_fact,
     not_empty,
     sample_types,
 )
@@ -64,7 +67,7 @@ from recordmill.transforms.sources.csv.ranges import (
     sampled_ranges,
     survey_block,
 )
-from recordmill.transforms.sources.csv.rows import RangeRows, TextRows
+from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.packing import (
     FIND_PACKING,
     PLAIN,
@@ -72,53 +75,30 @@ from recordmill.transforms.sources.packing import (
     AskedPacking,
     Packing,
 )
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.source_rows import Rows, without_rows
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
-    cells_of,
     column_dtype,
     convert_columns,
     convert_to_dtype,
+    is_huge,
 )
 
-# Whatever types the new cells would have by themselves, a row has to fit the features
-# that all other records have; one that does not is a reject.
 
+def _fit_rows(
+    rows: Rows, schema: Schema, input_range: InputRange, decimal: str
+) -> tuple[Rows, pa.RecordBatch]:
+    """Returns the rows of text that fit a dataset's schema, and their typed columns.
 
-def fixed_columns(names: Sequence[str], schema: Schema) -> pa.Schema:
-    """Returns the columns as the dataset's features have them.
-
-    Raises:
-      SchemaError: columns and features are not the same.
+    Whatever types the cells would have by themselves, a row has to fit the features
+    that all other records have; one that does not is a reject.
     """
-    dtypes = _dtypes(names, schema)
-    return pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in dtypes.items()])
-
-
-def fit_rows(
-    rows: TextRows,
-    names: Sequence[str],
-    schema: Schema,
-    input_range: InputRange,
-    decimal: str = ".",
-) -> tuple[TextRows, pa.RecordBatch]:
-    """Returns the rows that fit a dataset's schema, and their typed columns.
-
-    Args:
-      rows: as text.
-      names: the columns.
-      schema: the dataset's.
-      input_range: the range that the rows come from.
-      decimal: as in `Dialect`.
-
-    Returns:
-      The rows without those that do not fit, which are among the rejects now.
-    """
+    names = rows.batch.schema.names
     columns = []
     reasons: dict[int, str] = {}
     for name, dtype in _dtypes(names, schema).items():
-        cells = cells_of(rows.table, name)
+        cells = rows.batch.column(name)
         with_points = cells
         if decimal == "," and dtype != "string":
             with_points = swap_points(cells)
@@ -133,21 +113,28 @@ def fit_rows(
             for row in np.flatnonzero(missing & ~wrong).tolist():
                 reason = f"{name}: missing; every record of the dataset has it"
                 reasons.setdefault(row, reason)
-    batch = pa.RecordBatch.from_arrays(columns, names=list(names))
+    batch = pa.RecordBatch.from_arrays(columns, names=names)
     if not reasons:
         return rows, batch
-    rejects = [
-        Reject(rows.paths[row] if rows.paths else input_range.path, at, reason, raw)
-        for row, reason in reasons.items()
-        for at, raw in [rows.raw(row)]
-    ]
-    files = {file.path: index for index, file in enumerate(input_range.files)}
-    rejects = sorted(
-        [*rows.rejects, *rejects], key=lambda r: (files.get(r.path, 0), r.position)
-    )
     kept = np.delete(np.arange(batch.num_rows), list(reasons))
-    fitting = replace(rows.select(kept), rejects=rejects)
-    return fitting, batch.take(pa.array(kept))
+    rows = without_rows(rows, reasons, input_range)
+    files = {file.path: index for index, file in enumerate(input_range.files)}
+    rows.rejects.sort(key=lambda each: (files.get(each.path, 0), each.position))
+    return rows, batch.take(pa.array(kept))
+
+
+def _typed(
+    text: pa.RecordBatch, expected: TypeFlags, decimal: str
+) -> tuple[pa.RecordBatch, TypeFlags]:
+    """Returns rows with the types that their cells ask for, and their type flags."""
+    cells = text.columns
+    with_points = [swap_points(each) for each in cells] if decimal == "," else cells
+    columns, observed = convert_columns(with_points, expected)
+    if decimal == ",":  # what is no number stays as it is written
+        pairs = zip(cells, columns, strict=True)
+        columns = [own if pt.is_string(to.type) else to for own, to in pairs]
+    batch = pa.RecordBatch.from_arrays(columns, names=text.schema.names)
+    return batch, tuple(observed)
 
 
 def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
@@ -166,113 +153,6 @@ def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
                 f"{feature.kind}; without a declared schema no CSV column becomes that"
             )
     return {name: features[name].dtype for name in names}
-
-
-@dataclass(frozen=True, slots=True)
-class TypedRows:
-    """Some rows with the types that their cells ask for.
-
-    Attributes:
-      batch: the columns.
-      observed: their type flags; () if they stay text.
-      nulls: missing values of each, or ().
-      odd: cells that were taken for missing, by column.
-    """
-
-    batch: pa.RecordBatch
-    observed: TypeFlags = ()
-    nulls: tuple[int, ...] = ()
-    odd: tuple[OddRows, ...] = ()
-
-
-def typed_rows(
-    rows: TextRows,
-    names: Sequence[str],
-    expected: TypeFlags,
-    decimal: str = ".",
-    *,
-    as_text: bool,
-) -> TypedRows:
-    """Returns rows with typed columns.
-
-    Args:
-      rows: as text.
-      names: of the columns.
-      expected: type flags to assume.
-      decimal: as in `Dialect`.
-      as_text: whether all cells stay text.
-    """
-    cells = columns_of(rows.table, names)
-    if as_text:
-        return TypedRows(pa.RecordBatch.from_arrays(cells, names=list(names)))
-    with_points = [swap_points(each) for each in cells] if decimal == "," else cells
-    columns, observed = convert_columns(with_points, expected, rows.num_bytes)
-    if decimal == ",":  # what is no number stays as it is written
-        pairs = zip(cells, columns, strict=True)
-        columns = [own if pt.is_string(to.type) else to for own, to in pairs]
-    return TypedRows(
-        batch=pa.RecordBatch.from_arrays(columns, names=list(names)),
-        observed=tuple(observed),
-        nulls=tuple(column.null_count for column in cells),
-        odd=count_missing(names, cells, columns, tuple(observed)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TypedReader:
-    """A reader of the ranges of a table.
-
-    Attributes:
-      rows: the same as text.
-      as_text: whether every cell stays text.
-      fixed_schema: the schema of the dataset that rows are appended to, or None.
-      marked: columns of text that look like numbers with marks, which are counted.
-    """
-
-    rows: RangeRows
-    as_text: bool
-    fixed_schema: Schema | None
-    marked: tuple[OddRows, ...]
-
-    def columns(self) -> pa.Schema:
-        """Returns the columns as text: types are known only once all cells were read."""
-        if self.fixed_schema is not None:
-            return fixed_columns(self.rows.names, self.fixed_schema)
-        return pa.schema([(name, pa.string()) for name in self.rows.names])
-
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        """Yields the rows of a range, with the types of `Source.read`."""
-        names, decimal = self.rows.names, self.rows.dialect.decimal
-        for rows in self.rows.text_rows(input_range):
-            marked: tuple[OddRows, ...] = ()
-            if rows.is_nothing:
-                none = pa.RecordBatch.from_pylist([], schema=self.columns())
-                typed = TypedRows(none)
-            elif self.fixed_schema is not None:
-                rows, batch = fit_rows(
-                    rows, names, self.fixed_schema, input_range, decimal
-                )
-                typed = TypedRows(batch)
-            else:
-                typed = typed_rows(rows, names, expected, decimal, as_text=self.as_text)
-                expected = merge_type_flags(expected, typed.observed)
-            long: tuple[OddRows, ...] = ()
-            if not self.as_text and not rows.is_nothing:
-                long = count_long(rows.table, typed.batch)
-            if self.marked and not rows.is_nothing:
-                marked = count_marked(rows.table, self.marked, decimal)
-            yield Rows(
-                batch=typed.batch,
-                origins=rows.origins,
-                positions=rows.positions,
-                raw=rows.raw,
-                paths=rows.paths,
-                rejects=rows.rejects,
-                observed=typed.observed,
-                nulls=typed.nulls,
-                odd=(*rows.odd, *typed.odd, *marked, *long),
-                checksums=rows.checksums,
-            )
 
 
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
@@ -339,12 +219,12 @@ class CsvSource(Source):
     def _guesses_header(self) -> bool:
         return self.infers_types and self.asked.header == "auto"
 
-    @property
-    def _reader(self) -> TypedReader:
-        return TypedReader(self._rows, self.as_text, self.fixed_schema, self.marked)
-
     def columns(self) -> pa.Schema:
-        return self._reader.columns()
+        if self.fixed_schema is not None:
+            dtypes = _dtypes(self.names, self.fixed_schema)
+            return pa.schema([(name, ARROW_TYPES[d]) for name, d in dtypes.items()])
+        # As text: types are known only once all cells were read.
+        return pa.schema([(name, pa.string()) for name in self.names])
 
     def naming_files(self) -> Self:
         return replace(self, names_files=True)
@@ -391,16 +271,16 @@ class CsvSource(Source):
             marked=marked_columns(first) if self.infers_types else (),
         )
 
-    @property
-    def _table(self) -> UnderstoodTable:
-        return UnderstoodTable(self._rows, self.asked, self.warnings)
-
     def understood(self) -> Understood:
         if self.fixed_schema is not None:
-            return self._table.of_dataset(self.fixed_schema)
+            return self._described(self._dtypes(self.fixed_schema), "of the dataset")
         if self.as_text:
-            return self._table.declared()
-        return self._table.so_far(self.sampled_rows, self.sampled_types, self.marked)
+            return self._described((), "declared")
+        types = self.sampled_types
+        dtypes = [column_dtype(flags) if flags else "empty" for flags in types]
+        basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
+        marked = marked_warnings(self.marked, self.dialect.decimal)
+        return self._described(dtypes, basis, marked)
 
     def understood_at_end(
         self,
@@ -408,10 +288,27 @@ class CsvSource(Source):
         odd: tuple[OddRows, ...] = (),
         observed: TypeFlags = (),
     ) -> Understood:
+        long = long_warnings(odd, self.names)
         if not self.infers_types:
-            found = self.understood().with_warnings(long_warnings(odd, self.names))
+            found = self.understood().with_warnings(long)
             return replace(found, facts=(*found.facts, *comment_fact(odd)))
-        return self._table.of_all_rows(schema, odd, observed)
+        flags = zip(self.names, observed, strict=False)
+        huge = huge_warnings([name for name, found in flags if is_huge(found)])
+        marked = marked_warnings(odd, self.dialect.decimal)
+        dtypes = self._dtypes(schema)
+        found = self._described(dtypes, "of all rows", [*huge, *long, *marked])
+        facts = (*found.facts, *missing_fact(odd, schema), *comment_fact(odd))
+        return replace(found, facts=facts)
+
+    def _dtypes(self, schema: Schema) -> list[str]:
+        by_name = {feature.name: feature.dtype for feature in schema.features}
+        return [by_name[name] for name in self.names]
+
+    def _described(
+        self, dtypes: Sequence[str], basis: str, warnings: Sequence[str] = ()
+    ) -> Understood:
+        warnings = (*self.warnings, *warnings)
+        return describe(self._rows, self.asked, dtypes, basis, warnings)
 
     def odd_problem(self, odd: Sequence[OddRows]) -> str:
         return exact_problem(odd, self.names) if self.exact else ""
@@ -474,8 +371,35 @@ class CsvSource(Source):
         )
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
-        return self._reader.read(input_range, expected)
+        names, decimal = self.names, self.dialect.decimal
+        expected = expected or (int(TypeFlag.NOTHING),) * len(names)
+        for rows in self._rows.text_rows(input_range):
+            text, odd = rows.batch, list(rows.odd)
+            if not text.num_rows:
+                types = self.columns()
+                if self.infers_types:
+                    rows.observed = rows.nulls = (0,) * len(names)
+                    dtypes = [ARROW_TYPES[column_dtype(flags)] for flags in expected]
+                    types = pa.schema(zip(names, dtypes, strict=True))
+                rows.batch = pa.RecordBatch.from_pylist([], schema=types)
+                yield rows
+                continue
+            if self.fixed_schema is not None:
+                rows, typed = _fit_rows(rows, self.fixed_schema, input_range, decimal)
+                text = rows.batch
+            elif self.as_text:
+                typed = text
+            else:
+                typed, rows.observed = _typed(text, expected, decimal)
+                rows.nulls = tuple(column.null_count for column in text.columns)
+                odd += count_missing(text, typed, rows.observed)
+                expected = merge_type_flags(expected, rows.observed)
+            if not self.as_text:
+                odd += count_long(text, typed)
+            if self.marked:
+                odd += count_marked(text, self.marked, decimal)
+            rows.batch, rows.odd = typed, tuple(odd)
+            yield rows
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         """Reads a range with all cells as text, numbers with a point."""

@@ -338,9 +338,10 @@ def typed_features(
     names, text = list(cells), list(cells.values())
     columns, observed = convert_columns(text, [int(TypeFlag.NOTHING)] * len(text))
     batch = pa.RecordBatch.from_arrays(columns, names=names)
-    missing = count_missing(names, text, columns, tuple(observed))
+    cells_batch = pa.record_batch(cells)
+    missing = count_missing(cells_batch, batch, tuple(observed))
     facts = missing_fact(missing, plain_schema(batch.schema))
-    long = count_long(pa.table(cells), batch)
+    long = count_long(cells_batch, batch)
     return (
         dict(zip(names, columns, strict=True)),
         list(facts),
