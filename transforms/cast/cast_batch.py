@@ -53,13 +53,10 @@ from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
 
 
-def cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Casts a column to a feature; of `bytes_from: path` the paths, not yet read.
 
     Missing values become the default, or are invalid where the feature is required.
-
-    Raises:
-      SchemaError: no value of the column's type can become one of the feature.
     """
     column = plain(column)
     if feature.null_values and family_of(column.type) == BYTES:
@@ -70,7 +67,7 @@ def cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     if not missing.any() or feature.optional:
         return made
     if feature.default is not None:
-        return CastResult(made.array.fill_null(cast_default(feature)), made.errors)
+        return CastResult(made.array.fill_null(_cast_default(feature)), made.errors)
     missing &= ~mask_of(made.errors, len(missing))
     errors = flag_invalid(
         missing, lambda _: "missing; it is neither optional nor has a default"
@@ -78,13 +75,10 @@ def cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     return CastResult(made.array, merge(made.errors, errors))
 
 
-def cast_default(feature: DeclaredFeature) -> pa.Scalar:
+def _cast_default(feature: DeclaredFeature) -> pa.Scalar:
     """Returns the default as a value of the feature.
 
     Text is read like a cell; in place of JSON stands what the JSON would tell.
-
-    Raises:
-      SchemaError: the feature cannot hold it.
     """
     default = feature.default
     if feature.cell == "json" or isinstance(default, bytes):
@@ -104,15 +98,15 @@ def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     made = _cast(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
-    errors = picture_errors(made.array, feature.picture)
+    errors = _picture_errors(made.array, feature.picture)
     return CastResult(made.array, merge(made.errors, errors))
 
 
-def picture_errors(pictures: pa.Array, rule: PictureRule) -> RowErrors:
+def _picture_errors(pictures: pa.Array, rule: PictureRule) -> RowErrors:
     """Returns the rows with bytes that are not a picture that the rule allows."""
     if is_list(pictures.type):
         lengths = pc.list_value_length(pictures).fill_null(0).to_numpy()
-        return by_row(picture_errors(pictures.flatten(), rule), offsets_of(lengths))
+        return by_row(_picture_errors(pictures.flatten(), rule), offsets_of(lengths))
     errors = {}
     # A loop per picture: its header takes 1 to 3 us, reading its file ten times that.
     for row, picture in enumerate(pictures):
@@ -244,7 +238,7 @@ def cast(
             rule = declared.features[name].picture
             contents = _read_files(name, part[name], files, start, invalid)
             if rule:
-                pictures = prefixed(name, picture_errors(contents, rule))
+                pictures = prefixed(name, _picture_errors(contents, rule))
                 found = {start + row: why for row, why in pictures.items()}
                 invalid = merge(invalid, found)
             part[name] = contents
@@ -300,7 +294,7 @@ def _cast_feature(
 ) -> CastResult:
     """Casts a feature's column; reasons and errors name the feature."""
     try:
-        made = cast_column(cells, feature)
+        made = _cast_column(cells, feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: column {column!r}: {error}") from error
     return CastResult(made.array, prefixed(name, made.errors))
@@ -310,7 +304,7 @@ def _check_default(name: str, feature: DeclaredFeature) -> None:
     if feature.default is None:
         return
     try:
-        cast_default(feature)
+        _cast_default(feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: {error}") from error
 

@@ -1,6 +1,7 @@
-"""Defines what casting a column returns: an Arrow array, and the invalid rows.
+"""Casts cells of text to numbers, booleans and times.
 
-Invalid values are nulls in the array; a missing value is a null without a reason.
+A cast returns an Arrow array and the invalid rows: invalid values are nulls in the array;
+a missing value is a null without a reason.
 """
 
 from __future__ import annotations

@@ -235,14 +235,14 @@ _PADS = ["", "", "==", "="]  # by the digits behind the last four
 _EQUALS = ord("=")
 
 
-def decode_hex(cells: pa.StringArray) -> CastResult:
+def _decode_hex(cells: pa.StringArray) -> CastResult:
     """Decodes hex cells."""
     return _decode(
         cells, _unhex, _HEX, "hex (two digits a byte, 0-9 and a-f)", lambda text: text
     )
 
 
-def decode_base64(cells: pa.StringArray) -> CastResult:
+def _decode_base64(cells: pa.StringArray) -> CastResult:
     """Decodes base64 cells."""
     return _decode(
         cells,
@@ -362,7 +362,7 @@ _COMPARISONS = 20_000  # of labels with class names in one batch; each takes 10 
 _LONGEST_LABEL = 64  # a longer one is not a typing error, and slow to compare
 
 
-def label_indices(
+def _label_indices(
     labels: pa.StringArray, classes: Sequence[str], dtype: str
 ) -> CastResult:
     """Returns the class index of each label."""
@@ -385,7 +385,7 @@ def label_indices(
     return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
 
 
-def check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
+def _check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
     """Checks the indices that integer columns hold; each must be that of a class."""
     values = indices.fill_null(0).to_numpy(zero_copy_only=False)
     errors = index_errors(values, classes)
@@ -446,18 +446,18 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         return CastResult(made.array, merge(errors, made.errors))
     made = cast_typed(array, dtype, feature.unit)
     if feature.classes:
-        checked = check_indices(made.array, feature.classes)
+        checked = _check_indices(made.array, feature.classes)
         return CastResult(checked.array, merge(made.errors, checked.errors))
     return made
 
 
 def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
     if feature.cell == "hex":
-        return decode_hex(cells)
+        return _decode_hex(cells)
     if feature.cell == "base64":
-        return decode_base64(cells)
+        return _decode_base64(cells)
     if feature.classes:
-        return label_indices(cells, feature.classes, feature.dtype)
+        return _label_indices(cells, feature.classes, feature.dtype)
     if feature.dtype in ("string", "bytes"):
         return cast_typed(cells, feature.dtype, None)
     if feature.unit:

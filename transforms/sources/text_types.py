@@ -1,4 +1,4 @@
-"""Defines the type flags of a column of text, and the dtype that they ask for."""
+"""Infers the types of columns of text cells, and converts the cells to them."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def cast_cells(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     if (plain := read_plain(cells, dtype)) is not None:
         return plain
     suspects = None
-    if dtype == "int64" and (bytes_of(cells) == _POINT).any():
+    if dtype == "int64" and (_bytes_of(cells) == _POINT).any():
         converted, suspects = _cast_whole(cells)  # Arrow's would take ten times as long
     else:
         converted = _arrow_cast(cells, dtype)
@@ -314,11 +314,11 @@ def _arrow_cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 
 def _has_letters(cells: pa.StringArray) -> bool:
     """Tells whether a byte behind "9" is in the cells, as in 1e5, nan and 0x10."""
-    text = bytes_of(cells)
+    text = _bytes_of(cells)
     return len(text) > 0 and int(text.max()) > _NINE
 
 
-def bytes_of(cells: pa.StringArray) -> U8:
+def _bytes_of(cells: pa.StringArray) -> U8:
     """Returns the bytes of all cells, end to end."""
     offsets, data = array_parts(cells)
     return data[offsets[0] : offsets[-1]]

@@ -74,17 +74,13 @@ def comment_fact(odd: tuple[OddRows, ...]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
+def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
     r"""Returns a text in which cells like \N are another text, and that text, or b"".
 
     Arrow takes an escape for what it escapes: \N and N would be the same.
-
-    Args:
-      body: rows from the start of one.
-      dialect: of the text.
     """
     pattern = _null_pattern(dialect)
-    if pattern is None or not any(null in body for null in escaped_nulls(dialect)):
+    if pattern is None or not any(null in body for null in _escaped_nulls(dialect)):
         return body, b""
     # Not empty: a row of nothing else would be a blank line, which is no row.
     null = b"\0"
@@ -93,13 +89,13 @@ def with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
     return pattern.sub(lambda found: found[1] or null, body), null
 
 
-def escaped_nulls(dialect: Dialect) -> list[bytes]:
+def _escaped_nulls(dialect: Dialect) -> list[bytes]:
     """Returns the spellings of a missing value that begin with the escape character."""
-    known = set(unescaped_nulls(dialect))
+    known = set(_unescaped_nulls(dialect))
     return [null.encode() for null in dialect.null_values if null not in known]
 
 
-def unescaped_nulls(dialect: Dialect) -> list[str]:
+def _unescaped_nulls(dialect: Dialect) -> list[str]:
     """Returns the other spellings of a missing value."""
     escape, nulls = dialect.escape.decode(), dialect.null_values
     return [null for null in nulls if not escape or not null.startswith(escape)]
@@ -108,7 +104,7 @@ def unescaped_nulls(dialect: Dialect) -> list[str]:
 @lru_cache(maxsize=8)
 def _null_pattern(dialect: Dialect) -> re.Pattern[bytes] | None:
     """Returns a pattern of one such cell, or of other ones, which are group 1."""
-    nulls = escaped_nulls(dialect)
+    nulls = _escaped_nulls(dialect)
     if not nulls:
         return None
     null = b"|".join(map(re.escape, nulls))
@@ -294,7 +290,7 @@ def split_cells(
     Returns:
       All cells as text (empty: null), and the rows left out with the reason.
     """
-    body, null = with_escaped_nulls(body, dialect)
+    body, null = _with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):
         empty = pa.array([], pa.string())
         return pa.RecordBatch.from_arrays([empty] * len(names), names=list(names)), {}
@@ -330,7 +326,11 @@ def split_cells(
             check_utf8=False,
             column_types={name: pa.string() for name in names},
             strings_can_be_null=True,
-            null_values=["", *unescaped_nulls(dialect), *filter(None, [null.decode()])],
+            null_values=[
+                "",
+                *_unescaped_nulls(dialect),
+                *filter(None, [null.decode()]),
+            ],
         ),
     )
     batches = table.combine_chunks().to_batches()

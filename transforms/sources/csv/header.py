@@ -1,4 +1,11 @@
-"""Reads the header of a CSV file: the names of its columns, and where its rows begin."""
+"""Reads the first rows of CSV files: the delimiter, the columns, where the rows begin.
+
+What options say of the dialect comes first. The rest is found in the first rows, which
+are split with each delimiter that is common. A reading is possible if it has several
+columns and nearly all rows have as many cells as the first one. Comma comes first: it is
+given up only if it is not possible. Where another reading is about as good, nothing is
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -197,11 +204,6 @@ def _behind_lines(text: bytes, lines: int) -> int | None:
     return at
 
 
-# The rows are split with each delimiter that is common. A reading is possible if it has
-# several columns and nearly all rows have as many cells as the first one. Comma comes first: it
-# is given up only if it is not possible. Where another reading is about as good, nothing
-# is guessed.
-
 CANDIDATES = (b",", b";", b"\t", b"|")
 SAMPLE_BYTES = 1 << 16
 SAMPLED_ROWS = 100
@@ -215,7 +217,7 @@ _TYPED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class DelimiterReading:
+class _DelimiterReading:
     """The first rows of a file, split with one delimiter.
 
     Attributes:
@@ -245,14 +247,8 @@ class DelimiterReading:
         return [row for row in self.others if len(row) == len(self.first)]
 
 
-def read_with(sample: bytes, dialect: Dialect, *, is_whole: bool) -> DelimiterReading:
-    """Returns the reading of the first rows with a delimiter.
-
-    Args:
-      sample: the file's first bytes, from the header on.
-      dialect: with that delimiter.
-      is_whole: whether the sample ends where the file does.
-    """
+def _read_with(sample: bytes, dialect: Dialect, *, is_whole: bool) -> _DelimiterReading:
+    """Returns the reading of the first rows with a delimiter."""
     spans = row_spans(sample, dialect)
     if not is_whole and len(spans) > 1:
         spans = spans[:-1]  # the last one is cut
@@ -261,7 +257,7 @@ def read_with(sample: bytes, dialect: Dialect, *, is_whole: bool) -> DelimiterRe
     if split and split[-1] is None:  # a quote that is never closed, or not yet
         split.pop()
     first, *others = [cells or [] for cells in split] or [[]]
-    return DelimiterReading(dialect.delimiter, first, others)
+    return _DelimiterReading(dialect.delimiter, first, others)
 
 
 def find_delimiter(
@@ -284,7 +280,7 @@ def find_delimiter(
     comma = candidates[0]
     sample, is_whole = _sample(read, uri, asked.with_delimiter(comma))
     readings = [
-        read_with(sample, asked.with_delimiter(delimiter), is_whole=is_whole)
+        _read_with(sample, asked.with_delimiter(delimiter), is_whole=is_whole)
         for delimiter in candidates
         if delimiter == comma or delimiter in sample
     ]
@@ -308,7 +304,7 @@ def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
         size *= 4
 
 
-def choose(uri: str, possible: Sequence[DelimiterReading], usual: bytes) -> bytes:
+def choose(uri: str, possible: Sequence[_DelimiterReading], usual: bytes) -> bytes:
     """Returns the delimiter of the best reading; the usual one if none is possible.
 
     Raises:
@@ -360,7 +356,7 @@ def ask_dialect(options: CsvOptions) -> AskedDialect:
     Raises:
       UsageError: options exclude each other, or names of columns are not distinct.
     """
-    options = with_preset(options)
+    options = _with_preset(options)
     delimiter = "" if options.delimiter == "auto" else options.delimiter
     quote, escape, comment = (
         "" if mark == "none" else mark
@@ -397,7 +393,7 @@ def ask_dialect(options: CsvOptions) -> AskedDialect:
     )
 
 
-def with_preset(options: CsvOptions) -> CsvOptions:
+def _with_preset(options: CsvOptions) -> CsvOptions:
     """Returns the options with those of the named dialect, where they say nothing."""
     said = options.model_dump(exclude_defaults=True)
     return CsvOptions.model_validate(PRESETS[options.dialect] | said)

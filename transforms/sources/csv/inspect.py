@@ -1,4 +1,8 @@
-"""Finds the types of the columns of CSV files: in a sample, and those of all rows."""
+"""Inspects tables: what their files have in common, their types, and what looks odd.
+
+Before a run the first rows are looked at, some KiB of the first file. While rows are
+converted, cells are counted that are missing, have many digits or look like numbers.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,6 @@ from recordmill.transforms.sources.csv.header import (
 from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
 from recordmill.transforms.sources.packing import (
     MARK_BYTES,
-    PLAIN,
     AskedPacking,
     Packing,
     compression_of,
@@ -107,8 +110,6 @@ def infer_schema(
         )
     return Schema(tuple(features))
 
-
-# The look is cheap: at the first file, some KiB of it.
 
 LOOKED_AT = 100  # rows
 _SHOWN_COLUMNS = 10
@@ -214,7 +215,7 @@ def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
     """
     found = [first.one_column(), misfit(first), commented(first)]
     if is_guessed:
-        found.append(counted_header(first))
+        found.append(_counted_header(first))
     return tuple(filter(None, found))
 
 
@@ -232,7 +233,7 @@ def headerless(first: FirstRows) -> str:
     )
 
 
-def counted_header(first: FirstRows) -> str:
+def _counted_header(first: FirstRows) -> str:
     """Returns why a header of numbers in a row (1, 2, 3) may be a row, or "".
 
     Not of years, nor of the numbers that pandas writes for columns without names.
@@ -745,31 +746,20 @@ def find_rows(
     Raises:
       InputError: they cannot be told, or are not the same for all files.
     """
-    packing = common_packing(files, asked_packing, storage)
+    filled = not_empty(files)
+    if not filled:
+        raise InputError(
+            "every input file is empty; expected a header and rows of values"
+        )
+    first = filled[0]
+    packing = _packing_of(first, asked_packing, storage)
     rows = RangeRows((), storage, packing=packing)
-    rows = replace(rows, dialect=common_dialect(rows, files, asked, wanted))
-    return replace(rows, names=common_names(rows, files, asked))
+    delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
+    rows = replace(rows, dialect=asked.with_delimiter(delimiter))
+    return replace(rows, names=_common_names(rows, filled, asked))
 
 
-def common_packing(
-    files: Sequence[InputFile], asked: AskedPacking, storage: StorageOptions
-) -> Packing:
-    """Returns how all files are packed: as the first one that has bytes.
-
-    Args:
-      files: in input order.
-      asked: what is known of it.
-      storage: options of their storage.
-
-    Raises:
-      InputError: the first file cannot be unpacked.
-    """
-    for file in not_empty(files)[:1]:
-        return packing_of(file, asked, storage)
-    return PLAIN
-
-
-def packing_of(
+def _packing_of(
     file: InputFile, asked: AskedPacking, storage: StorageOptions
 ) -> Packing:
     """Returns how a file is packed, by its first bytes where it is not known."""
@@ -784,39 +774,12 @@ def packing_of(
     return Packing(compression, encoding)
 
 
-def common_dialect(
-    rows: RangeRows,
-    files: Sequence[InputFile],
-    asked: AskedDialect,
-    wanted: Sequence[str],
-) -> Dialect:
-    """Returns the dialect of all files, found in the first one that has bytes.
-
-    Args:
-      rows: of the files.
-      files: in input order.
-      asked: what is known of the dialect.
-      wanted: columns that the files should have, if they are known.
-
-    Raises:
-      InputError: the dialect cannot be told, or there is no row.
-    """
-    for file in not_empty(files)[:1]:
-        found = find_delimiter(rows.from_start(file), file.uri, asked, wanted)
-        return asked.with_delimiter(found)
-    raise InputError("every input file is empty; expected a header and rows of values")
-
-
-def common_names(
+def _common_names(
     rows: RangeRows, files: Sequence[InputFile], asked: AskedDialect
 ) -> tuple[str, ...]:
-    """Returns the columns of the first file; those of the others are the same.
-
-    Raises:
-      InputError: a file has no header, or other columns.
-    """
+    """Returns the columns of the first file; those of the others are the same."""
     names: tuple[str, ...] = ()
-    for file in not_empty(files):
+    for file in files:
         if not rows.packing.is_plain:
             _require_packing(rows, file)
         own, _ = read_header(rows.from_start(file), file.uri, rows.dialect)

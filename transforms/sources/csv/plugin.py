@@ -1,4 +1,4 @@
-"""Offers CSV files as an input format."""
+"""Offers CSV files as an input format, and declares its options."""
 
 from __future__ import annotations
 

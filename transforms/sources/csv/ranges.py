@@ -130,15 +130,10 @@ def _states(maps: Sequence[int]) -> list[QuoteState]:
 LOOKED_AT_BYTES = 1 << 18
 
 
-def guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> InputRange:
+def _guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> InputRange:
     """Returns the range with the states of quotes that give the fewest rejects.
 
     To know them would take reading the file from its start.
-
-    Args:
-      rows: of the file.
-      input_range: a sample of the file.
-      survey: the transition map of its bytes.
     """
     start = input_range.start
     ends = unpack_map(survey)
@@ -208,7 +203,7 @@ def sampled_ranges(rows: RangeRows, ranges: Sequence[InputRange]) -> list[InputR
         ]
     chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
     return [
-        guess_states(rows, each, survey_block(rows.of_file(each), each, rows.dialect))
+        _guess_states(rows, each, survey_block(rows.of_file(each), each, rows.dialect))
         for each in chosen
     ]
 

@@ -222,7 +222,7 @@ class RangeRows:
             offsets = ordinals * (end - start) // max(1, num_rows)
             return (start - begin + offsets) * num_positions // size
 
-        cuts = cut_rows(data, first, stop, self.dialect, BATCH_BYTES)
+        cuts = _cut_rows(data, first, stop, self.dialect, BATCH_BYTES)
         for start, end in pairwise([first, *cuts, stop]):
             at = begin + start - first
             whole = is_whole or end < stop
@@ -436,18 +436,10 @@ def _body_of(
     return body, 0, len(body), is_whole
 
 
-def cut_rows(
+def _cut_rows(
     text: bytes, first: int, stop: int, dialect: Dialect, piece_bytes: int
 ) -> Iterator[int]:
-    """Yields where to cut rows into pieces of so many bytes or a little more.
-
-    Args:
-      text: has the rows.
-      first: where the first row begins in it.
-      stop: where the last one ends, or is broken off.
-      dialect: of the text.
-      piece_bytes: of a piece, at least; the last one has fewer.
-    """
+    """Yields where to cut rows into pieces of so many bytes or a little more."""
 
     def read(start: int, end: int) -> bytes:
         return text[start : min(end, stop)]
@@ -488,7 +480,7 @@ def _cut_stream(
         if held <= min(max(BATCH_BYTES, 2 * len(body)), BATCH_BYTES + MAX_ROW_BYTES):
             continue
         body = b"".join(pieces)
-        cuts = [0, *cut_rows(body, 0, len(body), dialect, BATCH_BYTES)]
+        cuts = [0, *_cut_rows(body, 0, len(body), dialect, BATCH_BYTES)]
         for start, stop in pairwise(cuts):
             yield body[start:stop], begin + start, -1
         body, begin = body[cuts[-1] :], begin + cuts[-1]
@@ -502,7 +494,7 @@ def _cut_stream(
             body = b""
     body = b"".join(pieces)
     if text.is_cut:
-        for stop in cut_rows(body, 0, len(body), dialect, len(body) * 3 // 4):
+        for stop in _cut_rows(body, 0, len(body), dialect, len(body) * 3 // 4):
             yield body[:stop], begin, -1
             return
         return
@@ -512,7 +504,7 @@ def _cut_stream(
         if len(body) - quote > UNCLOSED_BYTES:
             body = masked(_reader_of(body), quote, dialect)(0, len(body))
             unclosed = begin + quote
-    cuts = [0, *cut_rows(body, 0, len(body), dialect, BATCH_BYTES), len(body)]
+    cuts = [0, *_cut_rows(body, 0, len(body), dialect, BATCH_BYTES), len(body)]
     for start, stop in pairwise(cuts):
         if start < stop:
             yield body[start:stop], begin + start, unclosed
