@@ -599,7 +599,7 @@ def csv_cells(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     body = text.getvalue().encode()
     parsed = parse_rows(body, list(DECLARED.features), "a.csv", 0)
     assert not parsed.rejects
-    return parsed.table.combine_chunks().to_batches(max_chunksize=None)[0]
+    return parsed.batch
 
 
 @examples(150)
