@@ -155,7 +155,7 @@ def _require_column(
     Raises:
       UsageError: why not.
     """
-    if source.supports_references:
+    if source.refuses_roles:
         own = source.role_options.get(option)
         instead = f"; for a column of `label_table` use `{own}`" if own else ""
         raise UsageError(

@@ -15,7 +15,6 @@ from source_tools import Reading, read
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.by_reference import REFERENCE
-from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
@@ -30,7 +29,6 @@ KINDS = {
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
-    monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     return CASES[request.param]
 
 

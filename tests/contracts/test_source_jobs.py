@@ -25,7 +25,6 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.options import WantedExchange
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.source_rows import ReferencedRows
 
@@ -40,7 +39,6 @@ def case(
 ) -> Iterator[Case]:
     """A case that jobs can name, whose input is cut into several ranges."""
     monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
-    monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # half the time; no power is lost
     found = CASES[request.param]
     offer(found.source, monkeypatch)
@@ -215,7 +213,6 @@ def test_beam_makes_what_the_plain_runner_makes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of several ranges; so what is tested above holds for whole jobs."""
-    monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     CASES[name].make(folder)
     offer(CASES[name].source, monkeypatch)
     run_case(folder, tmp_path / "beam", exchange)

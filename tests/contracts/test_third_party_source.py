@@ -1,10 +1,12 @@
 """A format of another package: installed by pip, it works like those built in.
 
-The package is examples/third_party_source; docs/adding-a-source.md explains it.
+The packages are examples/third_party_source and examples/svhn_source;
+docs/adding-a-source.md explains them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,21 +15,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from job_tools import HANG_SECONDS, Argument, Ran
+from job_tools import HANG_SECONDS, SAMPLES, Argument, Ran
 
-PACKAGE = Path(__file__).parents[2] / "examples" / "third_party_source"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES = ["first", "", "a line of text", "x", "last"]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that pip has installed the package into."""
+    """The folder that pip has installed the packages into."""
     folder = tmp_path_factory.mktemp("third_party")
-    shutil.copytree(PACKAGE, folder / "source")  # a build writes beside its source
+    sources = [folder / name for name in ("third_party_source", "svhn_source")]
+    for source in sources:  # a build writes beside its source
+        shutil.copytree(EXAMPLES / source.name, source)
     target = folder / "installed"
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--target", target]
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, folder / "source"],
+        [sys.executable, "-m", "pip", "install", *options, *sources],
         check=True,
         timeout=HANG_SECONDS,
     )
@@ -106,3 +110,22 @@ def test_wrong_options_are_told(
     ran = run_with(installed, "run", job)
     assert ran.status == 2
     assert "unknown field 'min_lenght'; did you mean min_length?" in ran.err
+
+
+def test_svhn_is_the_same_as_when_it_was_built_in(
+    installed: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("scipy")
+    output = tmp_path / "svhn"
+    good(run_with(installed, "convert", "svhn", SAMPLES / "digits/svhn", output))
+    (shard,) = output.glob("svhn-test.*.tfrecord-00000-of-00001")
+    for path, expected in (
+        (shard, "87a31a6b7044"),
+        (output / "features.json", "10fc67c85516"),
+    ):
+        assert hashlib.sha256(path.read_bytes()).hexdigest()[:12] == expected
+    broken = tmp_path / "train_32x32.mat"
+    broken.write_bytes(b"no MATLAB file")
+    ran = run_with(installed, "convert", "svhn", broken, tmp_path / "broken")
+    assert ran.status != 0
+    assert "train_32x32.mat: is not a MATLAB file" in ran.err

@@ -13,21 +13,22 @@ import numpy as np
 import pytest
 from example_counts import FUZZ
 from mutations import damaged
-from source_cases import idx_bytes, mat_bytes
+from source_cases import idx_bytes
 from source_tools import prepare
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.arrays.row_arrays import Finder
+from recordmill.transforms.sources.arrays.array_parts import Finder
+from recordmill.transforms.sources.arrays.fixed_records import (
+    BinaryFinder,
+    parse_record,
+)
+from recordmill.transforms.sources.arrays.idx import IdxFinder
+from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.binary.find_records import BinaryFinder
-from recordmill.transforms.sources.binary.record_syntax import parse_record
-from recordmill.transforms.sources.idx.find_idx import IdxFinder
-from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
-from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
 from recordmill.transforms.tasks.frame_records import frame_rows
 
 pytestmark = pytest.mark.fuzz
@@ -70,12 +71,6 @@ def idx_file(number: int) -> bytes:
     return gzip.compress(data) if number % 2 else data
 
 
-def mat_file(number: int) -> bytes:
-    images = np.arange(2 * 2 * 3 * 6, dtype=np.uint8).reshape(2, 2, 3, 6)
-    labels = np.arange(1, 7, dtype=np.uint8)[:, np.newaxis]
-    return mat_bytes({"X": images, "y": labels}, packed=bool(number % 2))
-
-
 def records(number: int) -> bytes:
     return Random(number).randbytes(40 * (1 + number % 5))
 
@@ -84,7 +79,6 @@ KINDS: dict[str, tuple[Finder, Callable[[int], bytes], str]] = {
     "binary": (BinaryFinder(RECORD, header_bytes=2), records, "in.bin"),
     "idx": (IdxFinder(), idx_file, "labels-idx3-ubyte"),
     "numpy": (NumpyFinder(), numpy_file, "in.npy"),
-    "svhn": (SvhnFinder(), mat_file, "train.mat"),
 }
 
 
@@ -106,7 +100,7 @@ def test_damaged_files(kind: str, tmp_path: Path) -> None:
         except InputError as error:
             errors.append(str(error))
             continue
-        parts = reading.source.parts
+        parts = reading.source.found.parts
         expected = sum(part.num_rows + (part.tail > 0) for part in parts)
         assert sum(found) == expected, number
         sizes = {file.path: file.size for file in reading.files}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,18 +20,17 @@ from pixel_zoo import PICTURES
 
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.images.pixel_rules import PixelRules, Resize
+from recordmill.transforms.sources.arrays.cifar import CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import BinaryFinder
+from recordmill.transforms.sources.arrays.idx import IdxFinder
+from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.binary.find_records import BinaryFinder
-from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.idx.find_idx import IdxFinder
 from recordmill.transforms.sources.images.find import AskedLabels
 from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
-from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
-from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
@@ -263,45 +261,6 @@ def make_arrays(folder: Path) -> list[tuple[str, int, bytes]]:
     return [*rows, *packed]
 
 
-def make_digits(folder: Path) -> list[tuple[str, int, bytes]]:
-    """Makes images and labels as MATLAB has them: the last axis counts the images."""
-    rows = []
-    for path, count in (("test_32x32.mat", 3), ("train_32x32.mat", 20)):
-        images = np.arange(count * 12, dtype=np.uint8).reshape(2, 2, 3, count)
-        labels = np.arange(1, count + 1, dtype=np.uint8) % 10 + 1
-        data = mat_bytes({"X": images, "y": labels[:, np.newaxis]}, packed=count == 3)
-        (folder / path).write_bytes(data)
-        rows += [
-            (path, n, images[..., n].tobytes("F") + labels[n].tobytes())
-            for n in range(count)
-        ]
-    return rows
-
-
-def mat_bytes(
-    arrays: dict[str, np.ndarray[Any, np.dtype[np.uint8]]], *, packed: bool
-) -> bytes:
-    """Arrays of uint8 as a MATLAB file of version 5."""
-
-    def element(kind: int, data: bytes) -> bytes:
-        return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
-
-    result = b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM"
-    for name, array in arrays.items():
-        parts = (
-            element(6, struct.pack("<II", 9, 0)),
-            element(5, struct.pack(f"<{array.ndim}i", *array.shape)),
-            element(1, name.encode()),
-            element(2, array.tobytes("F")),
-        )
-        matrix = element(14, b"".join(parts))
-        if packed:
-            data = zlib.compress(matrix)
-            matrix = struct.pack("<II", 15, len(data)) + data
-        result += matrix
-    return result
-
-
 def make_streams(folder: Path) -> list[tuple[str, int, bytes]]:
     rows = []
     for path in ("1.arrows", "2.arrows", "3.arrows"):
@@ -376,7 +335,7 @@ CASES = {
         empty_reason="no row of labels.jsonl names it",
     ),
     "cifar": Case(
-        CifarSource(),
+        CifarSource(range_bytes=7000),
         make_cifar,
         cut_short=("data_batch_1.bin", 4 * 3073 + 100),
         reason="100 bytes at the end of the file, expected a whole cifar10 record",
@@ -478,6 +437,16 @@ CASES = {
         reason="10 bytes at the end of the file, expected a whole record of 11",
         empty="readme.html",
     ),
+    "binary, by reference": Case(
+        ArraysSource(
+            BinaryFinder("label:u8,n:bytes[2],x:f64", "big", 5, "names.txt"),
+            range_bytes=50,
+        ),
+        make_records,
+        cut_short=("1.bin", 5 + 4 * 11 + 10),
+        reason="10 bytes at the end of the file, expected a whole record of 11",
+        empty="readme.html",
+    ),
     "idx": Case(
         ArraysSource(IdxFinder(), range_bytes=50),
         make_idx,
@@ -492,14 +461,6 @@ CASES = {
         make_arrays,
         cut_short=("images_train.npy", 200),
         reason="20 x 3 x 2 values of 1 bytes, 248 bytes with the header, but there are 200",
-        empty="readme.html",
-        unit="row",
-    ),
-    "svhn": Case(
-        ArraysSource(SvhnFinder(), range_bytes=50),
-        make_digits,
-        cut_short=("train_32x32.mat", 300),
-        reason="has an element of 304 bytes at byte 128, but 164 are left",
         empty="readme.html",
         unit="row",
     ),

@@ -70,17 +70,6 @@ def write(folder: Path) -> None:
         pixels(rows, 3, 96, 96).tofile(stl10 / f"{name}_X.bin")
         if name != "unlabeled":
             (labels(rows, 10) + 1).astype(np.uint8).tofile(stl10 / f"{name}_y.bin")
-    svhn = folder / "svhn"
-    svhn.mkdir()
-    import scipy.io
-
-    for number, name in enumerate(("train", "test", "extra")):
-        rows = 11 - number
-        found = {"X": pixels(32, 32, 3, rows), "y": labels(rows, 10)[:, None] + 1}
-        # Labels as MATLAB's own double, too; and a file that is not compressed.
-        found["y"] = found["y"].astype(np.float64 if number else np.uint8)
-        path = svhn / f"{name}_32x32.mat"
-        scipy.io.savemat(path, found, do_compression=name != "test")
 
 
 class Downloads:
@@ -131,8 +120,7 @@ def expect(layout: str, folder: Path) -> dict[str, Any]:
 
     mnist._TRAIN_EXAMPLES = MNIST_ROWS["train"]
     mnist._TEST_EXAMPLES = MNIST_ROWS["t10k"]
-    name = {"svhn": "svhn_cropped"}.get(layout, layout)
-    builder = tfds.builder_cls(name)(data_dir=str(folder.parent / "tfds"))
+    builder = tfds.builder_cls(layout)(data_dir=str(folder.parent / "tfds"))
     splits = builder._split_generators(Downloads(folder))
     if not isinstance(splits, dict):
         splits = {

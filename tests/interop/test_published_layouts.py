@@ -13,7 +13,6 @@ SOURCES = {
     "cifar100": "cifar",
     "mnist": "idx",
     "stl10": "binary",
-    "svhn": "svhn",
 }
 
 

@@ -19,7 +19,7 @@ from job_tools import (
     states,
 )
 
-from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks.estimate import (
     Estimate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,15 @@ from job_tools import convert, payloads, shards_of
 from source_cases import make_cifar
 from store_servers import display_path
 
-from recordmill.transforms.sources.cifar import source as cifar_source
+from recordmill.transforms.sources.arrays import cifar
 
 
 def test_rows_are_read_by_reference(
     server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writers of shards read them there, with the options of the inputs."""
-    monkeypatch.setattr(cifar_source, "RANGE_BYTES", 7000)  # several ranges
+    several = partial(cifar.CifarSource, range_bytes=7000)
+    monkeypatch.setattr(cifar, "CifarSource", several)
     place = display_path("s3", tmp_path, monkeypatch, server)
     folder = tmp_path / "in"
     folder.mkdir()

@@ -20,8 +20,8 @@ from recordmill.beam_jobs.service import run as run_job
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check
-from recordmill.transforms.sources.cifar import scan_records
-from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.arrays import source as arrays_source
+from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.storage import reading
 from recordmill.transforms.tasks import write_shard
 
@@ -240,7 +240,7 @@ def test_labels_are_looked_at_again(inputs: Path) -> None:
     """By reference: a file that was written again and has its old time."""
     folder = inputs / "cifar"
     reading = read(CifarSource(), folder)
-    (rows,) = reading.source.list_references(reading.ranges[0])
+    rows, _ = reading.source.list_references(reading.ranges[0])
     file = folder / FILES["cifar"]
     facts, data = file.stat(), bytearray(file.read_bytes())
     data[3073] = 255
@@ -280,7 +280,7 @@ def test_replaced_between_two_reads_of_an_object(
         place.store.put_bytes(file.read_bytes(), last)
     changed = last if source == "images" else f"in/{FILES[source]}"
     kept = place.store.read(changed)
-    monkeypatch.setattr(scan_records, "READ_BYTES", 3 * 3073)
+    monkeypatch.setattr(arrays_source, "BATCH_BYTES", 3 * 3073)
     reads: list[str] = []
     read = reading.read_version
 

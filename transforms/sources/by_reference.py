@@ -38,6 +38,11 @@ class ByReference:
     sizes_unknown = ""
     reference_rate = 1e9
 
+    @property
+    def refuses_roles(self) -> bool:
+        """Tells whether labels and splits are those of files, not of columns."""
+        return self.supports_references
+
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Tells whether exchange by reference is the fastest for these files."""
         return False

@@ -33,19 +33,13 @@ if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
 
 GROUP = "recordmill.sources"  # of entry points
+_BUILT_IN = "recordmill.transforms.sources.built_in"
 BUILT_IN = {
     "images": "recordmill.transforms.sources.images.options",
-    "cifar": "recordmill.transforms.sources.cifar.plugin",
+    "cifar": _BUILT_IN,
     "csv": "recordmill.transforms.sources.csv.plugin",
-    "parquet": "recordmill.transforms.sources.columnar.parquet_plugin",
-    "arrow": "recordmill.transforms.sources.columnar.arrow_plugin",
-    "jsonl": "recordmill.transforms.sources.jsonl.plugin",
-    "binary": "recordmill.transforms.sources.binary.plugin",
-    "idx": "recordmill.transforms.sources.idx.plugin",
-    "numpy": "recordmill.transforms.sources.numpy_files.plugin",
-    "svhn": "recordmill.transforms.sources.svhn.plugin",
-    "tfrecord": "recordmill.transforms.sources.tfrecord.plugin",
-    "webdataset": "recordmill.transforms.sources.webdataset.plugin",
+    **dict.fromkeys(("parquet", "arrow", "jsonl", "binary", "idx", "numpy"), _BUILT_IN),
+    **dict.fromkeys(("tfrecord", "webdataset"), _BUILT_IN),
 }
 _MAP = "recordmill.transforms.map_rows.mapped_source"
 
@@ -106,7 +100,9 @@ def load_format(name: str) -> SourceFormat[Any]:
     offers = _entry_points().get(name, ())
     if name in BUILT_IN and not offers:
         module = import_module(BUILT_IN[name])
-        built_in: SourceFormat[Any] = module.FORMAT
+        built_in: SourceFormat[Any] = (
+            module.FORMATS[name] if BUILT_IN[name] == _BUILT_IN else module.FORMAT
+        )
         return built_in
     if name in BUILT_IN:
         raise UsageError(

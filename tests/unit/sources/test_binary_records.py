@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from source_cases import idx_bytes, mat_bytes
+from source_cases import idx_bytes
 from source_tools import read
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.transforms.sources.arrays.row_arrays import Finder
+from recordmill.transforms.sources.arrays.array_parts import Finder
+from recordmill.transforms.sources.arrays.fixed_records import (
+    TYPES,
+    BinaryFinder,
+    parse_record,
+)
+from recordmill.transforms.sources.arrays.idx import IdxFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.binary.find_records import BinaryFinder
-from recordmill.transforms.sources.binary.record_syntax import TYPES, parse_record
-from recordmill.transforms.sources.idx.find_idx import IdxFinder
-from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
@@ -125,48 +127,7 @@ def test_a_label_of_no_class_is_a_reject(tmp_path: Path) -> None:
     assert reject.raw == b"\1" * 27648 + b"\x0b"
 
 
-def digits(images: Any = (2, 2, 3, 4), labels: Any = (4, 1)) -> bytes:
-    """Returns a MATLAB file as SVHN's are, of zeros."""
-    arrays = {"X": np.zeros(images, np.uint8), "y": np.zeros(labels, np.uint8)}
-    return mat_bytes(arrays, packed=False)
-
-
-def changed(before: str, after: str) -> bytes:
-    """Returns such a file with other bytes at the first place of these."""
-    old, new = bytes.fromhex(before), bytes.fromhex(after)
-    assert old in digits()
-    return digits().replace(old, new, 1)
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (digits(images=(2, 3, 4)), r"X is \|u1 of shape \[2, 3, 4\], expected uint8 of"),
-        (digits(images=(0, 2, 3, 4)), "X has images of 0 bytes, expected 1 to"),
-        (digits(labels=(2, 2)), r"y has the shape \[2, 2\], expected one label for each"),
-        (digits(labels=(3, 1)), r"\(image\) has 4 rows, but .*\(label\) has 3"),
-        (digits()[:-3], "an element of 64 bytes at byte 248, but 61 are left. The file is"),
-        (digits() + b"123", "ends inside an element at byte 320"),
-        (digits()[:128] + bytes(8 * 1001), "has more than 1000 elements"),
-        (digits()[:128] + b"\x0e\0\0\0\x10\0\0\0" + bytes(16), "a matrix without flags"),
-        (changed("0200000030", "0200000031"), "'X' has 49 bytes, expected 48 for shape"),
-        (changed("0200000030", "6300000030"), "'X' has values of type 99, shape"),
-        (changed("0200000030", "0200040030"), "an array of at most four bytes"),
-        (changed("0500000010000000", "0500000000200000"), "header element of 8,192 bytes"),
-        (changed("09000000", "09080000"), "'X' is complex, which can be no feature"),
-        (changed("09000000", "04000000"), "has no array X, but y"),  # it is text
-    ],
-)  # fmt: skip
-def test_matlab_files_that_are_not_svhn(
-    content: bytes, told: str, tmp_path: Path
-) -> None:
-    (tmp_path / "x.mat").write_bytes(content)
-    with pytest.raises(InputError, match=told):
-        read(ArraysSource(SvhnFinder()), tmp_path)
-
-
 HUGE = b"\0\0\x08\x03" + b"\x7f\xff\xff\xff" * 3
-MAT = mat_bytes({"X": np.zeros((2, 2, 3, 4), np.uint8)}, packed=False)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +138,6 @@ MAT = mat_bytes({"X": np.zeros((2, 2, 3, 4), np.uint8)}, packed=False)
         (IdxFinder(), "x-idx3-ubyte", b"\0\0\x08\xff", "says 255 axes"),
         (IdxFinder(), "x-idx3-ubyte", b"\0\0\x08\x03\0", "inside its header of 16"),
         (IdxFinder(), "x-idx3-ubyte", HUGE, "a row of 4,611,686,014,132,420,609 bytes"),
-        (SvhnFinder(), "x.mat", b"", "is not a MATLAB file of version 5"),
-        (SvhnFinder(), "x.mat", b"\x89HDF" + bytes(200), r"version 7\.3 \(HDF5\)"),
-        (SvhnFinder(), "x.mat", MAT, "has no array y, but X"),
     ],
 )
 def test_wrong_headers_are_told(

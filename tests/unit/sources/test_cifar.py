@@ -14,17 +14,17 @@ from recordmill.schemas.feature_spec import Content, Kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms import reused_buffers
-from recordmill.transforms.sources.by_reference import REFERENCE
-from recordmill.transforms.sources.cifar import scan_records
-from recordmill.transforms.sources.cifar import source as fixed_length
-from recordmill.transforms.sources.cifar.layout import (
+from recordmill.transforms.sources.arrays import source as arrays_source
+from recordmill.transforms.sources.arrays.cifar import (
     CIFAR10,
     CIFAR100,
+    CifarFinder,
+    CifarSource,
     Layout,
     detect_layout,
     split_of,
 )
-from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.by_reference import REFERENCE
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:
@@ -44,11 +44,8 @@ def records_of(layout: Layout, num_records: int, labels: int = 0) -> bytes:
     ("name", "layout"), [("cifar10.bin", CIFAR10), ("cifar100.bin", CIFAR100)]
 )
 @pytest.mark.parametrize("range_bytes", [1 << 24, 7000])
-def test_golden_records(
-    name: str, layout: Layout, range_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fixed_length, "RANGE_BYTES", range_bytes)
-    reading = read(CifarSource(), GOLDEN / name)
+def test_golden_records(name: str, layout: Layout, range_bytes: int) -> None:
+    reading = read(CifarSource(range_bytes=range_bytes), GOLDEN / name)
     data = (GOLDEN / name).read_bytes()
     size = layout.record_bytes
     records = [data[at : at + size] for at in range(0, len(data), size)]
@@ -56,7 +53,7 @@ def test_golden_records(
     assert len(reading.ranges) == (1 if range_bytes > 7000 else 10)
     assert all(input_range.start % size == 0 for input_range in reading.ranges)
     for row, record in zip(reading.rows, records, strict=True):
-        labels = {label: record[place] for place, label in enumerate(layout.labels)}
+        labels = {label: record[n] for n, (label, *_) in enumerate(layout.labels)}
         image = naive_pixels(record, len(layout.labels))
         sizes = {"height": 32, "width": 32, "depth": 3}
         assert row == {"image": image, **labels, **sizes}
@@ -66,7 +63,7 @@ def test_rows_that_are_kept_stay_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reused_buffers, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(scan_records, "READ_BYTES", 2 * 3073)
+    monkeypatch.setattr(arrays_source, "BATCH_BYTES", 2 * 3073)
     pixels = np.random.default_rng(5).integers(0, 256, (9, 3072), np.uint8)
     records = [bytes([n]) + row.tobytes() for n, row in enumerate(pixels)]
     for name, some in (("a.bin", records[:4]), ("b.bin", records[4:])):
@@ -81,7 +78,7 @@ def test_rows_that_are_kept_stay_as_they_were(
     listed = [rows.batch for each in ranges for rows in source.list_references(each)]
     references = pa.concat_arrays([batch[REFERENCE] for batch in listed])
     orders = [[8, 2, 5, 0, 1], [3, 7, 1, 4, 4], [6, 6, 0, 8, 2]]
-    monkeypatch.setattr(fixed_length, "PART_BYTES", 2 * 3073)
+    monkeypatch.setattr(arrays_source, "WINDOW_BYTES", 2 * 3073)
     windows = [references.take(pa.array(order)) for order in orders]
     parts = [order[start : start + 2] for order in orders for start in (0, 2, 4)]
     for numbers, found in (
@@ -171,7 +168,7 @@ def test_variant_overrules_name_and_size(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(records_of(CIFAR10, 2))
     with pytest.raises(InputError, match="use `variant=cifar10`"):
         prepare(CifarSource(), [tmp_path])
-    reading = read(CifarSource(variant="cifar10"), tmp_path)
+    reading = read(CifarSource(CifarFinder("cifar10")), tmp_path)
     assert len(reading.rows) == 2
     assert not reading.rejects
 
@@ -296,8 +293,7 @@ def test_class_names_that_are_the_same(tmp_path: Path) -> None:
 
 
 def test_schema() -> None:
-    source = CifarSource(layout=CIFAR100, class_names=(("a",) * 20, ("b",) * 100))
-    schema = source.schema()
+    schema = prepare(CifarSource(), [GOLDEN / "cifar100.bin"]).source.schema()
     assert [feature.name for feature in schema.features] == [
         *("coarse_label", "depth", "height", "image", "label", "width")
     ]

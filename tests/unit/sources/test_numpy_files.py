@@ -12,13 +12,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from example_counts import examples
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis.extra import numpy as npst
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
 
 PLAIN = st.one_of(
     npst.boolean_dtypes(),
@@ -80,6 +80,7 @@ def test_rows_are_those_of_numpy_load(
     packed: str,
     range_bytes: int,
 ) -> None:
+    assume("\\ud" not in str(array.tolist()))  # half a character is a reject
     if array.dtype.names and array.ndim > 1:
         array = array.reshape(-1)
     if fortran and packed != "compressed":
@@ -160,7 +161,7 @@ def test_names_tell_columns_splits_and_order(tmp_path: Path) -> None:
         np.save(tmp_path / f"{name}.npy", np.arange(2) + len(name))
         np.save(tmp_path / f"{name.replace('x', 'labels')}.npy", np.arange(2))
     source = read(ArraysSource(NumpyFinder()), tmp_path).source
-    found = [(p.split, [a.file.path for a in p.arrays]) for p in source.parts]
+    found = [(p.split, [a.file.path for a in p.arrays]) for p in source.found.parts]
     assert found == [
         ("test", ["labels_test.npy", "x_test.npy"]),
         ("train", ["labels_train_0.npy", "x_train_0.npy"]),

@@ -13,7 +13,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
-from recordmill.transforms.sources.cifar.options import CifarOptions
+from recordmill.transforms.sources.built_in import CifarOptions
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.registry import (
     BUILT_IN,
@@ -77,7 +77,7 @@ def test_a_format_of_another_package(offer: Offer) -> None:
 @pytest.mark.parametrize(
     ("points", "name", "message"),
     [
-        ((), "orc", "found 'orc', expected one of images, cifar, csv, parquet, arrow, jsonl, binary, idx, numpy, svhn, tfrecord, webdataset; a"),
+        ((), "orc", "found 'orc', expected one of images, cifar, csv, parquet, arrow, jsonl, binary, idx, numpy, tfrecord, webdataset; a"),
         ((("csv", "a:B"),), "csv", "source csv: is built in, but the package of a:B adds"),
         ((("x", "a:B"), ("x", "c:D")), "x", "a:B and the package of c:D add a format"),
         ((("x", "no_such_module:A"),), "x", "cannot be imported: ModuleNotFoundError"),

@@ -20,8 +20,8 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.cast.cast_batch import cast
+from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs

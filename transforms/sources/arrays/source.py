@@ -1,46 +1,63 @@
 """Reads rows that stand side by side in arrays of files, whatever their format.
 
 A format says which arrays there are (`Finder`); all else is the same: rows are cut by
-constants, read as matrices of bytes, and become columns without a loop over rows.
+constants, read as matrices of bytes, and become columns without a loop over rows. Where
+all records have one size, rows can be exchanged by reference: as positions in the input,
+where the shard's writer reads them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import NOTHING, Understood
-from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
-from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.sources.arrays.file_roles import require_same_columns
-from recordmill.transforms.sources.arrays.part_rows import part_batch, part_rows
-from recordmill.transforms.sources.arrays.range_bytes import (
+from recordmill.schemas.understood import PassedOver, Understood
+from recordmill.transforms.arrow import I64, U8, U64, array_parts, binary_array
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.reused_buffers import empty_bytes
+from recordmill.transforms.sources.arrays.array_parts import (
+    NOTHING_FOUND,
+    Field,
+    Finder,
+    Found,
+    Part,
+    require_same_columns,
+)
+from recordmill.transforms.sources.arrays.rows import (
     PartIndex,
     RangeChecksums,
+    Reasons,
     checksum_of,
+    matrices,
+    part_batch,
     rows_of,
 )
-from recordmill.transforms.sources.arrays.read_rows_of import matrices
-from recordmill.transforms.sources.arrays.row_arrays import (
-    Finder,
-    Part,
-    feature_of,
-)
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.sources.spread_ranges import spread_evenly
+from recordmill.transforms.storage.free_memory import available_memory
+from recordmill.transforms.storage.reading import is_local, read_rows
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
+WINDOW_BYTES = 2 << 20  # of rows by reference that are laid out and encoded at once
+MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
+RawRow = tuple[str, int, bytes]  # file, position and bytes
 _ENTRY_BYTES = 40  # of a feature in a record, beside its value
 
 
@@ -51,59 +68,39 @@ class ArraysSource(Source):
     Attributes:
       finder: finds the arrays of a format.
       range_bytes: of the rows of a range.
-      parts: the arrays that belong together, once prepared.
-      class_names: of each column that is a class label.
       uses_splits: whether names of files tell splits.
-      told: what the input was taken for.
-      names_read: the checksums of files that hold no rows.
-      tail_reason: what a tail of a file is.
+      found: what the format made of the input, once prepared; of its parts those with
+        rows.
       storage: options of the inputs' storage.
     """
 
     finder: Finder
     range_bytes: int = RANGE_BYTES
-    parts: tuple[Part, ...] = ()
-    class_names: tuple[tuple[str, tuple[str, ...]], ...] = ()
     uses_splits: bool = True
-    told: Understood = NOTHING
-    names_read: tuple[FileChecksum, ...] = ()
-    tail_reason: str = ""
+    found: Found = NOTHING_FOUND
     storage: StorageOptions = NO_OPTIONS
 
     tells_checksums = True
+    refuses_roles = False  # type: ignore[assignment]
     read_rate = 250e6
+    reference_rate = 2e9
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         found = self.finder.find(files, self.storage)
-        parts = tuple(
-            part if self.uses_splits else replace(part, split="")
-            for part in found.parts
-            if part.num_rows or part.tail
-        )
+        parts = [part for part in found.parts if part.num_rows or part.tail]
         if not parts:
             raise InputError(
                 f"{count(len(files), 'input file')}: none holds a row of an array"
             )
         require_same_columns(parts, [name for name, _ in found.class_names])
-        empty = {
-            array.file.path: array.file
-            for part in found.parts
-            if not part.num_rows + part.tail
-            for array in part.arrays
-        }
         used = {array.file.path for part in parts for array in part.arrays}
-        unread = [file for path, file in empty.items() if path not in used]
-        return replace(
-            self,
-            parts=parts,
-            class_names=found.class_names,
-            told=found.told,
-            names_read=(
-                *found.read,
-                *(checksum_of(f, 0, f.size, self.storage) for f in unread),
-            ),
-            tail_reason=found.tail_reason,
-        )
+        arrays = (array for part in found.parts for array in part.arrays)
+        unread = {a.file.path: a.file for a in arrays if a.file.path not in used}
+        read = [checksum_of(f, 0, f.size, self.storage) for f in unread.values()]
+        if not self.uses_splits:
+            parts = [replace(part, split="") for part in parts]
+        kept = found._replace(parts=tuple(parts), read=(*found.read, *read))
+        return replace(self, found=kept)
 
     def prepare_append(
         self,
@@ -114,7 +111,7 @@ class ArraysSource(Source):
         whole = self.prepare([*kept, *new])
         names = {file.path for file in new}
         parts = []
-        for part in whole.parts:
+        for part in whole.found.parts:
             files = [array.file for array in part.arrays]
             are_new = [file.path in names for file in files]
             if any(are_new) and not all(are_new):
@@ -128,81 +125,64 @@ class ArraysSource(Source):
                 parts.append(part)
         if not parts:
             raise InputError(f"{count(len(new), 'new file')}: none holds a row")
-        return replace(whole, parts=tuple(parts))
+        skipped = [each for each in whole.found.skipped if each[1] in names]
+        found = whole.found._replace(parts=tuple(parts), skipped=skipped)
+        return replace(whole, found=found)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.names_read
+        return self.found.read
 
     def understood(self) -> Understood:
-        rows: dict[str, int] = {}
-        names: dict[str, list[str]] = {}
-        for part in self.parts:
-            rows[part.split] = rows.get(part.split, 0) + part.num_rows
-            found = names.setdefault(part.split, [])
-            found += [array.file.path for array in part.arrays]
-        narrowed = dict.fromkeys(
-            field.name
-            for part in self.parts
-            for field in part.fields
-            if field.dtype[1:] == "f8"
-        )
-        facts = [
-            ("columns", ", ".join(self._described())),
-            *(
-                (
-                    f"split {split} by file names" if split else "rows of no split",
-                    f"{count(rows[split], 'row')} of "
-                    f"{first_names(list(dict.fromkeys(found)), 4)}",
-                )
-                for split, found in sorted(names.items())
-            ),
-        ]
-        labels = {name for name, _ in self.class_names}
-        if stored := [name for name in narrowed if name not in labels]:
-            facts.append(("stored as float32", ", ".join(stored)))
-        return self.told.updated(Understood(tuple(facts)))
+        facts = [("records", self.found.records)] if self.found.records else []
+        skipped = PassedOver.counted(self.found.skipped)
+        return Understood((*facts, *self._facts()), (), skipped)
 
-    def _described(self) -> Iterator[str]:
-        classes = dict(self.class_names)
-        for field in self.parts[0].fields:
-            names = classes.get(field.name, ())
-            told = f" ({count(len(names), 'class')})" if names else ""
-            yield field.described + told
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yields what columns and splits there are, in words."""
+        classes = dict(self.found.class_names)
+        described = []
+        for field in self.found.parts[0].fields:
+            if field.constant is None:
+                names = classes.get(field.name, ())
+                told = f" ({count(len(names), 'class')})" if names else ""
+                described.append(field.described + told)
+        yield "columns", ", ".join(described)
+        for split in sorted({part.split for part in self.found.parts}):
+            parts = [part for part in self.found.parts if part.split == split]
+            rows = count(sum(part.num_rows for part in parts), "row")
+            paths = dict.fromkeys(a.file.path for part in parts for a in part.arrays)
+            name = f"split {split} by file names" if split else "rows of no split"
+            yield name, f"{rows} of {first_names(list(paths), 4)}"
+        fields = (field for part in self.found.parts for field in part.fields)
+        narrowed = dict.fromkeys(f.name for f in fields if f.dtype[1:] == "f8")
+        if stored := [name for name in narrowed if name not in classes]:
+            yield "stored as float32", ", ".join(stored)
 
     def own_splits(self) -> tuple[str, ...]:
-        splits = dict.fromkeys(part.split for part in self.parts)
+        splits = dict.fromkeys(part.split for part in self.found.parts)
         return () if "" in splits else tuple(splits)
 
     def columns(self) -> pa.Schema:
-        part = self.parts[0]
-        rows = [np.empty((0, array.row_bytes), np.uint8) for array in part.arrays]
-        batch, _ = part_batch(part, rows, self.class_names)
-        return batch.schema
+        part = self.found.parts[0]
+        return part_batch(part, _no_rows(part), self.found.class_names)[0].schema
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        names = dict(self.class_names)
-        part = self.parts[0]
-        features = [feature_of(f, names.get(f.name, ())) for f in part.fields]
-        features += [
-            FeatureSpec(name, Kind.INT64, class_names=names.get(name, ()))
-            for name, _ in part.constants
-        ]
-        return Schema(tuple(features))
+        names = dict(self.found.class_names)
+        fields = self.found.parts[0].fields
+        return Schema(tuple(f.feature(names.get(f.name, ())) for f in fields))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         paths = {file.path for file in files}
         cuts = []
-        for part in self.parts:
+        for part in self.found.parts:
             if part.file.path not in paths:
                 continue
             step = part.scale * max(1, self.range_bytes // part.row_bytes)
             stops = [*range(part.first + step, part.stop - part.tail, step), part.stop]
             if part.is_packed:
                 stops = [part.stop]
-            start = part.start
-            for stop in stops:
+            for start, stop in pairwise([part.start, *stops]):
                 cuts.append((part.file, start, stop, part.split))
-                start = stop
         return number_ranges(cuts)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
@@ -222,18 +202,27 @@ class ArraysSource(Source):
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         paths = {file.path for file in files}
-        rows = 0
-        for part in self.parts:
-            if part.file.path in paths:
-                entries = len(part.fields) + len(part.constants)
-                rows += part.num_rows * (2 * part.row_bytes + entries * _ENTRY_BYTES)
+        rows = sum(
+            part.num_rows * (2 * part.row_bytes + len(part.fields) * _ENTRY_BYTES)
+            for part in self.found.parts
+            if part.file.path in paths
+        )
         return max(rows, sum(file.size for file in files))
 
     @cached_property
     def _index(self) -> PartIndex:
-        return PartIndex(self.parts)
+        return PartIndex(self.found.parts)
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        return self._read(input_range, lambda _: True)
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return single_values(self.read(input_range, ()))
+
+    def _read(
+        self, input_range: InputRange, is_wanted: Callable[[Field], bool]
+    ) -> Iterator[Rows]:
+        """Reads a range with the columns that are wanted."""
         part = self._index.part_of(input_range)
         first, last = rows_of(part, input_range)
         step = max(1, BATCH_BYTES // part.row_bytes)
@@ -244,21 +233,190 @@ class ArraysSource(Source):
             matrices(array, part.num_rows, (first, last), step, self.storage)
             for array in part.arrays
         ]
-        checksums = RangeChecksums(self._index, part, input_range, self.storage)
+        checksums = RangeChecksums(self._index, part, (first, last), self.storage)
         start = first
         for found in zip(*readers, strict=True):
             checksums.add(found)
-            yield part_rows(part, input_range, start, found, self.class_names)
+            yield self._rows(part, input_range, start, found, is_wanted)
             start += len(found[0])
-        none = [np.empty((0, array.row_bytes), np.uint8) for array in part.arrays]
-        rows = part_rows(part, input_range, last, none, self.class_names)
+        rows = self._rows(part, input_range, last, _no_rows(part), is_wanted)
         rows.checksums = list(checksums.finish())
         if part.tail and input_range.stop == part.stop:
             position = part.first + part.num_rows * part.scale
             reason = f"{count(part.tail, 'byte')} at the end of the file, "
-            reason += self.tail_reason
+            reason += self.found.tail_reason
             rows.rejects = [Reject(part.file.path, position, reason, checksums.tail)]
         yield rows
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return single_values(self.read(input_range, ()))
+    def _rows(
+        self,
+        part: Part,
+        input_range: InputRange,
+        start: int,
+        found: Sequence[U8],
+        is_wanted: Callable[[Field], bool],
+    ) -> Rows:
+        """Makes rows; those with a label that is no class are rejects."""
+        batch, reasons = self._batch(part, found, is_wanted)
+        positions: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
+        positions = part.first + positions * part.scale
+        path = part.file.path
+
+        def raw_of(index: int) -> tuple[int, bytes]:
+            return int(positions[index]), _raw(found, index)
+
+        rejects = [
+            Reject(path, raw_of(row)[0], reasons[row], raw_of(row)[1])
+            for row in sorted(reasons)
+        ]
+        kept = np.arange(len(positions))
+        if reasons:
+            kept = np.delete(kept, list(reasons))
+            batch = batch.take(pa.array(kept))
+        return Rows(
+            batch=batch,
+            origins=self._origins(part, input_range, positions[kept]),
+            positions=positions[kept] - input_range.start,
+            raw=lambda row: raw_of(int(kept[row])),
+            rejects=rejects,
+        )
+
+    def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
+        return origins_in(part.file.path, 0, positions)
+
+    def _batch(
+        self, part: Part, found: Sequence[U8], is_wanted: Callable[[Field], bool]
+    ) -> tuple[pa.RecordBatch, Reasons]:
+        return part_batch(part, found, self.found.class_names, is_wanted)
+
+    @property
+    def supports_references(self) -> bool:  # type: ignore[override]
+        """Tells whether all records have one size, and their rows can be read alone."""
+        parts, classes = self.found.parts, dict(self.found.class_names)
+        return bool(parts) and all(
+            array.is_sequential
+            and array.fields == first.fields
+            and array.row_bytes == first.row_bytes
+            and all(
+                f.has_fixed_size(len(classes.get(f.name, ()))) for f in array.fields
+            )
+            for part in parts
+            for array, first in zip(part.arrays, parts[0].arrays, strict=True)
+        )
+
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        """Tells whether the page cache can hold the input.
+
+        If so, reading rows in any order is cheaper than writing and reading them once
+        more in between.
+        """
+        paths = {a.file for part in self.found.parts for a in part.arrays}
+        return (
+            self.supports_references
+            and all(is_local(file.uri) for file in paths)
+            and len(paths) <= MAX_REFERENCED_FILES
+            and sum(file.size for file in paths) <= available_memory() // 2
+        )
+
+    def is_listed(self, field: Field) -> bool:
+        """Tells whether references come with a column."""
+        return True
+
+    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
+        """Lists each row's position in the whole input; reads the range for its labels.
+
+        A row whose position is 258 is the reference 02 01 00 00 00 00 00 00.
+        """
+        for rows in self._read(input_range, self.is_listed):
+            positions = (rows.positions + input_range.first_position).astype("<u8")
+            offsets = np.arange(len(positions) + 1, dtype=np.int64) * 8
+            references = binary_array(offsets, positions.view(np.uint8))
+            rows.batch = rows.batch.add_column(0, REFERENCE, references)
+            rows.planned_bytes = np.full(len(positions), self._record_bytes, np.int64)
+            yield rows
+
+    @cached_property
+    def _record_bytes(self) -> int:
+        """Returns the size of every record."""
+        part = self.found.parts[0]
+        row = [np.zeros((1, array.row_bytes), np.uint8) for array in part.arrays]
+        batch, _ = part_batch(part, row, self.found.class_names)
+        return len(encode(batch, self.schema())[0].as_py()) + FRAME_BYTES
+
+    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+        (found,) = self._referenced(references, max(1, len(references)))
+        return found
+
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray]
+    ) -> Iterator[ReferencedRows]:
+        """Reads the rows of windows; yields those of each in parts.
+
+        What is made of a part fits the processor's cache: a quarter less time.
+        """
+        step = max(1, WINDOW_BYTES // self.found.parts[0].row_bytes)
+        for window in windows:
+            yield from self._referenced(window, step)
+
+    @cached_property
+    def _starts(self) -> I64:
+        """Returns the position of the first row of each part, and that of the end."""
+        sizes = (part.stop - part.start for part in self.found.parts)
+        return np.array(list(accumulate(sizes, initial=0)), np.int64)
+
+    def _referenced(
+        self, references: pa.BinaryArray, step: int
+    ) -> Iterator[ReferencedRows]:
+        """Reads rows from the front of files to the end; yields them as referenced.
+
+        Raises:
+          ChangedInputError: a file is another one by now.
+          InputError: it cannot be read.
+        """
+        parts = self.found.parts
+        ends, data = array_parts(references)
+        positions = data[ends[0] : ends[-1]].view("<u8").astype(np.int64)
+        order = np.argsort(positions)
+        part_of = np.searchsorted(self._starts, positions, side="right") - 1
+        found = [
+            empty_bytes(len(positions) * array.row_bytes).reshape(-1, array.row_bytes)
+            for array in parts[0].arrays
+        ]
+        used, firsts = np.unique(part_of[order], return_index=True)
+        edges = pairwise([*firsts.tolist(), len(order)])
+        for index, (first, end) in zip(used.tolist(), edges, strict=True):
+            part, rows = parts[index], order[first:end]
+            inside = positions[rows] - self._starts[index] + part.start - part.first
+            for array, target in zip(part.arrays, found, strict=True):
+                offsets = array.start + inside // part.scale * array.row_bytes
+                uri, seen = array.file.uri, array.file.seen
+                read_rows(uri, offsets, target, rows, self.storage, seen)
+
+        def raw_of(row: int) -> RawRow:
+            part, start = parts[part_of[row]], self._starts[part_of[row]]
+            inside = int(positions[row] - start) + part.start
+            return part.file.uri, inside, _raw(found, row)
+
+        for start in range(0, len(positions) or 1, step):
+            some = [records[start : start + step] for records in found]
+            batch, wrong = self._batch(parts[0], some, lambda _: True)
+            if wrong:
+                raise ChangedInputError(
+                    f"{raw_of(start + min(wrong))[0]}: holds labels that were not there "
+                    "when it was read first. Run the same command again when nothing "
+                    "writes to the inputs"
+                )
+            kept = np.arange(len(some[0]), dtype=np.int64)
+            yield ReferencedRows(batch, kept, [], partial(_at, raw_of, start))
+
+
+def _at(raw_of: Callable[[int], RawRow], start: int, row: int) -> RawRow:
+    return raw_of(start + row)
+
+
+def _raw(found: Sequence[U8], row: int) -> bytes:
+    return b"".join(records[row].tobytes() for records in found)
+
+
+def _no_rows(part: Part) -> list[U8]:
+    return [np.empty((0, array.row_bytes), np.uint8) for array in part.arrays]

@@ -35,7 +35,7 @@ from recordmill.transforms.decode.examples import ObservedFeatures, decode_recor
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.images.header import image_format
-from recordmill.transforms.sources.tfrecord.options import Records
+from recordmill.transforms.sources.built_in import Records
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 

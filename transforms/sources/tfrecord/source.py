@@ -33,6 +33,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.sources.base import FRAMED, Source, number_ranges
+from recordmill.transforms.sources.built_in import Records, SplitFrom
 from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
@@ -61,7 +62,6 @@ from recordmill.transforms.sources.tfrecord.frames import (
     without_frames,
     without_rejects,
 )
-from recordmill.transforms.sources.tfrecord.options import Records, SplitFrom
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.free_memory import available_memory
 from recordmill.transforms.storage.reading import is_local

@@ -20,7 +20,11 @@ from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
-from recordmill.transforms.sources.arrays.value_columns import plain_values
+from recordmill.transforms.sources.arrays.npy import (
+    header_length,
+    parse_npy,
+)
+from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.images.summary import all_decodable
 from recordmill.transforms.sources.jsonl.lines import (
     ObservedColumn,
@@ -28,10 +32,6 @@ from recordmill.transforms.sources.jsonl.lines import (
     fits,
     flat_values,
     is_text,
-)
-from recordmill.transforms.sources.numpy_files.npy_header import (
-    header_length,
-    parse_npy,
 )
 from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
 

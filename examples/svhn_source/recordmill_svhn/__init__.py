@@ -1,0 +1,1 @@
+"""The input format `svhn`: cropped digits in MATLAB files."""

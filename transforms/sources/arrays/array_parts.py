@@ -1,0 +1,478 @@
+"""Describes arrays of rows in files, and the parts of an input that they are.
+
+A part is what belongs side by side: row i of the images and row i of the labels.
+
+    train-images   row 0 | row 1 | ...     784 bytes each, from byte 16 on
+    train-labels   row 0 | row 1 | ...     1 byte each, from byte 8 on
+
+Names of files and arrays say what they hold:
+
+    train-images-idx3-ubyte.gz    images, train
+    x_test.npy                    x, test
+    labels_0.npy, labels_1.npy    labels, one after the other
+
+Arrays of the same folder and split are columns of one part. If one of them is there
+several times, those with the same number in their names are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
+from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.tfrecord import crc32c
+
+MAX_ROW_BYTES = 256 << 20
+MAX_NAMES_BYTES = 16 << 20
+ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
+Packing = Literal["", "gzip", "zlib", "deflate"]
+
+_SPLITS = frozenset(
+    {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+)
+_SAME_SPLIT = {"t10k": "test"}  # as MNIST calls its ten thousand
+_SINGULAR = {"images": "image", "labels": "label"}
+_IGNORED = re.compile(r"idx\d?|ubyte|gz|npy|npz", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a row.
+
+    Attributes:
+      name: of the column.
+      dtype: NumPy's text of the stored type, such as "<f4"; "|V10" for raw bytes.
+      shape: as stored, row by row (C order); () for a single value.
+      axes: the stored axis that each axis of the value is; () if it stays as it is.
+      offset: first byte in the row of its array.
+      wraps: the class of each stored label, -1 for none; () if the label is the class.
+      constant: the value in all rows, if it is not stored; else None.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
+    offset: int = 0
+    wraps: tuple[int, ...] = ()
+    constant: int | None = None
+
+    @property
+    def value_shape(self) -> tuple[int, ...]:
+        """Returns the shape of the value."""
+        return tuple(self.shape[axis] for axis in self.axes) or self.shape
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns the bytes of a row that it takes."""
+        if self.constant is not None:
+            return 0
+        return int(np.dtype(self.dtype).itemsize) * math.prod(self.shape)
+
+    @property
+    def is_integer(self) -> bool:
+        """Tells whether it is one whole number, and so may be a label."""
+        return not self.shape and self.dtype[1] in "iu"
+
+    @property
+    def is_bytes(self) -> bool:
+        """Tells whether it is an array of uint8, which stays bytes."""
+        return self.dtype.endswith("u1") and bool(self.shape)
+
+    @property
+    def described(self) -> str:
+        """Returns name, type and shape in words."""
+        found = np.dtype(self.dtype)
+        name = {"S": "bytes", "V": "bytes", "U": "text"}.get(found.kind, found.name)
+        shape = f" [{', '.join(map(str, self.value_shape))}]" if self.shape else ""
+        return f"{self.name} {name}{shape}"
+
+    def feature(self, class_names: tuple[str, ...]) -> FeatureSpec:
+        """Returns how it is stored; with the names of classes it is a class label.
+
+        Bytes of pixels stay bytes, as all readers of image arrays expect.
+        """
+        if class_names or self.constant is not None:
+            return FeatureSpec(self.name, Kind.INT64, class_names=class_names)
+        shape = self.value_shape
+        if self.is_bytes:
+            return FeatureSpec(
+                self.name, Kind.BYTES, dtype="uint8", shape=shape, content=Content.ARRAY
+            )
+        kind, dtype = {
+            "b": (Kind.INT64, "bool"),
+            "f": (Kind.FLOAT, "float32"),
+            "S": (Kind.BYTES, "bytes"),
+            "V": (Kind.BYTES, "bytes"),
+            "U": (Kind.BYTES, "string"),
+        }.get(np.dtype(self.dtype).kind, (Kind.INT64, "int64"))
+        return FeatureSpec(self.name, kind, dtype=dtype, shape=shape)
+
+    def has_fixed_size(self, num_classes: int) -> bool:
+        """Tells whether it takes as many bytes in every record."""
+        if num_classes:
+            return num_classes <= 128  # an index takes one byte
+        kind = np.dtype(self.dtype).kind
+        return self.constant is not None or self.is_bytes or kind in "bfV"
+
+
+@dataclass(frozen=True, slots=True)
+class RowArray:
+    """Rows of equal size, one after the other in a file.
+
+    Attributes:
+      file: where they are.
+      start: the byte of the first row: in the file, or in what is unpacked.
+      row_bytes: size of a row.
+      fields: the values of a row.
+      packing: how the bytes from `packed_start` to `packed_stop` are compressed.
+      packed_start: first byte of what is compressed.
+      packed_stop: one after its last byte.
+      crc32: of all that is unpacked, or None where the packing itself checks it.
+      transposed: bytes of a value whose first axis is that of the rows, so that a file
+        holds the first value of all rows, then the second one (Fortran order); or 0.
+    """
+
+    file: InputFile
+    start: int
+    row_bytes: int
+    fields: tuple[Field, ...]
+    packing: Packing = ""
+    packed_start: int = 0
+    packed_stop: int = 0
+    crc32: int | None = None
+    transposed: int = 0
+
+    @property
+    def is_sequential(self) -> bool:
+        """Tells whether following rows are following bytes of the file."""
+        return not self.packing and not self.transposed
+
+
+@dataclass(frozen=True)
+class Part:
+    """Arrays of as many rows, side by side.
+
+    Attributes:
+      arrays: what they are; rejects are told by the file of the first one.
+      num_rows: of each.
+      split: that the file names tell, or "".
+      first: the position of the first row in the first file.
+      scale: positions that a row takes: 1, or its bytes.
+      tail: bytes at the end of the file that are not a whole row.
+    """
+
+    arrays: tuple[RowArray, ...]
+    num_rows: int
+    split: str = ""
+    first: int = 0
+    scale: int = 1
+    tail: int = 0
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Returns the bytes of a row in all arrays."""
+        return sum(array.row_bytes for array in self.arrays)
+
+    @property
+    def file(self) -> InputFile:
+        """Returns the file that rows are told by."""
+        return self.arrays[0].file
+
+    @property
+    def is_packed(self) -> bool:
+        """Tells whether rows can only be read from the first one on."""
+        return any(array.packing for array in self.arrays)
+
+    @property
+    def start(self) -> int:
+        """Returns the first position; what stands before the rows belongs to it."""
+        return self.first if self.scale == 1 else 0
+
+    @property
+    def stop(self) -> int:
+        """Returns one after the last position."""
+        return self.first + self.num_rows * self.scale + self.tail
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Returns the fields of all arrays."""
+        return tuple(field for array in self.arrays for field in array.fields)
+
+
+class Found(NamedTuple):
+    """What a format made of its input.
+
+    Attributes:
+      parts: in the order of the input.
+      class_names: of each column that is a class label.
+      records: what the records are, in words, or "".
+      skipped: why and which files hold no rows.
+      read: the checksums of files that hold no rows, but what rows depend on.
+      tail_reason: what a tail of a file is, for its reject.
+    """
+
+    parts: tuple[Part, ...] = ()
+    class_names: ClassNames = ()
+    records: str = ""
+    skipped: Sequence[tuple[str, str]] = ()
+    read: tuple[FileChecksum, ...] = ()
+    tail_reason: str = ""
+
+
+NOTHING_FOUND = Found()
+
+
+class Finder(Protocol):
+    """Finds the arrays of one format; a frozen value that holds the format's options."""
+
+    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
+        """Returns the arrays of files.
+
+        Raises:
+          InputError: the files cannot be of the format, or do not fit each other.
+        """
+
+
+class Role(NamedTuple):
+    """What a name says.
+
+    Attributes:
+      column: the name without the rest; "value" if nothing is left.
+      split: or "".
+      number: digits in it, or "".
+    """
+
+    column: str
+    split: str
+    number: str
+
+
+def role_of(name: str) -> Role:
+    """Returns what the name of a file or an array says.
+
+    >>> role_of("x_train_2.npy")
+    Role(column='x', split='train', number='2')
+    """
+    words = [w for w in re.split(r"[^\w]+|_", name) if w and not _IGNORED.fullmatch(w)]
+    splits = {split for word in words if (split := _split(word))}
+    if len(splits) == 1:
+        words = [word for word in words if not _split(word)]
+    number = "-".join(word for word in words if word.isdecimal())
+    column = "_".join(word for word in words if not word.isdecimal())
+    column = _SINGULAR.get(column.lower(), column) or "value"
+    return Role(column, splits.pop() if len(splits) == 1 else "", number)
+
+
+def _split(word: str) -> str:
+    lower = word.lower()
+    return _SAME_SPLIT.get(lower, lower if lower in _SPLITS else "")
+
+
+class NamedArray(NamedTuple):
+    """An array and what its name says.
+
+    Attributes:
+      array: the array.
+      num_rows: its rows.
+      role: what it is.
+      folder: arrays of different ones never stand side by side.
+    """
+
+    array: RowArray
+    num_rows: int
+    role: Role
+    folder: str
+
+
+def folder_of(path: str) -> str:
+    """Returns the folder of a path."""
+    return str(PurePosixPath(path).parent)
+
+
+def side_by_side(named: Sequence[NamedArray]) -> list[list[NamedArray]]:
+    """Returns the arrays that belong together, in the order of the input."""
+    columns = Counter((n.folder, n.role.split, n.role.column) for n in named)
+    several = {key[:2] for key, times in columns.items() if times > 1}
+    groups: dict[tuple[str, str, str], list[NamedArray]] = {}
+    for each in named:
+        numbered = (each.folder, each.role.split) in several
+        key = (each.folder, each.role.split, each.role.number if numbered else "")
+        groups.setdefault(key, []).append(each)
+    return list(groups.values())
+
+
+def part_of(group: Sequence[NamedArray], first: int = 0) -> Part:
+    """Makes a part of arrays that must have as many rows.
+
+    Args:
+      group: side by side.
+      first: the position of the first row in the first array's file.
+
+    Raises:
+      InputError: names two arrays and their numbers of rows.
+    """
+    arrays, num_rows = tuple(each.array for each in group), group[0].num_rows
+    for array, rows, *_ in group:
+        if rows != num_rows:
+            raise InputError(
+                f"{_where(arrays[0])} has {count(num_rows, 'row')}, but {_where(array)} "
+                f"has {rows:,}; expected as many in all arrays that belong together. "
+                "Convert only files that belong together, or give those that do not "
+                "another split in their names, or another folder"
+            )
+    names = Counter(field.name for array in arrays for field in array.fields)
+    for name, times in names.items():
+        if times > 1:
+            same = [a.file.path for a in arrays if name in [f.name for f in a.fields]]
+            raise InputError(
+                f"{count(times, 'array')} would be the column {name!r} of the same rows "
+                f"({', '.join(same)}): rename one of them, or move it to another folder"
+            )
+    return Part(arrays, num_rows, group[0].role.split, first)
+
+
+def _where(array: RowArray) -> str:
+    return f"{array.file.uri} ({', '.join(field.name for field in array.fields)})"
+
+
+def require_same_columns(parts: Sequence[Part], labels: Collection[str]) -> None:
+    """Checks that all parts have the same columns of the same shapes.
+
+    Args:
+      parts: of the input.
+      labels: columns that are class labels, stored as numbers of any type.
+
+    Raises:
+      InputError: names two files and what differs.
+    """
+    first = parts[0]
+    expected = _columns(first, labels)
+    for part in parts[1:]:
+        found = _columns(part, labels)
+        if found != expected:
+            raise InputError(
+                f"{part.file.uri}: has {', '.join(found)}, but {first.file.uri} has "
+                f"{', '.join(expected)}; expected the same columns in all files of an "
+                "input: convert such files one by one"
+            )
+
+
+def _columns(part: Part, labels: Collection[str]) -> list[str]:
+    kinds = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "text"}
+    found = []
+    for field in part.fields:
+        kind = kinds.get(field.dtype.lstrip("<>|=")[:1], "bytes")
+        kind = "uint8" if field.is_bytes else kind
+        shape = f" {list(field.value_shape)}" if field.shape else ""
+        is_label = field.name in labels
+        found.append(f"{field.name} {'int' if is_label else f'{kind}{shape}'}")
+    return sorted(found)
+
+
+def files_of_names(
+    files: Sequence[InputFile], option: str
+) -> tuple[dict[str, InputFile], list[InputFile]]:
+    """Finds the files that `class_names` names.
+
+    Args:
+      files: of the input.
+      option: "names.txt" for the column label, or "fine=a.txt,coarse=b.txt".
+
+    Returns:
+      The file of each column, and the other files.
+
+    Raises:
+      InputError: there is no such file among the inputs, or there are two.
+    """
+    found: dict[str, InputFile] = {}
+    for text in filter(None, map(str.strip, option.split(","))):
+        column, _, name = text.rpartition("=")
+        same = [f for f in files if f.path == name or f.path.endswith(f"/{name}")]
+        if len(same) != 1:
+            raise InputError(
+                f"`class_names`: {len(same) or 'no'} input files are named {name!r}; "
+                "expected one: name it among the inputs, by its path below them"
+            )
+        found[column or "label"] = same[0]
+    paths = {file.path for file in found.values()}
+    return found, [file for file in files if file.path not in paths]
+
+
+def read_class_names(
+    found: dict[str, InputFile], columns: Sequence[str], storage: StorageOptions
+) -> tuple[ClassNames, tuple[FileChecksum, ...]]:
+    """Reads the class names of columns.
+
+    Args:
+      found: the file of each column.
+      columns: that can be class labels: single integers.
+      storage: options of the files' storage.
+
+    Raises:
+      InputError: a file has no names, or one twice, or its column is none.
+    """
+    names, read = [], []
+    for column, file in found.items():
+        if column not in columns:
+            raise InputError(
+                f"`class_names`: there is no column {column!r} of single integers; "
+                f"expected one of {', '.join(columns) or 'none'}: write COLUMN=FILE"
+            )
+        own, checksum = read_names(file, storage)
+        names.append((column, own))
+        read.append(checksum)
+    return tuple(names), tuple(read)
+
+
+def read_names(
+    file: InputFile, storage: StorageOptions, expected: int = 0
+) -> tuple[tuple[str, ...], FileChecksum]:
+    """Reads class names, one a line.
+
+    Args:
+      file: of the names.
+      storage: options of its storage.
+      expected: how many there have to be; 0 for any number.
+
+    Raises:
+      InputError: it does not hold such names, or one twice.
+    """
+    if file.size > MAX_NAMES_BYTES:
+        raise InputError(
+            f"{file.uri}: has {file.size:,} bytes, too many for names of classes"
+        )
+    content = read_file(file.uri, storage, file.seen)
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file.uri}: class names are not UTF-8: {error}. Write one name a line, in "
+            "UTF-8"
+        ) from error
+    names = tuple(filter(None, map(str.strip, lines)))
+    if expected and len(names) != expected:
+        raise InputError(f"{file.uri}: {len(names)} class names, expected {expected}")
+    if not names:
+        raise InputError(f"{file.uri}: has no class names; expected one a line")
+    if len(set(names)) < len(names):
+        twice = next(name for n, name in enumerate(names) if name in names[:n])
+        raise InputError(
+            f"{file.uri}: class name {twice!r} is given twice; rename one of them"
+        )
+    return names, FileChecksum(file.path, 0, len(content), crc32c(content))

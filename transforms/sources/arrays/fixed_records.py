@@ -1,0 +1,345 @@
+"""Finds records of a fixed length: of a declared layout, or those of STL-10.
+
+A declaration is `label:u8,image:u8[3,32,32]:chw->hwc`:
+
+    NAME:TYPE              one value
+    NAME:TYPE[2,3]         an array, row by row
+    NAME:TYPE[3,32,32]:chw->hwc   stored as planes, wanted as rows of pixels
+    NAME:bytes[10]         ten bytes as they are
+    _:u8[4]                four bytes that are left out
+
+STL-10 has
+
+    train_X.bin, test_X.bin      images: 3 planes, each column by column, 96 x 96
+    train_y.bin, test_y.bin      labels 1 to 10, one byte each
+    unlabeled_X.bin              images without labels; -1, as TFDS has it
+    class_names.txt              names, one a line
+
+Source: cs.stanford.edu/~acoates/stl10, "Binary files".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
+from recordmill.transforms.sources.arrays.array_parts import (
+    MAX_ROW_BYTES,
+    Field,
+    Found,
+    NamedArray,
+    Part,
+    Role,
+    RowArray,
+    files_of_names,
+    part_of,
+    read_class_names,
+    read_names,
+    role_of,
+)
+from recordmill.transforms.sources.built_in import (
+    ByteOrder,
+    Layout,
+)
+from recordmill.transforms.storage.reading import read_range
+
+TYPES = {
+    "u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2", "u32": "u4", "i32": "i4",
+    "u64": "u8", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8",
+}  # fmt: skip
+_FIELD = re.compile(
+    r"(?P<name>[^:,\[\]]+):(?P<type>[a-z]+\d*)(?:\[(?P<shape>[\d,\s]*)\])?"
+    r"(?::(?P<axes>[^,]*))?"
+)
+_LONGEST = 10_000  # characters of a declaration
+_WAY = (
+    "expected NAME:TYPE, NAME:TYPE[SIZES] or NAME:TYPE[SIZES]:chw->hwc, in quotes, as in "
+    "'label:u8,image:u8[3,32,32]:chw->hwc'"
+)
+_SIZES = {
+    "CIFAR-10 (convert cifar)": 3073,
+    "CIFAR-100 (convert cifar)": 3074,
+    "STL-10 (layout=stl10)": 3 * 96 * 96,
+}
+_MARKS = (
+    (b"\x93NUMPY", "a NumPy array (convert numpy)"),
+    (b"PK\x03\x04", "a zip archive, as NumPy's .npz is (convert numpy)"),
+    (b"MATLAB 5.0", "a MATLAB file: write its arrays with numpy.save (convert numpy)"),
+    (b"\x89HDF", "an HDF5 file: write its arrays with numpy.save (convert numpy)"),
+    (b"\x1f\x8b", "compressed with gzip: unpack it, or convert idx if it is IDX"),
+    (b"BZh", "compressed with bz2: unpack it first"),
+    (b"\xfd7zXZ", "compressed with xz: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
+)
+_IDX_TYPES = b"\x08\x09\x0b\x0c\x0d\x0e"
+
+STL10_NAMES = (
+    "airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck",
+)  # fmt: skip
+_STL10_SPLITS = ("train", "test")
+_UNLABELED = "unlabeled_X.bin"
+_STL10_FILES = {f"{split}_{kind}.bin" for split in _STL10_SPLITS for kind in "Xy"}
+_IMAGE = Field("image", "|u1", (3, 96, 96), (2, 1, 0))
+_LABEL = Field("label", "|u1", wraps=(-1, *range(10)))
+_NO_LABEL = Field("label", "<i8", constant=-1)
+
+
+@dataclass(frozen=True)
+class BinaryFinder:
+    """Finds records of a fixed length.
+
+    Attributes: the options.
+    """
+
+    record: str = ""
+    byte_order: ByteOrder = "little"
+    header_bytes: int = 0
+    class_names: str = ""
+    layout: Layout = "auto"
+
+    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
+        if self.record and self.layout != "auto":
+            raise InputError(
+                f"`layout={self.layout}` and `record` exclude each other: leave out one"
+            )
+        if self.layout == "stl10" or (not self.record and _is_stl10(files)):
+            return _find_stl10(files, storage)
+        if not self.record:
+            hint = next(filter(None, (_known_layout(f, storage) for f in files)), "")
+            raise InputError(
+                "`record` is not given, and the files are not those of a published "
+                f"layout{f' ({hint})' if hint else ''}: declare the record, as in "
+                "record='label:u8,image:u8[3,32,32]:chw->hwc'"
+            )
+        fields, size = parse_record(self.record, self.byte_order)
+        files_of_classes, rest = files_of_names(files, self.class_names)
+        data = [file for file in rest if file.path.lower().endswith(".bin")]
+        skipped = [
+            file.path for file in rest if data and file.path.lower()[-4:] != ".bin"
+        ]
+        labels = [field.name for field in fields if field.is_integer]
+        class_names, read = read_class_names(files_of_classes, labels, storage)
+        return Found(
+            tuple(self._part(file, fields, size, storage) for file in data or rest),
+            class_names,
+            f"{size:,} bytes each",
+            [("does not end in .bin", path) for path in skipped],
+            read,
+            f"expected a whole record of {size:,}: the file is cut short, or `record` "
+            "or `header_bytes` is wrong",
+        )
+
+    def _part(
+        self,
+        file: InputFile,
+        fields: tuple[Field, ...],
+        size: int,
+        storage: StorageOptions,
+    ) -> Part:
+        header = self.header_bytes
+        if file.size < header or not file.size:
+            raise InputError(
+                f"{file.uri}: has {count(file.size, 'byte')}, expected "
+                f"{f'a header of {header:,} and ' if header else ''}records of {size:,}: "
+                "copy the file again, or leave it out of the inputs"
+            )
+        num_rows, tail = divmod(file.size - header, size)
+        if tail and (other := _known_layout(file, storage)):
+            raise InputError(
+                f"{file.uri}: {file.size:,} bytes are no whole number of records: "
+                f"{count(tail, 'byte')} follow {count(num_rows, 'record')} of {size:,} "
+                f"({size - tail:,} are missing to the next). {other}. Correct `record` or "
+                "`header_bytes`, or copy the file again if it is cut short"
+            )
+        array = RowArray(file, header, size, fields)
+        split = role_of(file.path.rpartition("/")[2].rpartition(".")[0]).split
+        return Part((array,), num_rows, split, first=header, scale=size, tail=tail)
+
+
+def _known_layout(file: InputFile, storage: StorageOptions) -> str:
+    """Returns a sentence on what a file may be by its first bytes or its size, or ""."""
+    head = read_range(file.uri, 0, min(16, file.size), storage, file.seen)
+    for mark, told in _MARKS:
+        if head.startswith(mark):
+            return f"{file.path} is {told}"
+    if len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_TYPES and head[3] < 9:
+        return f"{file.path} begins like an IDX file (convert idx)"
+    fits = [name for name, size in _SIZES.items() if file.size and not file.size % size]
+    if fits:
+        return f"the size of {file.path} fits records of {' or '.join(fits)}"
+    return ""
+
+
+def parse_record(text: str, byte_order: str) -> tuple[tuple[Field, ...], int]:
+    """Parses a declaration.
+
+    Args:
+      text: as a user wrote it.
+      byte_order: little or big.
+
+    Returns:
+      The fields, and the bytes of a record.
+
+    Raises:
+      UsageError: what is wrong with it.
+    """
+    fields: list[Field] = []
+    at = offset = 0
+    text = text.strip()
+    if len(text) > _LONGEST:
+        raise UsageError(
+            f"`record`: {len(text):,} characters, expected at most {_LONGEST:,}"
+        )
+    while at < len(text) or not fields:
+        match = _FIELD.match(text, at)
+        if not match:
+            raise UsageError(f"`record`: cannot read {text[at : at + 40]!r}; {_WAY}")
+        field = _field(match, ">" if byte_order == "big" else "<", offset)
+        offset += field.num_bytes
+        fields.append(field)
+        at = match.end()
+        if at < len(text):
+            if text[at] != "," or at + 1 == len(text):
+                raise UsageError(
+                    f"`record`: cannot read {text[at : at + 40]!r} after "
+                    f"{match[0]!r}; {_WAY}"
+                )
+            at += 1
+    if offset > MAX_ROW_BYTES:
+        raise UsageError(
+            f"`record`: a record has {offset:,} bytes, expected at most {MAX_ROW_BYTES:,}"
+        )
+    named = [field for field in fields if field.name != "_"]
+    if not named:
+        raise UsageError(f"`record`: has no field with a name; {_WAY}")
+    names = [field.name for field in named]
+    if len(set(names)) < len(names):
+        twice = next(name for n, name in enumerate(names) if name in names[:n])
+        raise UsageError(
+            f"`record`: two fields are named {twice!r}: rename one of them"
+        )
+    return tuple(named), offset
+
+
+def _field(match: re.Match[str], order: str, offset: int) -> Field:
+    name, kind = match["name"].strip(), match["type"]
+    sizes = [size.strip() for size in (match["shape"] or "").split(",")]
+    if match["shape"] is not None and not all(map(str.isdecimal, sizes)):
+        raise UsageError(f"`record`: {match[0]!r}: found [{match['shape']}]; {_WAY}")
+    shape = tuple(map(int, sizes)) if match["shape"] is not None else ()
+    if 0 in shape or len(shape) > 8 or math.prod(shape) > MAX_ROW_BYTES:
+        raise UsageError(
+            f"`record`: {match[0]!r}: expected one to eight sizes of at least 1, together "
+            f"at most {MAX_ROW_BYTES:,} values"
+        )
+    if kind == "bytes":
+        if len(shape) != 1 or match["axes"] is not None:
+            raise UsageError(
+                f"`record`: {match[0]!r}: bytes have one size and no axes, as in "
+                f"'{name}:bytes[10]'"
+            )
+        return Field(name, f"|V{shape[0]}", offset=offset)
+    if kind not in TYPES:
+        raise UsageError(
+            f"`record`: {match[0]!r}: {kind!r} is no type; expected one of "
+            f"{', '.join(TYPES)} or bytes"
+        )
+    dtype = TYPES[kind]
+    axes = _axes(match[0], match["axes"], len(shape))
+    dtype = f"{'|' if dtype[1] == '1' else order}{dtype}"
+    return Field(name, dtype, shape, axes, offset)
+
+
+def _axes(text: str, declared: str | None, rank: int) -> tuple[int, ...]:
+    if declared is None:
+        return ()
+    stored, arrow, wanted = declared.strip().partition("->")
+    if (
+        not arrow
+        or len(stored) != rank
+        or len(set(stored)) < rank
+        or sorted(stored) != sorted(wanted)
+    ):
+        raise UsageError(
+            f"`record`: {text!r}: axes {declared!r} do not tell the order of {rank} sizes; "
+            "expected a letter for each as stored, ->, and the same letters as wanted, "
+            "such as chw->hwc. Put the declaration in quotes: a shell takes > for itself"
+        )
+    axes = tuple(stored.index(letter) for letter in wanted)
+    return () if axes == tuple(range(rank)) else axes
+
+
+def _is_stl10(files: Sequence[InputFile]) -> bool:
+    names = {PurePosixPath(f.path).name for f in files if f.path.endswith(".bin")}
+    return bool(names) and names <= {*_STL10_FILES, _UNLABELED}
+
+
+def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
+    """Returns the images with their labels.
+
+    Raises:
+      InputError: a file is missing, there twice, or has another size than its fellow.
+    """
+    found: dict[str, InputFile] = {}
+    skipped = []
+    for file in files:
+        name = PurePosixPath(file.path).name
+        if name not in {*_STL10_FILES, _UNLABELED, "class_names.txt"}:
+            skipped.append(("not one of STL-10's", file.path))
+        elif name in found:
+            raise InputError(
+                f"{file.uri} and {found[name].uri}: expected one {name}: convert two copies "
+                "of STL-10 one by one"
+            )
+        else:
+            found[name] = file
+    parts = [part for split in _STL10_SPLITS for part in _labeled(found, split)]
+    if _UNLABELED in found:
+        images = _array(found[_UNLABELED], "unlabelled", _IMAGE, _NO_LABEL)
+        parts.append(part_of([images]))
+    if not parts:
+        raise InputError(
+            "no file of STL-10: expected train_X.bin with train_y.bin, test_X.bin with "
+            "test_y.bin, or unlabeled_X.bin"
+        )
+    names: tuple[str, ...] = STL10_NAMES
+    read: list[FileChecksum] = []
+    if file_of_names := found.get("class_names.txt"):
+        names, checksum = read_names(file_of_names, storage, len(STL10_NAMES))
+        read.append(checksum)
+    scaled = tuple(replace(part, scale=_IMAGE.num_bytes) for part in parts)
+    return Found(scaled, (("label", names),), "STL-10", skipped, tuple(read))
+
+
+def _labeled(found: dict[str, InputFile], split: str) -> list[Part]:
+    """Returns the part of images and labels of a split, if there is any."""
+    names = (f"{split}_X.bin", f"{split}_y.bin")
+    if not found.keys() & set(names):
+        return []
+    for name, other in (names, names[::-1]):
+        if name not in found:
+            raise InputError(
+                f"{found[other].uri}: there is no {name} beside it; STL-10 has images and "
+                "labels in two files: name both, or leave this one out"
+            )
+    images = _array(found[names[0]], split, _IMAGE)
+    return [part_of([images, _array(found[names[1]], split, _LABEL)])]
+
+
+def _array(file: InputFile, split: str, *fields: Field) -> NamedArray:
+    size = sum(field.num_bytes for field in fields)
+    rows, rest = divmod(file.size, size)
+    if rest:
+        raise InputError(
+            f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {count(rows, 'row')} of "
+            f"{size:,}; expected a whole number. The file is cut short: copy it again"
+        )
+    return NamedArray(RowArray(file, 0, size, fields), rows, Role("", split, ""), "")

@@ -1,0 +1,187 @@
+"""Finds images and labels in IDX files, in which MNIST is published.
+
+    00 00 08 03 | 00 00 ea 60 | 00 00 00 1c | 00 00 00 1c      uint8, 60,000 x 28 x 28
+
+Source: yann.lecun.com/exdb/mnist, "The IDX file format"; numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
+from recordmill.transforms.sources.arrays.array_parts import (
+    MAX_ROW_BYTES,
+    Field,
+    Found,
+    NamedArray,
+    Part,
+    Role,
+    RowArray,
+    files_of_names,
+    folder_of,
+    part_of,
+    read_class_names,
+    role_of,
+    side_by_side,
+)
+from recordmill.transforms.sources.arrays.rows import UnpackedStream, matrices
+from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
+from recordmill.transforms.storage.reading import read_range
+
+LABEL = "label"
+_TYPES = {8: "|u1", 9: "|i1", 0xB: ">i2", 0xC: ">i4", 0xD: ">f4", 0xE: ">f8"}
+_MAX_AXES = 8
+_MAX_HEADER_BYTES = 4 + 4 * _MAX_AXES
+_ROLES = ("image", "images", "label", "labels")
+_MOST_UNPACKED = 1032  # bytes that deflate makes of one, at most
+_STEP_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class IdxFinder:
+    """Finds arrays in IDX files; labels of uint8 are classes.
+
+    Attributes: the options.
+    """
+
+    class_names: str = ""
+
+    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
+        files_of_classes, rest = files_of_names(files, self.class_names)
+        named: list[NamedArray] = []
+        skipped: list[tuple[str, str]] = []
+        for file in rest:
+            found = _open(file, storage)
+            if found is None:
+                skipped.append(("not named like IDX, and does not begin so", file.path))
+                continue
+            role, key = _role(PurePosixPath(file.path).name)
+            array = _named(found[0], role.column)
+            folder = f"{folder_of(file.path)}/{key}"
+            named.append(NamedArray(array, found[1], role, folder))
+        if not named:
+            raise InputError(
+                f"none of {count(len(files), 'input file')} is an IDX file, such as "
+                "train-images-idx3-ubyte or train-labels-idx1-ubyte.gz"
+            )
+        parts = tuple(
+            part_of(sorted(group, key=lambda each: each.array.fields[0].is_integer))
+            for group in side_by_side(named)
+        )
+        columns = [field.name for field in parts[0].fields if field.is_integer]
+        names, read = read_class_names(files_of_classes, columns, storage)
+        if not files_of_classes and LABEL in columns:
+            numbers = _highest_label(parts, storage) + 1
+            if numbers:
+                names = ((LABEL, tuple(map(str, range(numbers)))),)
+        return Found(parts, names, skipped=skipped, read=read)
+
+
+def _role(name: str) -> tuple[Role, str]:
+    """Returns the role of a file, and words by which files belong together.
+
+    >>> _role("emnist-letters-train-labels-idx1-ubyte.gz")
+    (Role(column='label', split='train', number=''), 'emnist_letters')
+    """
+    role = role_of(name)
+    words = role.column.split("_")
+    found = [word for word in words if word.lower() in _ROLES]
+    if len(found) != 1:
+        return role, ""
+    rest = "_".join(word for word in words if word not in found)
+    return role._replace(column=found[0].lower().removesuffix("s")), rest
+
+
+def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | None:
+    """Returns the array of a file and its rows; None if it cannot be meant as IDX.
+
+    Raises:
+      InputError: it should be IDX by its name or its start, but is not.
+    """
+    head = read_range(file.uri, 0, _MAX_HEADER_BYTES, storage, file.seen)
+    array = RowArray(file, 0, 1, ())
+    if compression_of(head[:MARK_BYTES]) == "gzip":
+        array = replace(array, packing="gzip", packed_stop=file.size)
+        stream = UnpackedStream(array, storage)
+        head = stream.take(4)
+        head += stream.take(4 * min(head[3], _MAX_AXES) if len(head) == 4 else 0)
+    looks_like = "idx" in file.path.lower() or "ubyte" in file.path.lower()
+    if not looks_like and (len(head) < 4 or head[:2] != b"\0\0"):
+        return None
+    dtype, shape = parse_idx(head, file.uri)
+    header, row_bytes = 4 + 4 * len(shape), int(dtype[2:]) * math.prod(shape[1:])
+    expected = header + shape[0] * row_bytes
+    told = " x ".join(map(str, shape))
+    if not 0 < row_bytes <= MAX_ROW_BYTES:
+        raise InputError(
+            f"{file.uri}: its header says {told}, a row of {row_bytes:,} bytes; expected "
+            f"1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
+        )
+    is_wrong, size = expected != file.size, f"the file has {file.size:,}"
+    if array.packing:
+        most = file.size * _MOST_UNPACKED
+        is_wrong = expected > most
+        size = f"{file.size:,} bytes of gzip hold at most {most:,}"
+    if is_wrong:
+        raise InputError(
+            f"{file.uri}: its header says {told} values of {dtype[2:]} "
+            f"bytes, {expected:,} bytes with the header, but {size}. The file is "
+            "cut short or damaged: copy it again"
+        )
+    fields = (Field("value", dtype, shape[1:]),)
+    return replace(array, start=header, row_bytes=row_bytes, fields=fields), shape[0]
+
+
+def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
+    """Returns type and shape of an array by the first bytes of its file.
+
+    Raises:
+      InputError: they are not the header of an IDX file.
+    """
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
+        raise InputError(
+            f"{uri}: begins with {head[:4].hex(' ') or 'nothing'}, expected the magic "
+            "number of an IDX file: 00 00, a type (08, 09, 0b to 0e), the number of axes. "
+            "Name only IDX files; other layouts are declared with convert binary"
+        )
+    rank = head[3]
+    if not 1 <= rank <= _MAX_AXES:
+        raise InputError(
+            f"{uri}: its header says {rank} axes, expected 1 to {_MAX_AXES}: the file is "
+            "damaged, or not IDX"
+        )
+    if len(head) < 4 + 4 * rank:
+        raise InputError(
+            f"{uri}: ends after {len(head)} bytes inside its header of {4 + 4 * rank}: "
+            "the file is cut short; copy it again"
+        )
+    return _TYPES[head[2]], struct.unpack_from(f">{rank}I", head, 4)
+
+
+def _named(array: RowArray, column: str) -> RowArray:
+    """Names the column of an array; images without channels get one, as TFDS has it."""
+    (field,) = array.fields
+    shape = field.shape
+    if column == "image" and len(shape) == 2 and field.is_bytes:
+        shape = (*shape, 1)
+    return replace(array, fields=(replace(field, name=column, shape=shape),))
+
+
+def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
+    """Returns the highest label of uint8; -1 if there is none."""
+    highest = -1
+    for part in parts:
+        for array in part.arrays:
+            if array.fields == (Field(LABEL, "|u1"),):
+                whole = (0, part.num_rows)
+                for rows in matrices(array, part.num_rows, whole, _STEP_ROWS, storage):
+                    highest = max(highest, int(rows.max()))
+    return highest

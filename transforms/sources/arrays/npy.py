@@ -1,0 +1,381 @@
+"""Finds arrays in .npy and .npz files, and which of them stand side by side.
+
+Source: numpy.lib.format, "Format Version 1.0" to "3.0". Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
+from recordmill.transforms.sources.arrays.array_parts import (
+    MAX_ROW_BYTES,
+    Field,
+    Found,
+    NamedArray,
+    Part,
+    RowArray,
+    files_of_names,
+    folder_of,
+    part_of,
+    read_class_names,
+    role_of,
+    side_by_side,
+)
+from recordmill.transforms.sources.arrays.rows import UnpackedStream
+from recordmill.transforms.sources.tables import InputWindow
+from recordmill.transforms.storage.reading import read_range
+
+MAGIC = b"\x93NUMPY"
+MAX_HEADER_BYTES = 1 << 16
+START_BYTES = 12  # magic, version and the length of the header, at most
+_MAX_AXES = 8
+_KINDS = "biufSUV"
+_ENDINGS = (".npy", ".npz")
+_ARCHIVE = b"PK"
+_LOCAL = struct.Struct("<4s5H3I2H")  # the header before a member's bytes
+_ENCRYPTED = 1
+_HEADER_ERRORS = (
+    *(ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError),
+)
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, struct.error, EOFError, OSError, ValueError),
+    NotImplementedError,
+)
+
+
+class _Member(NamedTuple):
+    """An array in a file: its name, where its bytes are, and how many when unpacked."""
+
+    name: str
+    array: RowArray
+    size: int
+
+
+@dataclass(frozen=True)
+class NumpyFinder:
+    """Finds the arrays of NumPy files.
+
+    Attributes: the options.
+    """
+
+    label_array: str = ""
+    class_names: str = ""
+
+    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
+        files_of_classes, rest = files_of_names(files, self.class_names)
+        named: list[NamedArray] = []
+        skipped: list[tuple[str, str]] = []
+        any_labels = False
+        for file in rest:
+            members = _members(file, storage)
+            if members is None:
+                skipped.append(("neither .npy nor .npz", file.path))
+            for member in members or ():
+                names = (member.name, member.name.removesuffix(".npy"), file.path)
+                is_label = bool(self.label_array) and self.label_array in names
+                any_labels |= is_label
+                named.append(_named(file, member, is_label, storage))
+        if self.label_array and not any_labels:
+            raise InputError(
+                f"`label_array`: no array is named {self.label_array!r}; found "
+                f"{', '.join(sorted(each.role.column for each in named)) or 'none'}. Name "
+                "the file among the inputs, as in recordmill convert numpy images.npy "
+                "labels.npy OUT"
+            )
+        if not named:
+            raise InputError(
+                f"none of {count(len(files), 'input file')} is a .npy or .npz file"
+            )
+        parts = tuple(_parts(named))
+        columns = [
+            f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"
+        ]
+        names_read = read_class_names(files_of_classes, columns, storage)
+        return Found(parts, names_read[0], skipped=skipped, read=names_read[1])
+
+
+def _parts(named: Sequence[NamedArray]) -> Iterator[Part]:
+    """Yields the parts; positions in a file go on where it has several."""
+    positions: dict[str, int] = {}
+    for group in side_by_side(named):
+        path = group[0].array.file.path
+        part = part_of(group, positions.get(path, 0))
+        positions[path] = part.stop
+        yield part
+
+
+def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
+    """Returns the arrays of a file; None if it cannot be meant as one of NumPy's.
+
+    Raises:
+      InputError: it is not an archive, or holds what cannot be read.
+    """
+    head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
+    if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
+        try:
+            with zipfile.ZipFile(InputWindow(file, storage)) as archive:
+                infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
+        except _ZIP_ERRORS as error:
+            raise InputError(
+                f"{file.uri}: cannot be read as .npz: {error}. The file is damaged or cut "
+                "short: copy it again"
+            ) from error
+        return [_archived(file, info, storage) for info in infos]
+    if head.startswith(MAGIC) or file.path.endswith(_ENDINGS):
+        name = PurePosixPath(file.path).name
+        return [_Member(name, RowArray(file, 0, 1, ()), file.size)]
+    return None
+
+
+def _archived(
+    file: InputFile, info: zipfile.ZipInfo, storage: StorageOptions
+) -> _Member:
+    where = f"{file.uri}: {info.filename!r}"
+    if not info.filename.endswith(".npy"):
+        raise InputError(
+            f"{where} is no array; expected only .npy members, as numpy.savez writes them"
+        )
+    is_packed = info.compress_type == zipfile.ZIP_DEFLATED
+    if info.flag_bits & _ENCRYPTED or not (
+        is_packed or info.compress_type == zipfile.ZIP_STORED
+    ):
+        raise InputError(
+            f"{where} is encrypted or packed in an unusual way: write it again with "
+            "numpy.savez or numpy.savez_compressed"
+        )
+    at = info.header_offset
+    local = read_range(file.uri, at, at + _LOCAL.size, storage, file.seen)
+    if len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
+        raise InputError(f"{where} is not where the archive says: copy the file again")
+    *_, name_bytes, extra_bytes = _LOCAL.unpack(local)
+    start = at + _LOCAL.size + name_bytes + extra_bytes
+    stop = start + info.compress_size
+    if stop > file.size:
+        raise InputError(f"{where} goes beyond the end of the file: copy it again")
+    array = RowArray(file, start, 1, ())
+    if is_packed:
+        array = RowArray(file, 0, 1, (), "deflate", start, stop, crc32=info.CRC)
+    elif info.compress_size != info.file_size:
+        raise InputError(f"{where} states two sizes: copy the file again")
+    return _Member(info.filename.removesuffix(".npy"), array, info.file_size)
+
+
+def _named(
+    file: InputFile, member: _Member, is_label: bool, storage: StorageOptions
+) -> NamedArray:
+    role, folder, where = role_of(PurePosixPath(member.name).name), "", file.uri
+    if is_label:
+        role = role._replace(column="label")
+    if member.name == PurePosixPath(file.path).name:
+        folder = folder_of(file.path)
+    else:  # of an archive
+        folder, where = file.path, f"{file.uri}: {member.name}"
+        if not role.split:
+            role = role._replace(split=role_of(PurePosixPath(file.path).name).split)
+    array, num_rows = _opened(member, role.column, where, storage)
+    return NamedArray(array, num_rows, role, folder)
+
+
+def _opened(
+    member: _Member, column: str, where: str, storage: StorageOptions
+) -> tuple[RowArray, int]:
+    """Returns the rows of an array, and how many there are."""
+    take = _taker(member, storage)
+    start = take(START_BYTES)
+    length = header_length(start, where)
+    if length > MAX_HEADER_BYTES:
+        raise InputError(
+            f"{where}: its header has {length:,} bytes, expected at most "
+            f"{MAX_HEADER_BYTES:,}: the file is damaged"
+        )
+    head = (start + take(max(0, length - len(start))))[:length]
+    if len(head) < length:
+        raise InputError(
+            f"{where}: ends after {len(head):,} bytes inside its header of {length:,}: the "
+            "file is cut short; copy it again"
+        )
+    header = parse_npy(head, where)
+    expected = length + header.row_bytes * header.shape[0]
+    if expected != member.size:
+        shape = " x ".join(map(str, header.shape))
+        more = "The file is cut short: copy it again"
+        if member.size > expected:
+            more = "Save each array in a file of its own, or all with numpy.savez"
+        raise InputError(
+            f"{where}: its header says {shape} values of {header.dtype.itemsize} bytes, "
+            f"{expected:,} bytes with the header, but there are {member.size:,}. {more}"
+        )
+    array = replace(
+        member.array,
+        start=member.array.start + length,
+        row_bytes=header.row_bytes,
+        fields=_fields_of(header, column, where),
+        transposed=int(header.dtype.itemsize) if header.is_fortran else 0,
+    )
+    if array.packing and array.transposed:
+        raise InputError(
+            f"{where}: is compressed and in Fortran order, so its rows cannot be read one "
+            "by one: save numpy.ascontiguousarray(array), or without compression"
+        )
+    return array, header.shape[0]
+
+
+def _taker(member: _Member, storage: StorageOptions) -> Callable[[int], bytes]:
+    """Returns a reader of the first bytes of an array; it gives fewer at the end."""
+    array = member.array
+    if array.packing:
+        return UnpackedStream(array, storage).take
+    file, at = array.file, array.start
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        stop = min(at + size, array.start + member.size)
+        data = read_range(file.uri, at, stop, storage, file.seen)
+        at += len(data)
+        return data
+
+    return take
+
+
+@dataclass(frozen=True, slots=True)
+class NpyHeader:
+    """An array's header.
+
+    Attributes:
+      dtype: of a value.
+      shape: of the whole array.
+      is_fortran: whether the first axis varies fastest.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Returns the bytes of a row."""
+        return int(self.dtype.itemsize) * math.prod(self.shape[1:])
+
+
+def header_length(start: bytes, where: str) -> int:
+    """Returns how many bytes the header has, by the first bytes of a file.
+
+    Raises:
+      InputError: they are not those of a .npy file.
+    """
+    if not start.startswith(MAGIC):
+        raise InputError(
+            f"{where}: begins with {start[:6].hex(' ') or 'nothing'}, expected the mark of "
+            "a .npy file, 93 4e 55 4d 50 59. Write the array with numpy.save, or name "
+            "only .npy and .npz files"
+        )
+    major = start[6] if len(start) > 6 else 0
+    width = 2 if major == 1 else 4
+    if major not in (1, 2, 3) or len(start) < 8 + width:
+        raise InputError(
+            f"{where}: version {major} of .npy, expected 1 to 3: the file is damaged or "
+            "cut short; copy it again"
+        )
+    return 8 + width + int.from_bytes(start[8 : 8 + width], "little")
+
+
+def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
+    """Parses a header.
+
+    Args:
+      head: all of its bytes, as `header_length` says.
+      where: the file, for messages.
+      least_axes: that the array must have; 0 also takes a single value.
+
+    Raises:
+      InputError: it is damaged, or its values can be no feature.
+    """
+    text = head[10 if head[6] == 1 else 12 :]
+    try:
+        found = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1"))
+        if set(found) != {"descr", "fortran_order", "shape"}:
+            raise ValueError(f"has the keys {sorted(map(str, found))}")
+        shape, is_fortran = found["shape"], found["fortran_order"]
+        dtype = npy.descr_to_dtype(found["descr"])
+        if not isinstance(shape, tuple) or any(
+            type(size) is not int or size < 0 for size in shape
+        ):
+            raise ValueError(f"has the shape {shape!r}")
+    except _HEADER_ERRORS as error:
+        told = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{where}: its header is not valid ({told}): the file is damaged; write the "
+            "array again with numpy.save"
+        ) from error
+    if dtype.hasobject:
+        raise InputError(
+            f"{where}: holds Python objects, which only unpickling could read, and that "
+            "may run any code. Write numbers or text: numpy.save(path, "
+            "numpy.array(values.tolist())), or one array for each field"
+        )
+    if not least_axes <= len(shape) <= _MAX_AXES:
+        raise InputError(
+            f"{where}: has {len(shape)} axes, expected 1 to {_MAX_AXES}, the first of "
+            "them of the rows: save array[numpy.newaxis] for a single row"
+        )
+    header = NpyHeader(dtype, shape, bool(is_fortran) and len(shape) > 1)
+    if not 0 < header.row_bytes <= MAX_ROW_BYTES:
+        raise InputError(
+            f"{where}: a row of shape {list(shape[1:])} has {header.row_bytes:,} bytes, "
+            f"expected 1 to {MAX_ROW_BYTES:,}: the first axis is that of the rows; move "
+            "it there with numpy.moveaxis, or the file is damaged"
+        )
+    return header
+
+
+def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:
+    """Returns the values of a row; those of a structured type have names of their own.
+
+    Raises:
+      InputError: a type can be no feature.
+    """
+    dtype, inner = header.dtype, header.shape[1:]
+    if dtype.names is None or dtype.fields is None:
+        # In Fortran order the inner axes are stored from the last to the first.
+        axes = tuple(reversed(range(len(inner)))) if header.is_fortran else ()
+        shape = inner[::-1] if header.is_fortran else inner
+        axes = axes if len(axes) > 1 else ()
+        return (Field(name, _type_text(dtype, name, where), shape, axes),)
+    if inner:
+        raise InputError(
+            f"{where}: rows of {list(inner)} records each: save an array of one axis, or "
+            "one array for each of the fields "
+            f"{', '.join(map(repr, dtype.names))}"
+        )
+    fields = []
+    for field_name in dtype.names:
+        found, offset = dtype.fields[field_name][:2]
+        base, shape = found.subdtype or (found, ())
+        text = _type_text(base, field_name, where)
+        fields.append(Field(field_name, text, tuple(shape), offset=int(offset)))
+    return tuple(fields)
+
+
+def _type_text(dtype: np.dtype[Any], name: str, where: str) -> str:
+    is_wide = dtype.kind == "f" and dtype.itemsize > 8
+    if dtype.kind not in _KINDS or dtype.names or is_wide or not dtype.itemsize:
+        raise InputError(
+            f"{where}: {name!r} is {dtype}, which can be no feature; expected numbers, "
+            "booleans, text or bytes: save array.astype(...) of such a type (int64 for "
+            "times), and one array for each part of a complex number"
+        )
+    return str(dtype.str)

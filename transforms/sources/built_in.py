@@ -1,0 +1,322 @@
+"""Declares the built-in input formats: their options, and where their sources are.
+
+Nothing here imports Arrow or NumPy, so the command shows its help quickly: what makes a
+source is imported when a source is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Literal
+
+from pydantic import Field
+
+from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.sources.registry import SourceFormat
+
+_STEP_BYTES = 4 << 20
+
+Variant = Literal["auto", "cifar10", "cifar100"]
+ByteOrder = Literal["little", "big"]
+Layout = Literal["auto", "stl10"]
+Records = Literal["keep", "decode"]
+SplitFrom = Literal["auto", "none"]
+
+
+class CifarOptions(SourceOptions):
+    """Options of CIFAR binary files."""
+
+    variant: Variant = Field(
+        "auto",
+        description="cifar10 or cifar100, where file names and sizes do not tell",
+    )
+
+
+class BinaryOptions(SourceOptions):
+    """Options of binary files with records of a fixed length."""
+
+    record: str = Field(
+        "",
+        description="fields of a record, in quotes: "
+        "'label:u8,image:u8[3,32,32]:chw->hwc'",
+    )
+    byte_order: ByteOrder = Field("little", description="of numbers in a record")
+    header_bytes: int = Field(
+        0, ge=0, description="bytes before the first record of each file"
+    )
+    class_names: str = Field(
+        "",
+        description="input file with the names of the classes of the field label, one a "
+        "line; or FIELD=FILE, with commas between several",
+    )
+    layout: Layout = Field(
+        "auto",
+        description="a published layout; auto: what `record` says, else by file names",
+    )
+    split_from: SplitFrom = Field(
+        "auto", description="whether names of files tell splits (train, test, ...)"
+    )
+
+
+class IdxOptions(SourceOptions):
+    """Options of IDX files."""
+
+    class_names: str = Field(
+        "",
+        description="input file with the names of the classes of the column label, one a "
+        "line; without it they are numbers",
+    )
+    split_from: SplitFrom = Field(
+        "auto",
+        description="whether names of files tell splits (train, t10k, test, ...)",
+    )
+
+
+class NumpyOptions(SourceOptions):
+    """Options of NumPy files."""
+
+    label_array: str = Field(
+        "",
+        description="the file, or array of an .npz, that holds the labels: it becomes "
+        "the column label",
+    )
+    class_names: str = Field(
+        "",
+        description="input file with the names of the classes of the column label, one a "
+        "line; or COLUMN=FILE, with commas between several",
+    )
+    split_from: SplitFrom = Field(
+        "auto",
+        description="whether names of files and arrays tell splits (train, test, ...)",
+    )
+
+
+class TfrecordOptions(SourceOptions):
+    """Options of TFRecord files."""
+
+    records: Records = Field(
+        "keep",
+        description="whether the records are kept byte for byte, unread, or decoded into "
+        "columns, so that a schema can change them",
+    )
+    split_from: SplitFrom = Field(
+        "auto",
+        description="whether names of files tell splits (train, test, ...)",
+    )
+
+
+def _load(name: str) -> Any:
+    """Imports a name of a module, such as "jsonl.source.JsonLinesSource"."""
+    module, _, name = name.rpartition(".")
+    return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
+
+
+def _make_cifar(options: CifarOptions, as_text: bool, storage: StorageOptions) -> Any:
+    finder = _load("arrays.cifar.CifarFinder")(options.variant)
+    return _load("arrays.cifar.CifarSource")(finder, storage=storage)
+
+
+def _arrays(finder: str) -> Callable[[Any, bool, StorageOptions], Any]:
+    """Returns what makes the source of arrays that a class finds by these options."""
+
+    def make_source(options: Any, as_text: bool, storage: StorageOptions) -> Any:
+        return _load("arrays.source.ArraysSource")(
+            _load(finder)(**options.model_dump(exclude={"split_from"})),
+            uses_splits=options.split_from == "auto",
+            storage=storage,
+        )
+
+    return make_source
+
+
+def _make_tfrecord(
+    options: TfrecordOptions, as_text: bool, storage: StorageOptions
+) -> Any:
+    return _load("tfrecord.source.TfrecordSource")(
+        records=options.records, split_from=options.split_from, storage=storage
+    )
+
+
+def _typed(source: str, **values: str) -> Callable[[Any, bool, StorageOptions], Any]:
+    """Returns what makes a source whose cells have types, but for a declared schema."""
+
+    def make_source(options: Any, as_text: bool, storage: StorageOptions) -> Any:
+        return _load(source)(as_declared=as_text, storage=storage, **values)
+
+    return make_source
+
+
+def _line_of(read: Callable[[int, int], bytes], offset: int) -> int:
+    """Returns the number of the line that begins at a byte, from 1."""
+    return 1 + sum(
+        read(start, min(start + _STEP_BYTES, offset)).count(b"\n")
+        for start in range(0, offset, _STEP_BYTES)
+    )
+
+
+def _schema_example(name: str, inputs: str, schema: str) -> tuple[str, str]:
+    return (
+        "a schema file to begin with",
+        f"recordmill schema infer {name} {inputs} -o {schema}.yaml",
+    )
+
+
+def _table_format(
+    name: Literal["parquet", "arrow"], summary: str, folder: str
+) -> SourceFormat[SourceOptions]:
+    """Returns the format of one kind of table file, with examples on `folder`."""
+    convert = f"recordmill convert {name} {folder} out"
+    return SourceFormat(
+        name=name,
+        summary=summary,
+        options=SourceOptions,
+        make_source=_typed("tables.ColumnarSource", kind=name),
+        position_unit="row",
+        examples=(
+            ("a folder of tables with the same columns", f"{convert}/{folder}"),
+            (
+                "for ten hosts, a tenth of the rows for tests",
+                f"{convert}/{folder}-of-ten-hosts --readers 10 \\\n"
+                "    --split train=0.9 --split test=0.1",
+            ),
+            _schema_example(name, folder, folder),
+        ),
+    )
+
+
+_FORMATS: tuple[SourceFormat[Any], ...] = (
+    SourceFormat(
+        name="cifar",
+        summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
+        options=CifarOptions,
+        make_source=_make_cifar,
+        examples=(
+            (
+                "the folder with data_batch_1.bin and the others",
+                "recordmill convert cifar batches out/digits",
+            ),
+            (
+                "for ten hosts, compressed",
+                "recordmill convert cifar batches out/gzip --readers 10 "
+                "--compression gzip",
+            ),
+            _schema_example("cifar", "batches", "digits"),
+        ),
+    ),
+    _table_format("parquet", "Parquet files (.parquet).", folder="tables"),
+    _table_format(
+        "arrow",
+        "Arrow IPC files and streams (.arrow, .feather, .arrows).",
+        folder="frames",
+    ),
+    SourceFormat(
+        name="jsonl",
+        summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
+        options=SourceOptions,
+        make_source=_typed("jsonl.source.JsonLinesSource"),
+        line_of=_line_of,
+        examples=(
+            (
+                "a folder of files with the same keys",
+                "recordmill convert jsonl texts out/texts",
+            ),
+            (
+                "a tenth of the rows for tests, at most five bad lines",
+                "recordmill convert jsonl texts out/split-texts --split train=0.9 \\\n"
+                "    --split test=0.1 --max-rejects 5",
+            ),
+            _schema_example("jsonl", "texts", "texts"),
+        ),
+    ),
+    SourceFormat(
+        name="binary",
+        summary="Records of a fixed length, as declared; STL-10.",
+        options=BinaryOptions,
+        make_source=_arrays("arrays.fixed_records.BinaryFinder"),
+        examples=(
+            (
+                "a label and an image in planes, in files like data_batch_1.bin",
+                "recordmill convert binary batches out/planes \\\n"
+                "    --record 'label:u8,image:u8[3,32,32]:chw->hwc' \\\n"
+                "    --class-names batches.meta.txt",
+            ),
+            (
+                "a schema file to begin with",
+                "recordmill schema infer binary batches -o binary.yaml --record \\\n"
+                "    'label:u8,image:u8[3,32,32]:chw->hwc'",
+            ),
+        ),
+    ),
+    SourceFormat(
+        name="idx",
+        summary="MNIST and other IDX files, .gz too.",
+        options=IdxOptions,
+        make_source=_arrays("arrays.idx.IdxFinder"),
+        position_unit="row",
+        examples=(
+            (
+                "the folder with train-images-idx3-ubyte.gz and the others",
+                "recordmill convert idx digits/idx out/mnist",
+            ),
+            _schema_example("idx", "digits/idx", "idx"),
+        ),
+    ),
+    SourceFormat(
+        name="numpy",
+        summary="Arrays of rows in .npy and .npz files.",
+        options=NumpyOptions,
+        make_source=_arrays("arrays.npy.NumpyFinder"),
+        position_unit="row",
+        examples=(
+            (
+                "images.npy and labels.npy in a folder, with names of the classes",
+                "recordmill convert numpy digits/numpy out/arrays --class-names names.txt",
+            ),
+            _schema_example("numpy", "digits/numpy", "numpy"),
+        ),
+    ),
+    SourceFormat(
+        name="tfrecord",
+        summary="TFRecord files that are there already.",
+        options=TfrecordOptions,
+        make_source=_make_tfrecord,
+        examples=(
+            (
+                "the same records, shuffled, in shards of 64 MiB",
+                "recordmill convert tfrecord shards out/again --shard-size 64MiB",
+            ),
+            (
+                "other splits, whatever the names of the files say",
+                "recordmill convert tfrecord shards out/split-again --split-from none \\\n"
+                "    --split train=0.9 --split test=0.1",
+            ),
+            _schema_example("tfrecord", "shards", "shards"),
+            (
+                "the records decoded, and cast as the schema file says",
+                "recordmill convert tfrecord shards out/cast --records decode \\\n"
+                "    --schema shards.yaml",
+            ),
+        ),
+    ),
+    SourceFormat(
+        name="webdataset",
+        summary="WebDataset: the samples in tar shards.",
+        options=SourceOptions,
+        make_source=_typed("webdataset.source.WebDatasetSource"),
+        examples=(
+            (
+                "all shards of a folder",
+                "recordmill convert webdataset samples out/samples",
+            ),
+            (
+                "a tenth of the samples for tests, at most five bad ones",
+                "recordmill convert webdataset 'samples/*.tar' out/split-samples \\\n"
+                "    --split train=0.9 --split test=0.1 --max-rejects 5",
+            ),
+            _schema_example("webdataset", "samples", "samples"),
+        ),
+    ),
+)
+FORMATS = {each.name: each for each in _FORMATS}

@@ -1,1 +1,0 @@
-"""The input formats Parquet and Arrow IPC: tables whose columns have types."""

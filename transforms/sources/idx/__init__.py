@@ -1,1 +1,0 @@
-"""The input format IDX, in which MNIST is published."""

@@ -1,1 +1,0 @@
-"""The input format NumPy: .npy and .npz files."""

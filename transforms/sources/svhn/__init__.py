@@ -1,1 +1,0 @@
-"""The input format of SVHN: MATLAB files of version 5."""
