@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from recordmill.schemas.job.source_options import SourceOptions
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.source_options import SourceOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.registry import SourceFormat
 
 _STEP_BYTES = 4 << 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recordmill.schemas.job.source_options import SourceOptions
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.source_options import SourceOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.registry import SourceFormat
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ import scipy.io
 from scipy.io.matlab import MatReadError
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import Source, number_ranges
 from recordmill.transforms.sources.source_rows import Rows

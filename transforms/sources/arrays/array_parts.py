@@ -29,10 +29,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c

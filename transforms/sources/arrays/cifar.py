@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import first_names
 from recordmill.transforms.arrow import I64, U8, U64
 from recordmill.transforms.exchange.keys import origins_in

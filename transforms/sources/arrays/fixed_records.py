@@ -27,9 +27,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,

@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import U8, binary_array, offsets_of

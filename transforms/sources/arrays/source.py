@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.arrow import I64, U8, U64, array_parts, binary_array
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.exchange.keys import origins_in
