@@ -25,7 +25,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, binary_array, offsets_of
 from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.arrays.array_parts import (
@@ -404,10 +404,10 @@ def plain_values(values: npt.NDArray[Any], stored: np.dtype[Any]) -> npt.NDArray
 def _pixels(records: U8, field: Field) -> U8:
     """Returns the bytes of arrays of uint8, one after the other, with their axes."""
     num_rows, is_planes = len(records), field.axes == (1, 2, 0) and field.shape[0] == 3
-    if is_planes and compiled.loops is not None:
+    if is_planes:
         result = empty_bytes(num_rows * field.num_bytes)
         rows = np.ascontiguousarray(records)
-        compiled.loops.interleave(rows, field.offset, num_rows, result)
+        native.loops.interleave(rows, field.offset, num_rows, result)
         return result
     cells = records[:, field.offset : field.offset + field.num_bytes]
     if field.axes:
