@@ -36,8 +36,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     side_by_side,
 )
 from recordmill.transforms.sources.arrays.rows import UnpackedStream
-from recordmill.transforms.sources.tables import InputWindow
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import open_stream, read_range
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 1 << 16
@@ -127,7 +126,7 @@ def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
     head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
     if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
         try:
-            with zipfile.ZipFile(InputWindow(file, storage)) as archive:
+            with zipfile.ZipFile(open_stream(file, storage)) as archive:
                 infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
         except _ZIP_ERRORS as error:
             raise InputError(
