@@ -1,4 +1,4 @@
-"""Array types, offsets and rows of bytes, as all of transforms/ uses them.
+"""Array types, offsets and rows of bytes, views: arrays as all of transforms/ uses them.
 
 A binary array is an offsets buffer and a data buffer:
 
@@ -10,6 +10,7 @@ offset need not be 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -95,3 +96,108 @@ def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
     dtype = np.dtype(item)
     num_items = len(data) - dtype.itemsize + 1
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
+
+
+# An array of views has one item of 16 bytes for each value, which says in which buffer the
+# value lies. Here each value is a buffer of its own. Two pictures of 75,000 and 68,000
+# bytes:
+#
+#     length, first 4 bytes, buffer, offset
+#     75000   ff d8 ff e0    0       0
+#     68000   ff d8 ff e1    1       0
+
+_VIEW = np.dtype(
+    [("length", "<i4"), ("start", "V4"), ("buffer", "<i4"), ("offset", "<i4")]
+)
+_INLINE_BYTES = 12  # such a short value stands in the item itself
+
+
+def views_of(values: Sequence[bytes]) -> pa.Array:
+    """Returns the values as an array of views; as plain binary if one of them is short."""
+    if min(map(len, values), default=0) <= _INLINE_BYTES:
+        return pa.array(values, pa.binary())
+    views = np.zeros(len(values), _VIEW)
+    views["length"] = list(map(len, values))
+    views["start"] = [value[:4] for value in values]
+    views["buffer"] = np.arange(len(values))
+    buffers = [None, pa.py_buffer(views), *map(pa.py_buffer, values)]
+    return pa.Array.from_buffers(pa.binary_view(), len(values), buffers)
+
+
+def views_at(
+    buffers: Sequence[pa.Buffer],
+    buffer_of: npt.NDArray[np.integer],
+    starts: npt.NDArray[np.integer],
+    lengths: I64,
+) -> pa.Array:
+    """Returns values that lie in buffers as an array of views.
+
+    To cast it to binary copies each value once, in their order: 0.3 us for 900 bytes.
+
+    Args:
+      buffers: that hold the values.
+      buffer_of: index of the buffer of each value.
+      starts: byte offset of each value there, below 2 GiB.
+      lengths: bytes of each value.
+    """
+    views = np.zeros(len(lengths), _VIEW)
+    views["length"] = lengths
+    views["buffer"] = buffer_of
+    views["offset"] = starts
+    short = np.flatnonzero(lengths <= _INLINE_BYTES)
+    if len(short):
+        inline = views.view(np.uint8).reshape(-1, _VIEW.itemsize)[:, -_INLINE_BYTES:]
+        for number in np.unique(buffer_of[short]).tolist():
+            rows = short[buffer_of[short] == number]
+            inline[rows] = _padded(buffers[number], starts[rows], lengths[rows])
+    return pa.Array.from_buffers(
+        pa.binary_view(), len(lengths), [None, pa.py_buffer(views), *buffers]
+    )
+
+
+def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
+    """Returns short values of a buffer, a row of _INLINE_BYTES for each, zeros behind it."""
+    data = np.frombuffer(buffer, np.uint8)
+    rows = np.zeros((len(lengths), _INLINE_BYTES), np.uint8)
+    for length in np.unique(lengths).tolist():
+        if length:
+            which = np.flatnonzero(lengths == length)
+            values = unaligned_rows(data, f"V{length}")[starts[which]]
+            rows[which, :length] = values.view(np.uint8).reshape(-1, length)
+    return rows
+
+
+def is_of_views(array: pa.Array) -> bool:
+    """Tells whether an array has views of binary values."""
+    return bool(array.type.id == pa.lib.Type_BINARY_VIEW)
+
+
+def viewed_values(array: pa.Array) -> list[memoryview]:
+    """Returns the values of an array of views without nulls, each where it lies."""
+    buffers = array.buffers()
+    views = np.frombuffer(buffers[1], _VIEW)[array.offset : array.offset + len(array)]
+    data = [memoryview(buffer).cast("B") for buffer in buffers[2:]]
+    table = memoryview(buffers[1]).cast("B")
+    values = []
+    places = zip(
+        views["length"].tolist(),
+        views["buffer"].tolist(),
+        views["offset"].tolist(),
+        strict=True,
+    )
+    for row, (length, buffer, offset) in enumerate(places, array.offset):
+        if length > _INLINE_BYTES:
+            values.append(data[buffer][offset : offset + length])
+        else:
+            start = row * _VIEW.itemsize + 4
+            values.append(table[start : start + length])
+    return values
+
+
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch whose columns of views are plain binary; their values are copied."""
+    for index, column in enumerate(batch.columns):
+        if is_of_views(column):
+            plain = pa.array(viewed_values(column), pa.binary())
+            batch = batch.set_column(index, batch.schema.names[index], plain)
+    return batch

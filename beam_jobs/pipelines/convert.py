@@ -24,15 +24,15 @@ from typing import cast
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PBegin, PCollection
 
-from recordmill.beam_jobs.pipelines.combine import plan_dataset
-from recordmill.beam_jobs.pipelines.exchange_by_engine import exchange_by_engine
-from recordmill.beam_jobs.pipelines.exchange_by_files import (
+from recordmill.beam_jobs.pipelines.exchange import (
+    ResolveRanges,
     convert_one,
     count_range,
+    exchange_by_engine,
     exchange_by_files,
+    plan_dataset,
     write_one,
 )
-from recordmill.beam_jobs.pipelines.survey import ResolveRanges
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange, OddRows, RangeResult

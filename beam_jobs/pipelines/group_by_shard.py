@@ -23,7 +23,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 
 from recordmill.beam_jobs.runners.portable import is_flink
 from recordmill.schemas.shards import ShardPlan, ShardResult
-from recordmill.transforms.exchange.messages import planned_rows
+from recordmill.transforms.exchange.pieces import planned_rows
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.memory import release_memory

@@ -63,9 +63,8 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import parse_size
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.encode.payloads import check_payload
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.messages import cut_block
-from recordmill.transforms.exchange.piece import open_piece
+from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.exchange.pieces import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.rows.encode_rows import RowsEncoder
 from recordmill.transforms.rows.row_summary import (

@@ -41,7 +41,7 @@ from apache_beam.runners.portability.spark_runner import SparkRunner
 from apache_beam.runners.runner import PipelineRunner, PipelineState, create_runner
 
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
-from recordmill.transforms.exchange.messages import PIECE_BYTES
+from recordmill.transforms.exchange.pieces import PIECE_BYTES
 
 # Without this, Beam downloads a job server that nobody chose, ignores misspelt options,
 # and runs workers in an image without recordmill.

@@ -11,11 +11,11 @@ from recordmill.schemas.job import JobSpec, parse_fraction
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count
 from recordmill.transforms.exchange.exact_splits import (
+    WIDTH,
     SplitLimits,
     expected_ends,
     find_limits,
 )
-from recordmill.transforms.exchange.rank_sketch import WIDTH
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import (
     MISSING_KEY,

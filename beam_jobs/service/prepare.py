@@ -156,7 +156,7 @@ def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None
     """Refuses before the run what can never fit: columns, types, the payload."""
     # Only here: they import all that casts and encodes, which "nothing to do" need not.
     from recordmill.transforms.cast.cast_batch import check_columns
-    from recordmill.transforms.encode.arrow_types import check_types
+    from recordmill.transforms.encode.column_types import check_types
     from recordmill.transforms.encode.payloads import check_payload
 
     if source.columns().names == [FRAMED]:  # whole records: nothing is cast or encoded

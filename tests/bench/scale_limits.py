@@ -15,12 +15,11 @@ import numpy as np
 
 from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
 from recordmill.transforms.exchange.merge import WINDOW_BYTES
-from recordmill.transforms.exchange.messages import PIECE_BYTES
-from recordmill.transforms.exchange.piece import PIECE_HEAD_BYTES
+from recordmill.transforms.exchange.pieces import PIECE_BYTES, PIECE_HEAD_BYTES
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.exchange.sorted_run_index import READ_WHOLE_BYTES, _Layout
+from recordmill.transforms.exchange.sorted_run import READ_WHOLE_BYTES, _Layout
 from recordmill.transforms.sources.base import RANGE_BYTES
-from recordmill.transforms.tasks.send_range import BLOCK_BYTES
+from recordmill.transforms.tasks.convert_range import BLOCK_BYTES
 
 TB = 10**12
 GIB = 1 << 30

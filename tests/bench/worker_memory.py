@@ -26,8 +26,12 @@ from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.send_range import measure_range, send_range
-from recordmill.transforms.tasks.sort_range import convert_range, range_histogram
+from recordmill.transforms.tasks.convert_range import (
+    convert_range,
+    measure_range,
+    range_histogram,
+    send_range,
+)
 
 SHARDS = 1024  # the fewest with the largest histogram
 MIB = 1 << 20

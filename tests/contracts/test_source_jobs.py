@@ -28,7 +28,7 @@ from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.source_rows import ReferencedRows
 
-BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.combine.save_plan_totals"
+BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.exchange.save_plan_totals"
 EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")
 LAST_STEP = "recordmill.beam_jobs.pipelines.convert.stage"
 

@@ -28,16 +28,15 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.messages import cut_block, gather_inline
+from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.exchange.pieces import cut_block, gather_inline
 from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
-from recordmill.transforms.exchange.sorted_run import write_sorted_run
-from recordmill.transforms.exchange.sorted_run_index import ReadRange
+from recordmill.transforms.exchange.sorted_run import ReadRange, write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,
     SortedRunFolder,
     StoredSortedRuns,
+    gather,
 )
 from recordmill.transforms.storage import LocalStore
 

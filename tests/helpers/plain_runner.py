@@ -18,22 +18,21 @@ import pytest
 from apache_beam.pvalue import TaggedOutput
 
 from recordmill.beam_jobs.pipelines import group_by_shard
-from recordmill.beam_jobs.pipelines.combine import plan_dataset
 from recordmill.beam_jobs.pipelines.convert import publish_dataset
-from recordmill.beam_jobs.pipelines.exchange_by_engine import (
+from recordmill.beam_jobs.pipelines.exchange import (
     SendRange,
     by_index,
+    convert_one,
+    count_range,
     find_finished,
     measure_again,
     measure_one,
-)
-from recordmill.beam_jobs.pipelines.exchange_by_files import (
-    convert_one,
-    count_range,
+    plan_dataset,
     redo_one,
+    resolve_ranges,
+    survey_range,
     write_one,
 )
-from recordmill.beam_jobs.pipelines.survey import resolve_ranges, survey_range
 from recordmill.beam_jobs.runners import embedded
 from recordmill.schemas.ranges import (
     InputRange,

@@ -9,12 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.transforms.encode import unwritten_records
+from recordmill.transforms.encode import waiting_rows
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.unwritten_records import (
-    UnwrittenRecords,
-    load_records,
-)
+from recordmill.transforms.encode.waiting_rows import UnwrittenRecords, load_records
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 NUMBER, REAL, TEXT = "number" * 6, "real" * 9, "text" * 9  # long: values are shorter
@@ -64,7 +61,7 @@ def schema_of(types: pa.Schema) -> Schema:
 def loaded_from(batch: pa.RecordBatch, schema: Schema) -> UnwrittenRecords:
     """Loads records that stay unwritten, though that may save nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unwritten_records, "_MOST_SHARE", 100)
+        patch.setattr(waiting_rows, "_MOST_SHARE", 100)
         loaded = load_records(batch, schema)
     assert isinstance(loaded, UnwrittenRecords)
     return loaded

@@ -12,8 +12,7 @@ from interop_tools import ask
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.feature_map import load_feature
+from recordmill.transforms.encode.examples import encode, load_feature
 from recordmill.transforms.encode.payloads import encode_payload
 
 SCRIPT = "encode_values.py"

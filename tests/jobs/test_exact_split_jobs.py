@@ -21,7 +21,7 @@ from job_tools import (
 from tables_in_formats import cut_small, write_table
 
 from recordmill.beam_jobs.service import exact_limits
-from recordmill.transforms.exchange import rank_sketch
+from recordmill.transforms.exchange import exact_splits
 from recordmill.transforms.exchange.exact_splits import divide
 
 EIGHT_TWO: list[Argument] = ["--split", "train=0.8", "--split", "test=0.2"]
@@ -109,7 +109,7 @@ def test_limits_outside_their_window_are_found_by_a_wider_one(
     file = write_table(tmp_path / "a", "parquet", {"id": np.arange(5000)})
     job: list[Argument] = [*EIGHT_TWO, "--split-exact", "--name", "same"]
     convert("parquet", file, tmp_path / "out", *job)
-    monkeypatch.setattr(rank_sketch, "ALL_KEPT", 1)
+    monkeypatch.setattr(exact_splits, "ALL_KEPT", 1)
     monkeypatch.setattr(exact_limits, "WIDTH", 2**-12)
     tried = []
     find = exact_limits.find_limits

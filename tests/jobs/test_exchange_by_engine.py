@@ -32,7 +32,7 @@ from job_tools import (
 from store_servers import Place
 from store_tools import local_files, published, to_store
 
-from recordmill.transforms.tasks import send_range as engine_task
+from recordmill.transforms.tasks import convert_range as engine_task
 from recordmill.transforms.tasks.workspace import Workspace
 
 ENGINE: list[Argument] = ["--exchange", "engine"]
@@ -178,9 +178,7 @@ def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,x\n2\n")
-    monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", None
-    )
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.exchange.send_range", None)
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 65
     assert "1 of 2 rows rejected (limit 0)" in ran.err
@@ -237,8 +235,10 @@ def test_goes_on_from_what_is_finished(
             sent.append(number)
             yield number, piece
 
-    monkeypatch.setattr("recordmill.transforms.tasks.send_range.cut_block", noting)
-    monkeypatch.setattr("recordmill.transforms.tasks.send_range.make_histogram", None)
+    monkeypatch.setattr("recordmill.transforms.tasks.convert_range.cut_block", noting)
+    monkeypatch.setattr(
+        "recordmill.transforms.tasks.convert_range.make_histogram", None
+    )
     ran = recordmill("convert", "csv", *job, *ENGINE)
     assert ran.status == 0, ran.err
     assert set(sent) == {2}
@@ -277,7 +277,7 @@ def test_pieces_that_come_twice(
             yield from (pair, pair)
 
     cut_block = engine_task.cut_block
-    monkeypatch.setattr("recordmill.transforms.tasks.send_range.cut_block", twice)
+    monkeypatch.setattr("recordmill.transforms.tasks.convert_range.cut_block", twice)
     convert("csv", *mixed.files, tmp_path / "m", "--shards", 8, *ENGINE)
     assert contents(tmp_path / "m") == eight_shards
     # One range, so that a shard's only piece comes twice.
@@ -290,10 +290,10 @@ def test_a_range_that_gives_more_than_flink_carries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange_by_engine.is_flink", lambda _: True
+        "recordmill.beam_jobs.pipelines.exchange.is_flink", lambda _: True
     )
     monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange_by_engine.FLINK_BUNDLE_BYTES", 5000
+        "recordmill.beam_jobs.pipelines.exchange.FLINK_BUNDLE_BYTES", 5000
     )
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
     assert ran.status == 65
@@ -319,9 +319,7 @@ def test_a_side_file_that_went_between_the_two_readings(
         return send_range(*arguments)  # type: ignore[arg-type]
 
     send_range = engine_task.send_range
-    monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", losing
-    )
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.exchange.send_range", losing)
     job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
     ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
     assert ran.status == 75
@@ -351,9 +349,7 @@ def test_a_file_that_changed_between_its_two_readings(
         return send_range(*arguments)  # type: ignore[arg-type]
 
     send_range = engine_task.send_range
-    monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", changing
-    )
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.exchange.send_range", changing)
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 75
     assert message in ran.err

@@ -14,9 +14,9 @@ from job_tools import convert
 from same_dataset import dataset_of
 
 from recordmill.transforms.exchange import held_runs
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.held_values import HeldValues
-from recordmill.transforms.tasks import sort_range
+from recordmill.transforms.exchange.held_runs import HeldValues
+from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.tasks import convert_range
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 CIFAR = SAMPLES / "cifar"  # two ranges: 492 and 123 kB
@@ -53,7 +53,7 @@ def test_a_range_in_several_runs(
     monkeypatch.setattr(module, 1000)
     shards = []
     for run_bytes in (1 << 20, 1000):
-        monkeypatch.setattr(sort_range, "RUN_BYTES", run_bytes)
+        monkeypatch.setattr(convert_range, "RUN_BYTES", run_bytes)
         output = tmp_path / str(run_bytes) / "iris"
         convert("csv", table, output, "--memory", "0")
         runs = [*output.glob(".recordmill/*/runs/*.records")]
@@ -70,7 +70,7 @@ def test_rows_that_wait_as_values(
     rows = (f"{n},{n if n > 600 else ''},{'' if n % 7 else 'text'}" for n in range(900))
     table.write_text("number,late,seldom\n" + "\n".join(rows) + "\n")
     monkeypatch.setattr("recordmill.transforms.sources.csv.rows.BATCH_BYTES", 2000)
-    monkeypatch.setattr(sort_range, "RUN_BYTES", 20_000)
+    monkeypatch.setattr(convert_range, "RUN_BYTES", 20_000)
     held: list[bool] = []
 
     def note(blocks: Sequence[Block], num_splits: int) -> HeldValues | None:

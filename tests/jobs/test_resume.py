@@ -228,7 +228,7 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.transforms.tasks.write_shard.write_records", noted)
         patch.setattr(
-            "recordmill.transforms.tasks.finished_shards.crc32c",
+            "recordmill.transforms.tasks.write_shard.crc32c",
             lambda block, crc: read.append(block) or crc32c(block, crc),
         )
         convert("csv", *mixed.files, output, *OPTIONS)

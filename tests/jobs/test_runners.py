@@ -28,7 +28,7 @@ from job_tools import (
 )
 
 from recordmill.beam_jobs.pipelines import convert as convert_pipeline
-from recordmill.beam_jobs.pipelines import exchange_by_files
+from recordmill.beam_jobs.pipelines import exchange
 
 PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -124,7 +124,7 @@ def test_task_that_breaks(
     def broken(*arguments: object, **options: object) -> None:
         raise error
 
-    for module in (convert_pipeline, exchange_by_files):
+    for module in (convert_pipeline, exchange):
         if hasattr(module, task):
             monkeypatch.setattr(module, task, broken)
     output = tmp_path / "iris"

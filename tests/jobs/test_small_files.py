@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from job_tools import Argument, contents, convert, ints, recordmill
 
-from recordmill.beam_jobs.pipelines import exchange_by_engine
+from recordmill.beam_jobs.pipelines import exchange as exchange_by_engine
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import ranges
-from recordmill.transforms.tasks import sort_range
+from recordmill.transforms.tasks import convert_range
 from recordmill.transforms.tasks.context import RunContext
 
 FILES = 12
@@ -43,13 +43,13 @@ def folder(tmp_path: Path) -> Path:
 def ranges_read(monkeypatch: pytest.MonkeyPatch) -> list[InputRange]:
     """Fills with the ranges that tasks read."""
     found = []
-    sort_rows = sort_range._sort_rows
+    sort_rows = convert_range._sort_rows
 
     def note(context: RunContext, input_range: InputRange, *more: Any) -> object:
         found.append(input_range)
         return sort_rows(context, input_range, *more)
 
-    monkeypatch.setattr(sort_range, "_sort_rows", note)
+    monkeypatch.setattr(convert_range, "_sort_rows", note)
     return found
 
 

@@ -40,7 +40,7 @@ from recordmill.transforms.cast.typed_values import (
     cast_values,
     is_text,
 )
-from recordmill.transforms.encode.arrow_types import BYTES, family_of, is_list, plain
+from recordmill.transforms.encode.column_types import BYTES, family_of, is_list, plain
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     by_row,

@@ -36,22 +36,25 @@ from recordmill.transforms.cast.text_values import (
     trim,
 )
 from recordmill.transforms.cast.typed_values import beyond_classes, cast_values
-from recordmill.transforms.encode.nested import (
+from recordmill.transforms.encode.columns import (
     NULL_IN_LIST,
+    known_size,
     list_lengths,
     null_errors,
     row_starts,
+    shape_errors,
     take_apart,
+    wrong_counts,
 )
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
+    beyond_float,
+    beyond_integer,
     by_row,
     flag_invalid,
     merge,
 )
-from recordmill.transforms.encode.shapes import known_size, shape_errors, wrong_counts
-from recordmill.transforms.encode.value_limits import beyond_float, beyond_integer
 
 
 def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:

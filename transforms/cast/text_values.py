@@ -17,13 +17,11 @@ from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
+    beyond_float,
+    beyond_integer,
     flag_invalid,
     mask_of,
     merge,
-)
-from recordmill.transforms.encode.value_limits import (
-    beyond_float,
-    beyond_integer,
     narrow_floats,
 )
 

@@ -44,7 +44,7 @@ from recordmill.transforms.cast.text_values import (
     without,
 )
 from recordmill.transforms.cast.text_values import without as without_wrong
-from recordmill.transforms.encode.arrow_types import (
+from recordmill.transforms.encode.column_types import (
     BOOL,
     BYTES,
     FLOAT,
@@ -56,15 +56,13 @@ from recordmill.transforms.encode.arrow_types import (
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
-    flag_invalid,
-    mask_of,
-    merge,
-)
-from recordmill.transforms.encode.value_limits import (
     beyond_integer,
     bound_errors,
+    flag_invalid,
     integer_errors,
     integers_as_floats,
+    mask_of,
+    merge,
     utf8_errors,
 )
 

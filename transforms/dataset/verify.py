@@ -62,9 +62,14 @@ from recordmill.transforms.dataset.files import (
 from recordmill.transforms.dataset.random_access import parse_index
 from recordmill.transforms.dataset.reader import shard_to_read
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.arrow_types import is_list
-from recordmill.transforms.encode.row_errors import RowErrors, by_row, merge, rows_of
-from recordmill.transforms.encode.value_limits import bound_errors
+from recordmill.transforms.encode.column_types import is_list
+from recordmill.transforms.encode.row_errors import (
+    RowErrors,
+    bound_errors,
+    by_row,
+    merge,
+    rows_of,
+)
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.parallel import ahead

@@ -36,7 +36,7 @@ from recordmill.transforms.decode.wire import (
     unpack_varints,
     validity,
 )
-from recordmill.transforms.encode.arrow_types import list_depths
+from recordmill.transforms.encode.column_types import list_depths
 from recordmill.transforms.encode.row_errors import rows_of
 from recordmill.transforms.encode.tensors import DATA_TYPES
 

@@ -1,4 +1,4 @@
-"""Serializes Arrow batches as tf.train.Example, without Python per row.
+"""Serializes Arrow batches as tf.train.Example and SequenceExample.
 
     Example   0a len Features
     Features  entry*                         sorted by key
@@ -6,30 +6,232 @@
     Feature   0a len BytesList | 12 len FloatList | 1a len Int64List
     BytesList (0a len bytes)*    FloatList, Int64List  0a len packed values
 
-The columns are loaded and checked first (feature_map.py); the native functions lay out
-their bytes, which equal protobuf's SerializeToString(deterministic=True).
+The columns of all keys are loaded and checked first; the native functions lay out their
+bytes, which equal protobuf's SerializeToString(deterministic=True).
 Source: tensorflow/core/example/{example,feature}.proto.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    map_order,
+    shape_text,
+)
 from recordmill.transforms import native
 from recordmill.transforms.arrow import (
     I64,
+    array_parts,
     binary_array,
     offsets_of,
     require_fit,
+    value_lengths,
     value_offsets,
+    views_at,
 )
-from recordmill.transforms.encode.feature_map import Entry, load_entries
+from recordmill.transforms.encode.column_types import require_column
+from recordmill.transforms.encode.columns import (
+    Nested,
+    StoredColumn,
+    check_shape,
+    open_column,
+    open_steps,
+    value_column,
+)
+from recordmill.transforms.encode.row_errors import (
+    RowErrors,
+    by_row,
+    errors_in,
+    merge,
+    raise_errors,
+    rows_error,
+)
+from recordmill.transforms.encode.tensors import (
+    array_column,
+    header_cells,
+    join_cells,
+    tensor_column,
+)
 from recordmill.transforms.native import Column
-from recordmill.transforms.native.numpy_loops import varint_lengths
+from recordmill.transforms.native.numpy_loops import field_header, varint_lengths
+
+# A ragged feature has its values in one key, row lengths in others:
+#
+#     tokens = [[5, 6], [], [7]]   of shape [null, null] is stored as
+#     tokens/ragged_flat_values    5 6 7
+#     tokens/ragged_row_lengths_0  2 0 1
+#
+# Source: tensorflow_datasets/core/example_serializer.py.
+
+
+def ragged_columns(nested: Nested) -> list[StoredColumn]:
+    """Returns the flat values and the row lengths, in the order of the feature's keys.
+
+    Args:
+      nested: lists for every dimension up to the last unknown one; those behind it
+        may be lists or lie flat in the innermost ones.
+
+    Raises:
+      RowsError: rows with a value that the feature's kind cannot hold.
+    """
+    feature, levels = nested.feature, nested.levels
+    columns = [value_column(nested)]
+    if nested.starts is None:  # nothing but nulls
+        nothing = np.zeros(nested.num_rows, np.int64)
+        return (
+            columns + [StoredColumn(nothing, None, nested.valid)] * feature.ragged_rank
+        )
+    starts = levels[0]
+    for level in range(1, feature.ragged_rank + 1):
+        lengths = np.diff(levels[level])
+        if level == len(levels) - 1:
+            inside = math.prod(n for n in feature.shape[level + 1 :] if n is not None)
+            lengths //= max(inside, 1)
+        columns.append(StoredColumn(lengths, starts, nested.valid))
+        starts = levels[level][starts]
+    return columns
+
+
+_INT64 = pa.int64()
+
+
+class Entry(NamedTuple):
+    """One key of the feature map and what it holds in every row."""
+
+    key: str
+    kind: Kind
+    column: StoredColumn
+
+
+def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list[Entry]:
+    """Returns the keys of all features in the order in which protobuf writes a map.
+
+    Raises:
+      SchemaError: a column is missing or its type does not fit the feature.
+      RowsError: rows with a value that a feature cannot hold; those of all features.
+    """
+    errors: RowErrors = {}
+    entries: list[Entry] = []
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if len(arrays) < batch.num_columns:
+        arrays = {}  # a name that is there twice
+    for feature in features:
+        require_no_steps(feature)
+        if feature.column not in arrays:
+            require_column(batch.schema, feature)
+            arrays[feature.column] = batch[feature.column]
+        try:
+            columns = load_feature(arrays[feature.column], feature)
+        except RowsError as error:
+            errors = merge(errors, errors_in(error))
+            continue
+        # Row lengths are int64 whatever the values are.
+        kinds = [feature.kind] + [Kind.INT64] * (len(columns) - 1)
+        entries += map(Entry, feature.keys, kinds, columns)
+    raise_errors(errors)
+    return sorted(entries, key=lambda entry: map_order(entry.key))
+
+
+def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
+    """Returns what the feature's keys hold, in the order of `feature.keys`.
+
+    Raises:
+      SchemaError: the column's type does not fit the feature.
+      RowsError: rows with a value that the feature cannot hold.
+    """
+    if _is_plain_integer(feature) and array.type == _INT64:
+        return [_integer_column(array)]
+    nested = open_column(array, feature)
+    check_shape(nested)
+    if feature.content is Content.ARRAY:
+        return [array_column(nested)]
+    if feature.content is Content.TENSOR:
+        return [tensor_column(nested)]
+    if feature.is_ragged:
+        return ragged_columns(nested)
+    return [value_column(nested)]
+
+
+def _is_plain_integer(feature: FeatureSpec) -> bool:
+    """Tells whether int64 is stored as it is: nothing can be wrong with a value.
+
+    It is the most frequent column of wide tables, where the steps for each column, not
+    the values, take the time.
+    """
+    return (
+        feature.dtype == "int64"
+        and not feature.sequence
+        and feature.kind is Kind.INT64
+        and feature.shape == ()
+        and feature.content is Content.VALUES
+    )
+
+
+def _integer_column(array: pa.Array) -> StoredColumn:
+    valid = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        array = array.fill_null(0)
+    return StoredColumn(array.to_numpy(), None, valid)
+
+
+def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredColumn]:
+    """Returns a feature list's column: which steps each row has, and what they hold.
+
+    Raises:
+      SchemaError: the column's type does not fit the feature.
+      RowsError: rows with a step that the feature cannot hold.
+    """
+    require_plain_steps(feature)
+    nested = open_steps(array, feature)
+    assert nested.starts is not None  # it has been opened
+    try:
+        (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
+    except RowsError as error:
+        raise rows_error(by_row(errors_in(error), nested.starts)) from error
+    return nested, column
+
+
+def require_no_steps(feature: FeatureSpec) -> None:
+    """Checks that a feature is not a feature list.
+
+    Raises:
+      SchemaError: if it is one.
+    """
+    if feature.sequence:
+        raise SchemaError(
+            f"feature {feature.name!r}: only sequence examples have feature lists. Use "
+            "`payload=sequence_example`, or declare one more unknown dimension instead of "
+            "the sequence"
+        )
+
+
+def require_plain_steps(feature: FeatureSpec) -> None:
+    """Checks that each step of a feature list is one feature.
+
+    Raises:
+      SchemaError: if the steps are ragged.
+    """
+    if feature.is_ragged:
+        raise SchemaError(
+            f"feature {feature.name!r}: a step of a feature list has no row lengths, so "
+            f"it has one unknown dimension at most, got shape {shape_text(feature.shape)}: "
+            "store the steps as tensors"
+        )
+
 
 TAGS = {Kind.BYTES: 0x0A, Kind.FLOAT: 0x12, Kind.INT64: 0x1A}
 KIND_OF_TAG = {tag: kind for kind, tag in TAGS.items()}
@@ -106,3 +308,65 @@ def write_rows(
     data = np.empty(int(offsets[-1]), np.uint8)
     native.loops.write(list(columns), 0, sizes, offsets, head_room, tail_room, data)
     return binary_array(offsets, data)
+
+
+#     SequenceExample  0a len Features | 12 len FeatureLists
+#     FeatureLists     list*                   sorted by key
+#     list             0a len | 0a len key | 12 len FeatureList
+#     FeatureList      (0a len Feature)*       a Feature for each step
+#
+# Both parts are always written, also without an entry. The first is an Example; and the Feature of a step is what an Example of one feature without
+# a name ends with:
+#
+#     Example   0a len | 0a len | 0a 00 | 12 len Feature      its 12 becomes the step's 0a
+
+
+def encode_sequences(
+    batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
+) -> pa.BinaryArray:
+    """Serializes every row as a sequence example; the rest is as in `encode`.
+
+    Features with `sequence` are feature lists, all others are context.
+    """
+    context = load_columns(batch, [f for f in schema.features if not f.sequence])
+    lists: list[pa.BinaryArray] = []
+    errors: RowErrors = {}
+    for feature in schema.features:
+        if feature.sequence:
+            require_column(batch.schema, feature)
+            try:
+                lists += _list_cells(batch[feature.column], feature)
+            except RowsError as error:
+                errors = merge(errors, errors_in(error))
+    raise_errors(errors)
+    sizes, lengths = measure(context, batch.num_rows, head_room)
+    examples = write_rows(context, sizes, lengths, head_room, 0)
+    list_bytes = sum(map(value_lengths, lists), np.zeros(batch.num_rows, np.int64))
+    inner = header_cells(lambda length: field_header(b"\x12", length), list_bytes)
+    return join_cells([examples, inner, *lists], tail_room)
+
+
+def _list_cells(array: pa.Array, feature: FeatureSpec) -> list[pa.BinaryArray]:
+    """Makes a feature list's map entry of each row: its header, and all steps."""
+    nested, column = load_steps(array, feature)
+    assert nested.starts is not None
+    columns = [column_of(Entry("", feature.kind, column))]
+    sizes, lengths = measure(columns, len(nested.leaf), 0)
+    offsets, data = array_parts(write_rows(columns, sizes, lengths, 0, 0))
+    inside = sizes - 1 - varint_lengths(sizes)  # the entry's length, or nearly
+    starts = offsets[:-1] + varint_lengths(sizes) + varint_lengths(inside) + 4
+    data = data.copy()
+    data[starts] = 0x0A
+    lengths = offsets[1:] - starts
+    buffers = [pa.py_buffer(data)]
+    cells = views_at(buffers, np.zeros_like(starts), starts, lengths).cast(pa.binary())
+    steps = binary_array(offsets_of(lengths)[nested.starts], array_parts(cells)[1])
+    key = field_header(b"\x0a", len(feature.name.encode())) + feature.name.encode()
+
+    def header(steps_length: int) -> bytes:
+        entry = key + field_header(b"\x12", steps_length)
+        return field_header(b"\x0a", len(entry) + steps_length) + entry
+
+    if nested.valid is not None:
+        steps = pc.if_else(pa.array(nested.valid), steps, b"")
+    return [header_cells(header, value_lengths(steps), nested.valid), steps]

@@ -1,20 +1,17 @@
-"""Collects the rows of a batch that cannot be used, each with its reason.
-
-values of two rows   [[1, 300], [5]]      starts [0, 2, 3]
-wrong values         [False, True, False]
-flag_invalid         {1: "300 is beyond int8 (-128 to 127)"}     by value
-by_row               {0: "300 is beyond int8 (-128 to 127)"}     by row
-"""
+"""Collects the rows of a batch that cannot be used, and finds them by limits of values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from recordmill.schemas.errors import RowsError
-from recordmill.transforms.arrow import I64
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.transforms.arrow import I64, value_offsets
 
 Mask = npt.NDArray[np.bool_]
 RowErrors = dict[int, str]  # index of a row or value -> reason, ascending
@@ -85,3 +82,177 @@ def rows_error(errors: RowErrors) -> RowsError:
 def errors_in(error: RowsError) -> RowErrors:
     """Returns the errors in an exception; the opposite of `rows_error`."""
     return dict(zip(error.rows, error.reasons, strict=True))
+
+
+# This is the one place for these checks: casting uses them for the declared dtype,
+# encoding for the stored one, `verify` for what was decoded. All of them take whole
+# arrays and give a reason for each index that fails.
+
+# Integers of more binary digits lose some of them in a float of this type.
+_FLOAT_DIGITS = {"float16": 11, "float32": 24, "float64": 53}
+_LARGEST = {"float16": "65504", "float32": "3.4e38", "float64": "1.8e308"}
+
+
+def integer_errors(values: npt.NDArray[Any], dtype: str) -> RowErrors:
+    """Returns the integers that are beyond another integer dtype."""
+    if np.can_cast(values.dtype, dtype):
+        return {}
+    # Bounds that the values' own type holds, so that none of them is rounded.
+    here, there = np.iinfo(values.dtype), np.iinfo(dtype)
+    wrong = (values < max(here.min, there.min)) | (values > min(here.max, there.max))
+    return flag_invalid(wrong, lambda i: beyond_integer(values[i], dtype))
+
+
+def beyond_integer(value: object, dtype: str) -> str:
+    """Returns the reason for an integer that a dtype cannot hold."""
+    limits = np.iinfo(dtype)
+    return f"{value} is beyond {dtype} ({limits.min} to {limits.max})"
+
+
+def narrow_floats(
+    wide: npt.NDArray[Any], dtype: str
+) -> tuple[npt.NDArray[Any], RowErrors]:
+    """Converts floats to another float dtype; rounding is no loss, infinity is.
+
+    Returns:
+      The floats, and the finite ones that became infinite.
+    """
+    if np.can_cast(wide.dtype, dtype):
+        return wide.astype(dtype, copy=False), {}
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(dtype)
+    infinite = np.isinf(narrow)
+    if not infinite.any():
+        return narrow, {}
+    lost = infinite & ~np.isinf(wide)
+    return narrow, flag_invalid(
+        lost, lambda i: beyond_float(repr(float(wide[i])), dtype)
+    )
+
+
+def beyond_float(value: object, dtype: str) -> str:
+    """Returns the reason for a number that would become infinite in a float dtype."""
+    return f"{value} is beyond {dtype} (at most {_LARGEST[dtype]})"
+
+
+def integers_as_floats(
+    values: npt.NDArray[Any], dtype: str
+) -> tuple[npt.NDArray[Any], RowErrors]:
+    """Converts integers to a float dtype, which must not round them.
+
+    An integer is exact if what remains without its trailing zero bits fits the
+    significand. As float32 (24 bits):
+
+        2**25 + 2 = 0b10...010   lowest bit 2   (2**25 + 2) / 2 = 2**24 + 1: rounded
+        2**25 + 4 = 0b10...100   lowest bit 4   (2**25 + 4) / 4 = 2**23 + 1: exact
+
+    Returns:
+      The floats, and the integers that are not exact or become infinite.
+    """
+    with np.errstate(over="ignore"):
+        floats = values.astype(dtype)
+    limit = 1 << _FLOAT_DIGITS[dtype]
+    large = np.flatnonzero((values > limit) | (values < -limit))
+    if not len(large):
+        return floats, {}
+    # Two's complement: the absolute value also of the lowest integer.
+    size = np.abs(values[large]).astype(np.uint64)
+    lowest_bit = size & (~size + np.uint64(1))
+    wrong = np.zeros(len(values), np.bool_)
+    wrong[large] = size // lowest_bit >= np.uint64(limit)
+    wrong |= np.isinf(floats)
+    return floats, flag_invalid(
+        wrong,
+        lambda i: f"{values[i]} would be rounded in {dtype}: declare an integer dtype",
+    )
+
+
+def bound_errors(
+    values: npt.NDArray[Any],
+    minimum: float | None,
+    maximum: float | None,
+    valid: Mask | None = None,
+) -> RowErrors:
+    """Returns the numbers that are out of their bounds; NaN is within no bounds.
+
+    Args:
+      values: numbers.
+      minimum: the lowest allowed, if there is a limit.
+      maximum: the highest allowed, if there is a limit.
+      valid: which values are there; None if all are.
+
+    Raises:
+      SchemaError: a bound is beyond float64.
+    """
+    wrong: Mask = np.zeros(len(values), np.bool_)
+    if minimum is not None:
+        wrong |= ~(values >= _bound(minimum, values.dtype, math.ceil))
+    if maximum is not None:
+        wrong |= ~(values <= _bound(maximum, values.dtype, math.floor))
+    if valid is not None:
+        wrong &= valid
+    bounds = ", ".join(
+        f"{name} {bound}"
+        for name, bound in (("min", minimum), ("max", maximum))
+        if bound is not None
+    )
+    return flag_invalid(wrong, lambda i: f"{values[i]!s} is out of range ({bounds})")
+
+
+def _bound(
+    bound: float, dtype: np.dtype[Any], to_whole: Callable[[int | float], int]
+) -> Any:
+    """Returns a bound as values of this dtype are compared with it."""
+    if dtype.kind != "f":
+        return to_whole(bound)
+    try:
+        wide = np.float64(bound)
+    except OverflowError:
+        raise SchemaError(f"bound {bound} is beyond float64") from None
+    with np.errstate(over="ignore"):
+        narrow = dtype.type(wide)
+    # 0.1 is the float32 next to it, as the values are; a bound beyond is kept.
+    return narrow if np.isfinite(narrow) else wide
+
+
+def utf8_errors(values: pa.BinaryArray) -> RowErrors:
+    """Returns the values of a plain binary array that are not UTF-8."""
+    if is_utf8(values):
+        return {}
+    # Value by value: only where some text is broken.
+    return {
+        index: reason
+        for index, value in enumerate(values)
+        if value.is_valid and (reason := utf8_reason(value.as_py()))
+    }
+
+
+def is_utf8(values: pa.BinaryArray) -> bool:
+    """Returns whether every value of a plain binary array is UTF-8."""
+    if not len(values):
+        return True
+    offsets = value_offsets(values)
+    if offsets[0] == offsets[-1]:
+        return True
+    data = np.frombuffer(values.buffers()[2], np.uint8)
+    if data[offsets[0] : offsets[-1]].max() < 0x80:
+        return True  # ASCII: ten times as fast to see as the cast below
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def utf8_reason(raw: bytes, whole: str = "value") -> str:
+    r"""Returns why bytes are not UTF-8; "" if they are.
+
+    >>> utf8_reason(b"caf\xe9")
+    "not UTF-8: b'\\xe9' at byte 3 of the value"
+    """
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        found = raw[error.start : error.start + 4]
+        return f"not UTF-8: {found!r} at byte {error.start} of the {whole}"
+    return ""

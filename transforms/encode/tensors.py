@@ -1,26 +1,13 @@
-"""Serializes numbers and text as tensors, and numbers as arrays without a header.
-
-    TensorProto   08 dtype | 12 len TensorShapeProto | content
-    shape         (12 len dim)*      dim     08 size, nothing for size 0
-    content       22 len row-major little-endian numbers, nothing if there are none
-                  (42 len bytes)* for text and bytes
-
-The int32 rows [1, 2] and [3] become
-
-    08 03 | 12 04 12 02 08 02 | 22 08 01 00 00 00 02 00 00 00    int32, [2], 8 bytes
-    08 03 | 12 04 12 02 08 01 | 22 04 03 00 00 00                int32, [1], 4 bytes
-
-The bytes are those of tf.io.serialize_tensor, and tf.io.parse_tensor reads them.
-Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto; that content goes
-into tensor_content also for scalars was found from the function's own output.
-"""
+"""Serializes numbers and text as tensors, numbers as arrays, fields by their length."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,16 +17,82 @@ from recordmill.transforms.arrow import (
     I64,
     array_parts,
     binary_array,
+    distinct_lengths,
     offsets_of,
+    require_fit,
     value_lengths,
 )
-from recordmill.transforms.encode.arrow_types import BYTES, family_of
-from recordmill.transforms.encode.nested import Nested
+from recordmill.transforms.encode.column_types import BYTES, family_of
+from recordmill.transforms.encode.columns import (
+    Nested,
+    StoredColumn,
+    byte_values,
+    dims_of,
+    numbers,
+    wrong_counts,
+)
 from recordmill.transforms.encode.row_errors import flag_invalid
-from recordmill.transforms.encode.shapes import dims_of, wrong_counts
-from recordmill.transforms.encode.stored_values import Column, byte_values, numbers
-from recordmill.transforms.encode.wire import delimited_stream
 from recordmill.transforms.native.numpy_loops import field_header, varint
+
+
+def header_cells(
+    make_header: Callable[[int], bytes],
+    lengths: I64,
+    valid: npt.NDArray[np.bool_] | None = None,
+) -> pa.BinaryArray:
+    """Returns the header of each row's payload, nothing where the row has none.
+
+    Args:
+      make_header: the header for one payload length; called once for each.
+      lengths: payload bytes of each row.
+      valid: which rows have a payload; None if all do.
+    """
+    distinct, which = distinct_lengths(lengths)
+    headers = pa.array(map(make_header, distinct.tolist()), pa.binary())
+    missing = None if valid is None else ~valid
+    return headers.take(pa.array(which, mask=missing)).fill_null(b"")
+
+
+def delimited_stream(values: pa.BinaryArray, tag: bytes) -> pa.BinaryArray:
+    """Returns each value as a length-delimited field.
+
+    The values "ab", "c" with tag 0a give 0a 02 61 62 and 0a 01 63.
+
+    Args:
+      values: plain binary without nulls.
+      tag: the field's, one byte.
+    """
+    headers = header_cells(lambda n: field_header(tag, n), value_lengths(values))
+    return pc.binary_join_element_wise(headers, values, b"")
+
+
+def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
+    """Joins the arrays' cells row by row, and adds zero bytes behind each row.
+
+    Raises:
+      RecordmillError: together they are beyond 2 GiB.
+    """
+    num_bytes = sum(int(value_lengths(array).sum()) for array in arrays)
+    # The join would end in an Arrow error without a word on what is too big.
+    require_fit(num_bytes + tail_room * len(arrays[0]))
+    if tail_room:
+        arrays = [*arrays, pa.repeat(pa.scalar(bytes(tail_room)), len(arrays[0]))]
+    return pc.binary_join_element_wise(*arrays, b"")
+
+
+#     TensorProto   08 dtype | 12 len TensorShapeProto | content
+#     shape         (12 len dim)*      dim     08 size, nothing for size 0
+#     content       22 len row-major little-endian numbers, nothing if there are none
+#                   (42 len bytes)* for text and bytes
+#
+# The int32 rows [1, 2] and [3] become
+#
+#     08 03 | 12 04 12 02 08 02 | 22 08 01 00 00 00 02 00 00 00    int32, [2], 8 bytes
+#     08 03 | 12 04 12 02 08 01 | 22 04 03 00 00 00                int32, [1], 4 bytes
+#
+# The bytes are those of tf.io.serialize_tensor, and tf.io.parse_tensor reads them.
+# Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto; that content goes
+# into tensor_content also for scalars was found from the function's own output.
 
 TENSOR_CONTENT, STRING_VAL = b"\x22", b"\x42"
 TEXT_DTYPES = ("string", "bytes")
@@ -62,7 +115,7 @@ DATA_TYPES = {
 }
 
 
-def tensor_column(nested: Nested) -> Column:
+def tensor_column(nested: Nested) -> StoredColumn:
     """Serializes the column's values as one TensorProto for each row.
 
     Raises:
@@ -78,10 +131,12 @@ def tensor_column(nested: Nested) -> Column:
     heads = heads.take(pa.array(which, mask=missing))
     if missing is not None:
         heads = heads.fill_null(b"")
-    return Column(pc.binary_join_element_wise(heads, content, b""), None, nested.valid)
+    return StoredColumn(
+        pc.binary_join_element_wise(heads, content, b""), None, nested.valid
+    )
 
 
-def array_column(nested: Nested) -> Column:
+def array_column(nested: Nested) -> StoredColumn:
     """Returns the row-major little-endian bytes of each row's array.
 
     Binary columns hold such bytes already.
@@ -91,11 +146,11 @@ def array_column(nested: Nested) -> Column:
         no array of the declared shape.
     """
     if family_of(nested.leaf.type) != BYTES:
-        return Column(_content(nested), None, nested.valid)
+        return StoredColumn(_content(nested), None, nested.valid)
     values = byte_values(nested)
     feature = nested.feature
     if feature.dtype in TEXT_DTYPES:  # of unknown items
-        return Column(values, None, nested.valid)
+        return StoredColumn(values, None, nested.valid)
     lengths = value_lengths(values)
     wrong = wrong_counts(lengths, feature.shape, np.dtype(feature.dtype).itemsize)
     if nested.valid is not None:
@@ -109,7 +164,7 @@ def array_column(nested: Nested) -> Column:
             ),
         )
     )
-    return Column(values, None, nested.valid)
+    return StoredColumn(values, None, nested.valid)
 
 
 def _content(nested: Nested) -> pa.BinaryArray:

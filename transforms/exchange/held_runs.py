@@ -1,10 +1,4 @@
-"""Keeps the sorted runs that are held in memory instead of files, up to a budget.
-
-Held runs belong to this process. Whoever starts a job says how much it may hold, and
-lets go of all of it at the end. A run that was held by a process that was killed is not
-there any more: its range is read again. So the budget bounds the work that went into
-held runs, too.
-"""
+"""Holds sorted runs in memory in place of files, up to a budget."""
 
 from __future__ import annotations
 
@@ -14,10 +8,196 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from recordmill.transforms.encode.unwritten_records import UnwrittenRecords
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.held_records import HeldRecords
-from recordmill.transforms.exchange.held_values import HeldValues
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import ShardTask
+from recordmill.transforms.arrow import I64, U64, offsets_of
+from recordmill.transforms.encode.waiting_rows import UnwrittenRecords, payload_offsets
+from recordmill.transforms.exchange.merge import (
+    Block,
+    Pieces,
+    find_rows,
+    payload_buffer,
+    sort_order,
+)
+from recordmill.transforms.exchange.sorted_run import SortedRunIndex
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValues:
+    """A sorted run whose records are not written; one entry for each, in sorted order.
+
+    Attributes:
+      counts: records of each split.
+      records: the values.
+      keys: order key; ascending within a split.
+      planned_bytes: planned bytes of the record.
+    """
+
+    counts: tuple[int, ...]
+    records: UnwrittenRecords
+    keys: U64
+    planned_bytes: I64
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block], num_splits: int) -> HeldValues | None:
+        """Sorts the rows of one run; None if they are not all unwritten and alike."""
+        parts = [
+            block.payloads
+            for block in blocks
+            if isinstance(block.payloads, UnwrittenRecords)
+        ]
+        if len(parts) < len(blocks):
+            return None
+        keys = np.concatenate([block.keys for block in blocks])
+        splits = np.concatenate([block.splits for block in blocks])
+        planned_bytes = np.concatenate([block.planned_bytes for block in blocks])
+        order = sort_order(keys, splits, num_splits)
+        records = UnwrittenRecords.joined(parts, order)
+        if records is None:
+            return None
+        if order is not None:
+            keys, planned_bytes = keys[order], planned_bytes[order]
+        counts = np.bincount(splits, minlength=num_splits)
+        return cls(tuple(counts.tolist()), records, keys, planned_bytes)
+
+    @property
+    def index(self) -> SortedRunIndex:
+        """Returns the index that a file of this run would have."""
+        offsets, planned_bytes = self.records.offsets, self.planned_bytes
+        return SortedRunIndex(
+            self.keys, offsets.astype(np.uint64), planned_bytes.astype(np.uint64)
+        )
+
+    def find(self, task: ShardTask, body: int) -> Pieces:
+        """Returns the places of a shard's records.
+
+        Args:
+          task: the shard.
+          body: number of the body that this run is.
+        """
+        return self.pieces(body, find_rows(self.keys, self.counts, task))
+
+    def pieces(self, body: int = 0, rows: slice = slice(None)) -> Pieces:
+        """Returns the places of some records, or of all.
+
+        Args:
+          body: number of the body that this run is.
+          rows: of the records.
+        """
+        offsets = self.records.offsets
+        return Pieces(
+            np.full(len(self.keys[rows]), body, np.int64),
+            offsets[:-1][rows].astype(np.uint64),
+            np.diff(offsets)[rows],
+            self.planned_bytes[rows].astype(np.uint64),
+            self.keys[rows],
+        )
+
+    def read_into(self, target: memoryview, offset: int) -> None:
+        """Writes the records that begin at a byte offset; they fill the target."""
+        ends = (offset, offset + len(target))
+        first, end = np.searchsorted(self.records.offsets, ends).tolist()
+        self.records.write(first, end, target)
+
+    def reference(self, stem: str) -> SortedRunRef:
+        """Returns what names this run."""
+        return SortedRunRef(
+            stem, self.counts, self.records.nbytes, 0, 0, in_memory=True
+        )
+
+
+# They lie in chunks that are not sorted; only their places are. So they are neither joined
+# nor sorted nor written: the writer of a shard copies each once, in its final order.
+#
+# A chunk with the records a, b, c (keys 7, 1, 4) is held as
+#
+#     chunks [abc]     keys [1, 4, 7]    places of b, c, a
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRecords:
+    """A sorted run in memory; arrays have one entry for each record, in sorted order.
+
+    Attributes:
+      counts: records of each split.
+      chunks: the bytes of the records, not sorted.
+      keys: order key; ascending within a split.
+      chunk_of: index of the chunk that has the record.
+      starts: byte offset of the record in its chunk.
+      lengths: bytes of the record.
+      planned_bytes: planned bytes of the record.
+    """
+
+    counts: tuple[int, ...]
+    chunks: tuple[pa.Buffer, ...]
+    keys: U64
+    chunk_of: I64
+    starts: I64
+    lengths: I64
+    planned_bytes: I64
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block], num_splits: int) -> HeldRecords:
+        """Sorts the places of the records of one run; they themselves are not copied."""
+        offsets = [payload_offsets(block.payloads) for block in blocks]
+        keys = np.concatenate([block.keys for block in blocks])
+        splits = np.concatenate([block.splits for block in blocks])
+        order: slice | npt.NDArray[np.intp] | None = sort_order(
+            keys, splits, num_splits
+        )
+        if order is None:
+            order = slice(None)
+        return cls(
+            tuple(np.bincount(splits, minlength=num_splits).tolist()),
+            tuple(map(payload_buffer, blocks)),
+            keys[order],
+            np.repeat(np.arange(len(blocks)), [len(found) - 1 for found in offsets])[
+                order
+            ],
+            np.concatenate([found[:-1] for found in offsets])[order],
+            np.concatenate([np.diff(found) for found in offsets])[order],
+            np.concatenate([block.planned_bytes for block in blocks])[order],
+        )
+
+    @property
+    def index(self) -> SortedRunIndex:
+        """Returns the index that a file of this run would have."""
+        offsets, planned_bytes = offsets_of(self.lengths), self.planned_bytes
+        return SortedRunIndex(
+            self.keys, offsets.astype(np.uint64), planned_bytes.astype(np.uint64)
+        )
+
+    def find(self, task: ShardTask, first_body: int) -> Pieces:
+        """Returns the places of a shard's records.
+
+        Args:
+          task: the shard.
+          first_body: number of the body that the first chunk is.
+        """
+        rows = find_rows(self.keys, self.counts, task)
+        return Pieces(
+            self.chunk_of[rows] + first_body,
+            self.starts[rows].astype(np.uint64),
+            self.lengths[rows],
+            self.planned_bytes[rows].astype(np.uint64),
+            self.keys[rows],
+        )
+
+    def reference(self, stem: str) -> SortedRunRef:
+        """Returns what names this run."""
+        return SortedRunRef(
+            stem, self.counts, int(self.lengths.sum()), 0, 0, in_memory=True
+        )
+
+
+# Held runs belong to this process. Whoever starts a job says how much it may hold, and
+# lets go of all of it at the end. A run that was held by a process that was killed is not
+# there any more: its range is read again. So the budget bounds the work that went into
+# held runs, too.
 
 HeldRun: TypeAlias = HeldRecords | HeldValues
 

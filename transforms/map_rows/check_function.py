@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import UsageError
-from recordmill.transforms.encode.arrow_types import is_list, plain
+from recordmill.transforms.encode.column_types import is_list, plain
 from recordmill.transforms.map_rows.call_function import MappedBatch, map_batch
 from recordmill.transforms.map_rows.load_function import Function
 

@@ -26,9 +26,9 @@ from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.verify import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
-from recordmill.transforms.encode.unwritten_records import written_payloads
-from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.encode.waiting_rows import written_payloads
 from recordmill.transforms.exchange.keys import shuffle_keys
+from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.plan import packed_histogram
 from recordmill.transforms.rows.elements import (
     Row,

@@ -47,8 +47,8 @@ from recordmill.transforms.rows.row_summary import (
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import Preflight, Store
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.finished_shards import finished_shards
 from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.write_shard import finished_shards
 
 RowsExchange = Literal["scratch", "engine"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow.types as pt
 
-from recordmill.transforms.encode.arrow_types import is_list
+from recordmill.transforms.encode.column_types import is_list
 from recordmill.transforms.sources.source_rows import Rows
 
 

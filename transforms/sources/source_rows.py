@@ -76,7 +76,7 @@ class ReferencedRows:
       odd: rows that the end of the run tells of.
       checksums: of the files that were read, if `list_references` did not read them.
       view_crcs: the CRC-32C of each value of the batch's only column of views (see
-        recordmill.transforms.binary_views), or None.
+        recordmill.transforms.arrow), or None.
       view_values: these values, where they are known apart from the batch.
     """
 

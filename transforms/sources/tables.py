@@ -27,7 +27,7 @@ from recordmill.schemas.input_summary import PassedOver, Understood
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.encode.arrow_types import is_list, plain
+from recordmill.transforms.encode.column_types import is_list, plain
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges

@@ -27,8 +27,8 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.yaml_lines import write_yaml
 from recordmill.transforms.arrow import U64
+from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
-from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import texts_of
 from recordmill.transforms.sources.single_values import single_values

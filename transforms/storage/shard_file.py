@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recordmill.transforms.hollow_records import (
+from recordmill.transforms.encode.large_values import (
     Window,
     pieces_of,
     window_bytes,

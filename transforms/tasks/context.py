@@ -37,7 +37,7 @@ class RunContext:
       split_names: all splits, those of the job first (see `split_names`).
       bucket_bits: leading bits of the order key that number a histogram bucket.
       exchange: how rows reach the shards' writers (see
-        recordmill.transforms.exchange.gather).
+        recordmill.transforms.exchange.sorted_run_store).
       run_key: hash of job and inventory, hexadecimal.
       output: folder of the dataset.
       workspace: folders of the files that are not published yet.

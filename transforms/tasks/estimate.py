@@ -29,9 +29,9 @@ from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.convert_range import make_histogram, range_histogram
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.read_range import keys_and_splits, side_files_of
-from recordmill.transforms.tasks.sort_range import make_histogram, range_histogram
 
 # The types of the columns are those that all sampled ranges need together. Where rows
 # name files to read, only some rows are encoded, and the counts are scaled up.

@@ -16,15 +16,18 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import FileReader
 from recordmill.transforms.dataset.expected import require_values
-from recordmill.transforms.encode.around_cells import encode_around, large_column
-from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.encode.record_sizes import slices_of
-from recordmill.transforms.encode.unwritten_records import (
+from recordmill.transforms.encode.large_values import (
+    HollowRecords,
+    encode_around,
+    large_column,
+    seal_around,
+)
+from recordmill.transforms.encode.payloads import encode_payload, slices_of
+from recordmill.transforms.encode.waiting_rows import (
     Payloads,
     UnwrittenRecords,
     load_records,
 )
-from recordmill.transforms.hollow_records import HollowRecords, seal_around
 from recordmill.transforms.native.combine_crcs import U32
 from recordmill.transforms.sources.base import FRAMED
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal

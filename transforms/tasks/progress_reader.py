@@ -20,7 +20,7 @@ from typing import Any
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.shards import ShardPlan
-from recordmill.transforms.hollow_records import Window, window_bytes
+from recordmill.transforms.encode.large_values import Window, window_bytes
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace

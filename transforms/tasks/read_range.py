@@ -23,14 +23,14 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
-from recordmill.transforms.encode.unwritten_records import Payloads, payload_offsets
-from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.encode.waiting_rows import Payloads, payload_offsets
 from recordmill.transforms.exchange.keys import (
     position_keys,
     shuffle_keys,
     text_hash,
     value_hashes,
 )
+from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.class_keys import (

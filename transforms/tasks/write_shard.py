@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
@@ -19,32 +22,182 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.shards import IndexResult, ShardResult, ShardTask
-from recordmill.transforms.binary_views import without_views
-from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.messages import gather_inline
-from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
-from recordmill.transforms.hollow_records import Window, whole
+from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, ShardTask
+from recordmill.transforms.arrow import offsets_of, without_views
+from recordmill.transforms.dataset.random_access import index_text
+from recordmill.transforms.encode.large_values import Window, record_lengths, whole
+from recordmill.transforms.exchange.pieces import gather_inline
+from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder, gather
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.array_record import write_array_records
+from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.shard_file import WrittenFile, write_records
 from recordmill.transforms.tasks.checkpoints import (
+    CHECKPOINTS,
     discard_checkpoint,
+    keeps_rejects,
+    load_checkpoint,
     save_checkpoint,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.finished_shards import (
-    ShardCheckpoint,
-    finished_shard,
-    stat_signature,
-    task_name,
-)
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
-from recordmill.transforms.tasks.index_file import IndexFile
-from recordmill.transforms.tasks.kept_checksums import save_checksums
+from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_checksums
 from recordmill.transforms.tasks.progress_reader import counted, counting
-from recordmill.transforms.tfrecord import check_frames
+from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tfrecord import check_frames, crc32c
+
+
+class IndexFile:
+    """The index of one shard, written window by window: it takes no memory.
+
+    Like the shard it appears whole or not at all: `finish` gives it its name, and
+    leaving the block without that leaves nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._temporary = temp_path(path)
+        self._file = self._temporary.open("wb")
+        self._end = 0  # of the shard so far
+        self._bytes = 0
+        self._crc = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def noted(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """Yields the windows of a shard, and notes where their records are.
+
+        Args:
+          windows: framed records, in order.
+        """
+        for window in windows:
+            offsets = self._end + offsets_of(record_lengths(window))
+            text = index_text(offsets)
+            self._file.write(text)
+            self._crc = crc32c(text, self._crc)
+            self._bytes += len(text)
+            self._end = int(offsets[-1])
+            yield window
+
+    def finish(self) -> IndexResult:
+        """Gives the file its name, when it is on disk (fsync)."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._temporary.replace(self.path)
+        sync_folder(self.path.parent)
+        return IndexResult(self._bytes, self._crc)
+
+
+_READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheckpoint:
+    """The checkpoint of a finished shard.
+
+    Attributes:
+      task: which records it holds.
+      result: what was written.
+      seen: device, inode, mtime and ctime (ns) of its file after it was synced. While
+        they are the same nobody has written to it, so its checksum still holds.
+      index_seen: those of its index file, if it has one.
+    """
+
+    task: ShardTask
+    result: ShardResult
+    seen: tuple[int, ...] = ()
+    index_seen: tuple[int, ...] = ()
+
+
+def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
+    """Returns the result of a shard that an earlier try finished, if still whole."""
+    earlier = load_checkpoint(context.workspace, task_name(task), ShardCheckpoint)
+    if earlier is None or earlier.task != task:
+        return None
+    result = earlier.result
+    rejects_kept = keeps_rejects(
+        context.workspace,
+        task_name(task),
+        result.rows_rejected,
+        result.rejects,
+        context.part,
+    )
+    checksums_kept = keeps_checksums(
+        context.workspace, task_name(task), result.checksums
+    )
+    is_kept = rejects_kept and checksums_kept and _is_whole(context, earlier)
+    return result if is_kept else None
+
+
+def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
+    """Returns the numbers of the shards that an earlier try finished."""
+    checkpoints = set(context.workspace.names(CHECKPOINTS))
+    tasks = enumerate(map(plan.task, range(plan.num_shards)))
+    return frozenset(
+        number
+        for number, task in tasks
+        if f"{task_name(task)}.json" in checkpoints and finished_shard(context, task)
+    )
+
+
+def task_name(task: ShardTask) -> str:
+    """Returns the name of the task that writes a shard, for its checkpoint."""
+    return f"shard-{task.split}-{task.shard_index:05d}"
+
+
+def stat_signature(path: Path) -> tuple[int, ...]:
+    """Returns (device, inode, mtime, ctime) of a file; () if it does not exist."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return ()
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _is_whole(context: RunContext, checkpoint: ShardCheckpoint) -> bool:
+    """Returns whether the shard of a checkpoint is still in staging, unchanged."""
+    workspace, shard = context.workspace, checkpoint.result
+    if not _is_file(workspace, shard.file, shard.bytes, shard.crc32c, checkpoint.seen):
+        return False
+    if shard.index is None:
+        return True
+    name, index = index_file_name(shard.file), shard.index
+    return _is_file(workspace, name, index.bytes, index.crc32c, checkpoint.index_seen)
+
+
+def _is_file(
+    workspace: Workspace, name: str, size: int, expected_crc: int, seen: tuple[int, ...]
+) -> bool:
+    """Returns whether a staged file is as it was written."""
+    if not isinstance(workspace.store, LocalStore):
+        name = workspace.store_name(f"staging/{name}")
+        known = workspace.store.checksum(name)  # None: the store keeps none
+        same = workspace.store.size(name) == size
+        return same and known in (None, expected_crc)
+    path = workspace.local_path(f"staging/{name}")
+    try:
+        if path.stat().st_size != size:
+            return False
+        if seen and stat_signature(path) == seen:
+            return True
+        crc = 0
+        with path.open("rb") as file:
+            while block := file.read(_READ_BYTES):
+                crc = crc32c(block, crc)
+    except OSError:
+        return False
+    return crc == expected_crc
 
 
 @dataclass(slots=True)
@@ -111,7 +264,7 @@ def write_inline(
       context: the run.
       task: which records the shard holds.
       pieces: all pieces of the shard, in any order (see
-        recordmill.transforms.exchange.messages).
+        recordmill.transforms.exchange.pieces).
       already_written: whether the shard was finished when the run began, so that no
         piece was sent.
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError, RowsError, SchemaError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms import arrow
-from recordmill.transforms.encode.arrow_types import check_types, is_list
+from recordmill.transforms.encode.column_types import check_types, is_list
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.value_limits import is_utf8
+from recordmill.transforms.encode.row_errors import is_utf8
 
 INT64, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES
 

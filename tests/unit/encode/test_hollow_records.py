@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
-from recordmill.transforms.binary_views import (
+from recordmill.transforms.arrow import (
     is_of_views,
     viewed_values,
     views_at,
     views_of,
     without_views,
 )
-from recordmill.transforms.hollow_records import (
+from recordmill.transforms.encode.large_values import (
     HollowRecords,
     pieces_of,
     record_lengths,

@@ -13,9 +13,10 @@ from unwritten_zoo import PARTS, TYPES, at_once, batch_of, loaded_from, schema_o
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms import native
-from recordmill.transforms.encode.packed_values import PackedValues, open_values
-from recordmill.transforms.encode.unwritten_records import (
+from recordmill.transforms.encode.waiting_rows import (
+    PackedValues,
     UnwrittenRecords,
+    open_values,
     written_payloads,
 )
 from recordmill.transforms.native import numpy_loops

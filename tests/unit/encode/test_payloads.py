@@ -19,10 +19,10 @@ from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
-from recordmill.transforms.encode.arrow_types import check_types
-from recordmill.transforms.encode.base64_text import base64_texts
+from recordmill.transforms.encode.column_types import check_types
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import (
+    base64_texts,
     check_payload,
     encode_payload,
     raw_feature,

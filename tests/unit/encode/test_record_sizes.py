@@ -12,7 +12,7 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.arrow import value_lengths
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.record_sizes import slices_of
+from recordmill.transforms.encode.payloads import slices_of
 from recordmill.transforms.tasks.frame_records import frame_rows
 
 CELLS = st.lists(st.binary(max_size=60), min_size=1, max_size=40)

@@ -13,8 +13,7 @@ from job_tools import GOLDEN
 from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.feature_map import load_feature
+from recordmill.transforms.encode.examples import encode, load_feature
 
 Shape = tuple[int | None, ...]
 

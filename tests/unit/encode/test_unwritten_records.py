@@ -20,7 +20,7 @@ from unwritten_zoo import (
     schema_of,
 )
 
-from recordmill.transforms.encode.unwritten_records import (
+from recordmill.transforms.encode.waiting_rows import (
     UnwrittenRecords,
     load_records,
     measured_records,

@@ -17,7 +17,7 @@ from recordmill.transforms.arrow import (
     offsets_of,
     require_fit,
 )
-from recordmill.transforms.encode.wire import delimited_stream, header_cells
+from recordmill.transforms.encode.tensors import delimited_stream, header_cells
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.numpy_loops import varint, varint_lengths
 

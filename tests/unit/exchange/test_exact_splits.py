@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.exchange.exact_splits import (
+    WIDTH,
+    RankSketch,
     divide,
     expected_ends,
     find_limits,
@@ -21,7 +23,6 @@ from recordmill.transforms.exchange.keys import (
     split_draws,
     text_hash,
 )
-from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
 
 SHARES = st.lists(st.integers(1, 20), min_size=1, max_size=5).map(
     lambda parts: [Fraction(part, sum(parts)) for part in parts]

@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
-from recordmill.transforms.encode.unwritten_records import (
+from recordmill.transforms.encode.waiting_rows import (
     UnwrittenRecords,
     load_records,
     payload_offsets,
 )
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.held_records import HeldRecords
-from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
-from recordmill.transforms.exchange.held_values import HeldValues
-from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
+from recordmill.transforms.exchange.held_runs import (
+    NO_BUDGET,
+    HeldRecords,
+    HeldValues,
+    HoldBudget,
+)
+from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
 
 ROOM = HoldBudget(1 << 20)
 LONG = "a name that is longer than what it holds"

@@ -16,21 +16,19 @@ from unwritten_zoo import batch_of, loaded_from, schema_of
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
-from recordmill.transforms.exchange import messages
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.messages import (
-    cut_block,
-    gather_inline,
-    planned_rows,
-    reject_pieces,
-)
-from recordmill.transforms.exchange.piece import (
+from recordmill.transforms.exchange import pieces as messages
+from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.exchange.pieces import (
     KEY_BYTES,
     LENGTH_BYTES,
     PIECE_HEAD_BYTES,
     PieceHead,
+    cut_block,
+    gather_inline,
     holds_values,
     open_piece,
+    planned_rows,
+    reject_pieces,
 )
 from recordmill.transforms.exchange.plan import shard_numbers
 

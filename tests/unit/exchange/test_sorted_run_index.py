@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE
-from recordmill.transforms.exchange import sorted_run_index as run_index
-from recordmill.transforms.exchange.sorted_run_index import (
+from recordmill.transforms.exchange import sorted_run as run_index
+from recordmill.transforms.exchange.sorted_run import (
     find_records,
     pack_index,
     read_index,

@@ -15,13 +15,13 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
+from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,
     SortedRunFolder,
     StoredSortedRuns,
+    gather,
 )
 from recordmill.transforms.storage import LocalStore, Store, open_store
 

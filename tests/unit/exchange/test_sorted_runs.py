@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
+from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_run import write_atomic, write_sorted_run
-from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
+from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
 from recordmill.transforms.storage.direct_io import ScratchSpeed
 from recordmill.transforms.tfrecord import crc32c
 

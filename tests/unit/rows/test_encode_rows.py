@@ -29,13 +29,11 @@ from recordmill.transforms.decode.examples import (
     ObservedFeatures,
 )
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.messages import cut_block, gather_inline
-from recordmill.transforms.exchange.piece import open_piece
+from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.exchange.pieces import cut_block, gather_inline, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_sorted_run
-from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
+from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.elements import Table, TableBuilder
 from recordmill.transforms.rows.encode_rows import RowsEncoder, SplitRule

@@ -20,7 +20,7 @@ from store_servers import free_port
 
 from recordmill.beam_jobs.runners import portable as portable_options
 from recordmill.beam_jobs.runners.embedded import pipeline_options
-from recordmill.transforms.exchange.messages import PIECE_BYTES
+from recordmill.transforms.exchange.pieces import PIECE_BYTES
 
 ENDPOINT = "--job_endpoint=127.0.0.1:1"
 

@@ -12,7 +12,7 @@ from job_tools import IRIS
 from pydantic import TypeAdapter
 from source_tools import prepare, read, read_text
 
-from recordmill.beam_jobs.pipelines.survey import SurveyResult
+from recordmill.beam_jobs.pipelines.exchange import SurveyResult
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import quotes as broken_rows
 from recordmill.transforms.sources.csv import ranges as block_states

@@ -22,8 +22,7 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import classify, column_dtype
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.send_range import measure_range
-from recordmill.transforms.tasks.sort_range import convert_range
+from recordmill.transforms.tasks.convert_range import convert_range, measure_range
 from recordmill.transforms.tasks.workspace import Workspace
 
 CELLS = st.sampled_from(["", "", "", "7", "1.5", "true", "x", "2001", "7.0", "1e39"])

@@ -13,7 +13,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.send_range import measure_range
+from recordmill.transforms.tasks.convert_range import measure_range
 from recordmill.transforms.tasks.workspace import Workspace
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

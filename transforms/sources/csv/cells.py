@@ -21,7 +21,7 @@ from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.encode.value_limits import utf8_reason
+from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.quotes import (
     BOM,

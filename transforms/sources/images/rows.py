@@ -23,8 +23,13 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, 
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, array_parts, offsets_of
-from recordmill.transforms.binary_views import views_of
+from recordmill.transforms.arrow import (
+    I64,
+    MAX_CELL_BYTES,
+    array_parts,
+    offsets_of,
+    views_of,
+)
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.by_reference import REFERENCE

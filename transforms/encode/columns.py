@@ -1,0 +1,435 @@
+"""Opens the columns of features: innermost values and lists, checked and as stored.
+
+column  [[[1, 2], [3, 4]], [[5, 6]]]
+levels  [0, 2, 3]      row i holds the lists levels[0][i] to levels[0][i + 1]
+        [0, 2, 4, 6]   list j holds the values levels[1][j] to levels[1][j + 1]
+values  1 2 3 4 5 6
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Shape, shape_text
+from recordmill.schemas.text import count
+from recordmill.transforms.arrow import I64, offsets_of, require_fit
+from recordmill.transforms.encode.column_types import (
+    BOOL,
+    FLOAT,
+    NULL,
+    TIME,
+    depth_problem,
+    family_of,
+    is_list,
+    list_depths,
+    plain,
+    value_problem,
+)
+from recordmill.transforms.encode.row_errors import (
+    Mask,
+    RowErrors,
+    by_row,
+    flag_invalid,
+    integer_errors,
+    integers_as_floats,
+    merge,
+    narrow_floats,
+    prefixed,
+    raise_errors,
+    rows_of,
+    utf8_errors,
+)
+
+NULL_IN_LIST = "a list holds an empty or null value"
+
+
+def take_apart(
+    array: pa.Array, fewest: int = 0, most: int | None = None
+) -> tuple[list[I64], pa.Array, RowErrors]:
+    """Takes the lists of a column apart.
+
+    Args:
+      array: a plain column; a null row counts as an empty list.
+      fewest: levels that empty lists of type null are given.
+      most: levels to take apart; None takes all.
+
+    Returns:
+      For every level, outermost first, where its lists' items start (lists + 1); the
+      innermost values; and the rows with a null in place of an inner list.
+    """
+    levels: list[I64] = []
+    errors: RowErrors = {}
+    starts = np.arange(len(array) + 1)  # where each row's items of the level start
+    while most is None or len(levels) < most:
+        if pt.is_null(array.type) and 0 < len(levels) < fewest:
+            array = array.cast(pa.list_(pa.null()))
+        if not is_list(array.type):
+            break
+        if levels:
+            errors = merge(errors, by_row(null_errors(array), starts))
+        levels.append(offsets_of(list_lengths(array)))
+        starts = levels[-1][starts]
+        array = plain(array.flatten())
+    return levels, array, errors
+
+
+def null_errors(values: pa.Array) -> RowErrors:
+    """Returns the nulls among the items of lists."""
+    if not values.null_count:
+        return {}
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return flag_invalid(missing, lambda _: NULL_IN_LIST)
+
+
+def list_lengths(lists: pa.Array) -> I64:
+    """Returns how many items each list has; 0 for a null."""
+    lengths = pc.list_value_length(lists)
+    if lists.null_count:
+        lengths = lengths.fill_null(0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def row_starts(levels: Sequence[I64]) -> I64:
+    """Returns where the innermost values of each row start (rows + 1)."""
+    starts = levels[0]
+    for offsets in levels[1:]:
+        starts = offsets[starts]
+    return starts
+
+
+@dataclass(slots=True)
+class Nested:
+    """A column of a feature, no more than checked for its type and its nulls.
+
+    Attributes:
+      feature: what the column is for.
+      num_rows: rows of the column.
+      leaf: the innermost values of all rows end to end. Without nulls if there are
+        lists; otherwise one for each row, null where the row has none.
+      levels: for every level of lists, outermost first, where each list's items start
+        (lists + 1). Null rows have an empty list.
+      starts: where each row's values start in `leaf` (rows + 1); None without lists.
+      valid: which rows have a value; None if all do.
+    """
+
+    feature: FeatureSpec
+    num_rows: int
+    leaf: pa.Array
+    levels: list[I64]
+    starts: I64 | None
+    valid: Mask | None
+
+    def reject(self, errors: RowErrors) -> None:
+        """Raises the errors of innermost values as errors of their rows.
+
+        Raises:
+          RowsError: there is at least one.
+        """
+        if self.starts is not None:
+            errors = by_row(errors, self.starts)
+        raise_errors(prefixed(self.feature.name, errors))
+
+
+def open_column(array: pa.Array, feature: FeatureSpec) -> Nested:
+    """Takes a column apart.
+
+    Raises:
+      SchemaError: the column's type cannot become the feature.
+      RowsError: rows with a null in a list.
+    """
+    _require_type(array, feature)
+    fewest, _ = list_depths(feature, of_bytes=False)
+    return _open(plain(array), feature, fewest=fewest)
+
+
+def open_steps(array: pa.Array, feature: FeatureSpec) -> Nested:
+    """Takes only the outer lists of a feature list's column apart: its leaf has steps.
+
+    Raises:
+      SchemaError: the column's type cannot become the feature.
+      RowsError: rows with a null step.
+    """
+    _require_type(array, feature)
+    array = plain(array)
+    if not is_list(array.type):  # nothing but nulls
+        array = array.cast(pa.list_(pa.null()))
+    return _open(array, feature, most=1)
+
+
+def _open(
+    array: pa.Array, feature: FeatureSpec, *, fewest: int = 0, most: int | None = None
+) -> Nested:
+    levels, leaf, errors = take_apart(array, fewest, most)
+    starts = None
+    if levels:
+        starts = row_starts(levels)
+        errors = merge(errors, by_row(null_errors(leaf), starts))
+        raise_errors(prefixed(feature.name, errors))
+    valid = None if array.null_count == 0 else array.is_valid().to_numpy(False)
+    return Nested(feature, len(array), leaf, levels, starts, valid)
+
+
+def _require_type(array: pa.Array, feature: FeatureSpec) -> None:
+    problem = value_problem(array.type, feature)
+    if problem:
+        found, way_out = problem
+        raise SchemaError(f"{found}{_example(array)}: {way_out}")
+    problem = depth_problem(array.type, feature)
+    if problem:
+        raise SchemaError(": ".join(problem))
+
+
+def _example(array: pa.Array) -> str:
+    """Returns the first innermost value, cut short if it is long; empty if none is."""
+    levels, leaf, _ = take_apart(plain(array))
+    if leaf.null_count == len(leaf):
+        return ""
+    row = first = int(pc.index(leaf.is_valid(), True).as_py())
+    if levels:
+        (row,) = rows_of(np.array([first]), row_starts(levels))
+    return f", for example {reprlib.repr(leaf[first].as_py())} in row {row}"
+
+
+# A column with d nested lists has a list level for each of the first d - 1 dimensions;
+# its innermost lists hold all further dimensions row by row (row-major; numpy, "Array
+# objects"). Rows of shape [null, 2] may be
+#
+#     [[1, 2], [3, 4]]   levels [0, 2] [0, 2, 4]   2 lists; each has length 2 as it should
+#     [1, 2, 3, 4]       levels [0, 4]             4 values, a multiple of 2
+#     [1, 2, 3]          levels [0, 3]             3 values, expected a multiple of 2
+
+_NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
+
+
+def check_shape(nested: Nested) -> None:
+    """Checks that every row's lists have the shape that is declared.
+
+    Raises:
+      RowsError: the rows whose lists do not.
+    """
+    feature = nested.feature
+    errors = shape_errors(
+        nested.levels, nested.valid, feature.shape, ragged=feature.is_ragged
+    )
+    raise_errors(prefixed(feature.name, errors))
+
+
+def shape_errors(
+    levels: Sequence[I64], valid: Mask | None, shape: Shape, *, ragged: bool
+) -> RowErrors:
+    """Returns the rows whose lists do not have the shape.
+
+    Args:
+      levels: where each list's items start, as `take_apart` gives them.
+      valid: which rows have a value; None if all do.
+      shape: the declared one.
+      ragged: whether the lists of one row may differ in length where the shape leaves
+        it open; otherwise a row is one array, which has one size.
+    """
+    errors: RowErrors = {}
+    starts = np.arange(len(levels[0]) if levels else 0)  # of each row's lists
+    for level, offsets in enumerate(levels):
+        counts = np.diff(offsets)
+        first = None
+        if level and not ragged:
+            first = counts[np.repeat(starts[:-1], np.diff(starts))]
+        checked = valid if level == 0 else None
+        wrong = _wrong_lists(counts, shape, level, len(levels), checked, first)
+        errors = merge(errors, by_row(wrong, starts))
+        starts = offsets[starts]
+    return errors
+
+
+def _wrong_lists(
+    counts: I64,
+    shape: Shape,
+    level: int,
+    num_levels: int,
+    valid: Mask | None,
+    first: I64 | None,
+) -> RowErrors:
+    """Returns the lists of a level that have a wrong number of items.
+
+    Args:
+      counts: items of each list.
+      shape: the declared one.
+      level: of the lists, 0 is the outermost.
+      num_levels: how many lists are nested.
+      valid: which lists are there; None if all are.
+      first: items of the first list of the row that each list is in; None if they
+        may differ.
+    """
+    dims = dims_in(shape, level, num_levels)
+
+    def reason(index: int, expected: object) -> str:
+        found = count(int(counts[index]), "value")
+        if len(dims) == 1:
+            found = f"length {counts[index]} in dimension {level}"
+        return f"{found}, expected {expected} (shape {shape_text(shape)})"
+
+    size = known_size(dims)
+    expected = f"a multiple of {size}" if None in dims else str(size)
+    wrong = wrong_counts(counts, dims)
+    if valid is not None:
+        wrong &= valid
+    errors = flag_invalid(wrong, lambda index: reason(index, expected))
+    if first is None or None not in dims:
+        return errors
+    uneven = flag_invalid(counts != first, lambda index: reason(index, first[index]))
+    return merge(errors, uneven)
+
+
+def wrong_counts(counts: I64, dims: Shape, item_size: int = 1) -> Mask:
+    """Returns which counts of values do not fill some dimensions.
+
+    Args:
+      counts: values of each list.
+      dims: the dimensions; an unknown one takes any number.
+      item_size: what one value adds to a count.
+    """
+    size = item_size * known_size(dims)
+    if None in dims and size == 1:
+        return np.zeros(len(counts), np.bool_)
+    if None in dims and size:
+        counts, size = counts % size, 0
+    return np.not_equal(counts, size)
+
+
+def known_size(dims: Shape) -> int:
+    """Returns how many values fill the known dimensions, or more than any list has."""
+    return min(math.prod(size for size in dims if size is not None), _NO_LIST_IS_LONGER)
+
+
+def dims_in(shape: Shape, level: int, num_levels: int) -> Shape:
+    """Returns the dimensions that the lists of a level hold.
+
+    >>> dims_in((None, 4, 3), 1, 2)
+    (4, 3)
+    """
+    return shape[level:] if level == num_levels - 1 else shape[level : level + 1]
+
+
+def dims_of(nested: Nested) -> I64:
+    """Returns the dimensions of each row's value; what an empty list leaves open is 0.
+
+    Returns:
+      Array of shape (rows, dimensions); zeros in the unknown ones of missing rows.
+    """
+    feature, levels = nested.feature, nested.levels
+    dims = np.zeros((nested.num_rows, len(feature.shape)), np.int64)
+    for dimension, size in enumerate(feature.shape):
+        if size is not None:
+            dims[:, dimension] = size
+    starts = np.arange(nested.num_rows + 1)
+    for level, offsets in enumerate(levels):
+        inside = dims_in(feature.shape, level, len(levels))
+        if None in inside:
+            has_lists = starts[1:] > starts[:-1]
+            first = starts[:-1][has_lists]
+            lengths = offsets[first + 1] - offsets[first]
+            known = known_size(inside)
+            dims[has_lists, level + inside.index(None)] = (
+                lengths // known if known else 0
+            )
+        starts = offsets[starts]
+    return dims
+
+
+# Strict like the tutorials: 1.0 is not an int64, text is not a number. What a type allows
+# and a single value does not (an integer beyond int64, text that is not UTF-8) is
+# rejected with the feature, the value and the row.
+
+_STORED: dict[Kind, np.dtype[Any]] = {
+    Kind.INT64: np.dtype(np.int64),
+    Kind.FLOAT: np.dtype(np.float32),
+}
+
+
+@dataclass(slots=True)
+class StoredColumn:
+    """What one key of the feature map holds, ready to encode.
+
+    Attributes:
+      values: int64 or float32 array, or for bytes an Arrow binary array without
+        nulls; one value per row, or for lists all rows' values end to end.
+      lists: for lists, where each row's values start (rows + 1), else None.
+      valid: which rows have a value; None if all do.
+    """
+
+    values: Any
+    lists: I64 | None
+    valid: npt.NDArray[np.bool_] | None
+
+
+def value_column(nested: Nested) -> StoredColumn:
+    """Converts the values to what the feature's kind of list stores.
+
+    Raises:
+      RowsError: rows with a value that the list cannot hold.
+    """
+    values: Any
+    if nested.feature.kind is Kind.BYTES:
+        values = byte_values(nested)
+    else:
+        values = numbers(nested, _STORED[nested.feature.kind])
+    return StoredColumn(values, nested.starts, nested.valid)
+
+
+def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Returns the innermost values as numbers of a dtype; 0 for nulls.
+
+    Raises:
+      RowsError: rows with a number that the dtype cannot hold.
+    """
+    leaf = nested.leaf
+    family = family_of(leaf.type)
+    if family == NULL:
+        return np.zeros(len(leaf), dtype)
+    if family == TIME:
+        leaf = leaf.view(pa.int32() if leaf.type.bit_width == 32 else pa.int64())
+    elif family == BOOL:
+        leaf = leaf.cast(pa.int8())
+    if leaf.null_count:
+        leaf = leaf.fill_null(0)
+    values: npt.NDArray[Any] = leaf.to_numpy(False)
+    if family == FLOAT:
+        values, errors = narrow_floats(values, dtype.name)
+    elif dtype.kind == "f":
+        values, errors = integers_as_floats(values, dtype.name)
+    else:
+        errors = integer_errors(values, dtype.name) if dtype.kind != "b" else {}
+    nested.reject(errors)
+    return values.astype(dtype, copy=False)
+
+
+def byte_values(nested: Nested) -> pa.BinaryArray:
+    """Returns the innermost values as plain binary; empty for nulls.
+
+    Raises:
+      RowsError: rows with text that is not UTF-8, if the feature is a string.
+      RecordmillError: the values together are beyond 2 GiB.
+    """
+    leaf = nested.leaf
+    if family_of(leaf.type) == NULL:
+        leaf = leaf.cast(pa.binary())
+    try:
+        plain = leaf.cast(pa.binary())
+    except pa.ArrowInvalid:  # of large types, and only their size can be wrong
+        require_fit(pc.sum(pc.binary_length(leaf)).as_py())
+        raise
+    if plain.null_count:
+        plain = plain.fill_null(b"")
+    if nested.feature.dtype == "string":
+        nested.reject(utf8_errors(plain))
+    return plain
