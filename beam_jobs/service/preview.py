@@ -29,16 +29,13 @@ from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.estimate import (
-    Estimate,
-    estimate_run,
-    estimate_seconds,
-)
 from recordmill.transforms.tasks.memory import memory_budget
 from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
+
+    from recordmill.transforms.tasks.estimate import Estimate
 
 
 # A run that surely does not fit is refused before it begins, one that may fit is not: a
@@ -279,6 +276,9 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
 
 
 def _forecast(run: ResolvedRun, prepared: PreparedRun, options: RunOptions) -> Forecast:
+    # Only here: a run that has room, or nothing to do, does without.
+    from recordmill.transforms.tasks.estimate import estimate_run, estimate_seconds
+
     context, ranges = prepared.context, prepared.ranges
     workers, in_threads = _workers(options)
     held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
