@@ -25,7 +25,6 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.yaml_lines import write_yaml
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
@@ -399,6 +398,8 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def _flow(value: Any) -> str:
     """Returns a value as one line of YAML."""
+    from recordmill.schemas.yaml_lines import write_yaml  # and yaml, for this alone
+
     return write_yaml(value, flow=True).rstrip("\n")
 
 
