@@ -106,6 +106,7 @@ def show_inspect(
             f"{store.uri}: `image` writes images, and no feature holds any"
         )
     examples = read_examples(store, manifest, selection)
+    classes: list[LabelCounts] | None
     if counts:
         with showing(sys.stderr, "count", wanted=not as_json) as on_progress:
             classes = count_classes(store, manifest, names, on_progress)

@@ -81,7 +81,7 @@ class ArraysSource(Source):
     storage: StorageOptions = NO_OPTIONS
 
     tells_checksums = True
-    refuses_roles = False  # type: ignore[assignment]
+    refuses_roles = False
     read_rate = 250e6
     reference_rate = 2e9
 
