@@ -133,9 +133,8 @@ def _infer(
     from recordmill.schemas.job import JobSpec
     from recordmill.schemas.schema_file import dump_yaml
     from recordmill.schemas.source_options import make_options
-    from recordmill.transforms.sources.exclude_files import exclude_files
     from recordmill.transforms.sources.listing import unreadable_error
-    from recordmill.transforms.sources.named_files import list_with_named
+    from recordmill.transforms.sources.named_files import exclude_files, list_with_named
     from recordmill.transforms.sources.registry import make_source
     from recordmill.transforms.statistics.input_statistics import (
         feature_comments,

@@ -17,7 +17,7 @@ from recordmill.transforms.exchange.exact_splits import (
     find_limits,
 )
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.class_keys import (
+from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     has_decimal_commas,
     keys_of,

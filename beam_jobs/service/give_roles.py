@@ -16,13 +16,14 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.class_keys import has_decimal_commas, sorted_names
-from recordmill.transforms.sources.column_roles import SourceWithRoles
-from recordmill.transforms.sources.roles import (
+from recordmill.transforms.sources.label_split import (
     LabelRole,
+    SourceWithRoles,
     SplitRole,
     TimeRole,
+    has_decimal_commas,
     require_times,
+    sorted_names,
 )
 from recordmill.transforms.statistics.input_statistics import (
     MAX_CLASSES,

@@ -24,9 +24,8 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
-from recordmill.transforms.sources.exclude_files import exclude_files
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
-from recordmill.transforms.sources.named_files import list_with_named
+from recordmill.transforms.sources.named_files import exclude_files, list_with_named
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.read_member import unpack_into

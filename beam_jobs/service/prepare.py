@@ -30,8 +30,7 @@ from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.sources.base import FRAMED, Source
-from recordmill.transforms.sources.listing import input_root
-from recordmill.transforms.sources.open_archive import describe_archives
+from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.tasks.context import (
     RunContext,

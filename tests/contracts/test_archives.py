@@ -14,7 +14,7 @@ from source_tools import Reading, read
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.by_reference import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member

@@ -12,10 +12,9 @@ from source_tools import read, read_one
 
 from recordmill.schemas.job import MapFunction
 from recordmill.schemas.ranges import merge_type_flags
-from recordmill.transforms.map_rows.mapped_source import MappedSource, map_source
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import _OF_INNER, Source, SourceOnSource
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.sources.source_on_source import SourceOnSource
+from recordmill.transforms.sources.map import MappedSource
 
 SAME = "def same(batch): return batch"
 
@@ -43,12 +42,12 @@ def test_all_that_a_source_offers_is_passed_on() -> None:
     offered = {name for name in offered if not name.startswith("_")}
     kinds = (MappedSource, SourceOnSource)
     fields = {name for kind in kinds for name in (*vars(kind), *kind.__annotations__)}
-    assert offered - NOT_THE_OTHER_S <= fields
+    assert offered - NOT_THE_OTHER_S <= fields | {*_OF_INNER}
 
 
 def mapped(source: Source) -> Source:
     named = MapFunction(function="same", text=SAME, file="a.py")
-    return map_source(source, named, as_declared=False)
+    return MappedSource(source, named, as_declared=False)
 
 
 @pytest.mark.parametrize("name", CASES)

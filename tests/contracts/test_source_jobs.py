@@ -24,9 +24,8 @@ from source_cases import CASES, Case
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.options import WantedExchange
 from recordmill.transforms.dataset.verify import verify_dataset
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import ReferencedRows, Source
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.sources.source_rows import ReferencedRows
 
 BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.exchange.save_plan_totals"
 EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")

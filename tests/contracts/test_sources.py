@@ -27,12 +27,10 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.cifar import CifarSource
-from recordmill.transforms.sources.base import FRAMED, number_ranges
-from recordmill.transforms.sources.by_reference import REFERENCE
+from recordmill.transforms.sources.base import FRAMED, REFERENCE, Rows, number_ranges
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
 

@@ -15,11 +15,14 @@ from source_tools import prepare
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.keys import text_hash
-from recordmill.transforms.sources.class_keys import class_hashes, keys_of
-from recordmill.transforms.sources.column_roles import SourceWithRoles
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.roles import LabelRole
+from recordmill.transforms.sources.label_split import (
+    LabelRole,
+    SourceWithRoles,
+    class_hashes,
+    keys_of,
+)
 from recordmill.transforms.statistics.input_statistics import count_rows, surveyed
 
 pytestmark = pytest.mark.fuzz

@@ -32,7 +32,7 @@ from recordmill.transforms.commit.versions import (
     unfinished_runs,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
-from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
+from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import (
     begin_launch,

@@ -9,7 +9,7 @@ from adversary_runs import schema
 
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
+from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace
 

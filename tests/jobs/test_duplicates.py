@@ -19,8 +19,8 @@ from tables_in_formats import write_table
 
 from recordmill import open_dataset
 from recordmill.transforms.dataset import split_overlap
+from recordmill.transforms.sources.base import ReferencedRows
 from recordmill.transforms.sources.images.source import ImagesSource
-from recordmill.transforms.sources.source_rows import ReferencedRows
 
 
 def test_the_same_picture_under_two_names(

@@ -28,7 +28,7 @@ from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.column_types import is_list, plain
 from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
-from recordmill.transforms.sources.roles import SplitRole, TimeRole
+from recordmill.transforms.sources.label_split import SplitRole, TimeRole
 
 ElementKind = Literal["dict", "batch", "message", "bytes"]
 

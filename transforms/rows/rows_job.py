@@ -44,7 +44,7 @@ from recordmill.transforms.rows.row_summary import (
     reject_limit_error,
     rows_fingerprint,
 )
-from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
+from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.storage import Preflight, Store
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace

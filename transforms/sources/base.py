@@ -11,23 +11,185 @@ order of the calls:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.ranges import InputRange, OddRows
-from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.sources.by_reference import ByReference
+from recordmill.schemas.ranges import InputRange, OddRows, Reject
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.encode.column_types import is_list
+from recordmill.transforms.native.combine_crcs import U32
 from recordmill.transforms.sources.named_files import NamedFile
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows read from one input range.
+
+    Attributes:
+      batch: the columns; for references, only what is known without reading a row.
+      origins: a hash of each row's origin, the same in every run.
+      positions: each row's position in its range, rising (see keys.position_keys).
+      raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
+      paths: each row's file, where a range holds several; else () for the range's own.
+      planned_bytes: planned bytes of each row, where the plan must not depend on reading.
+      rejects: rows that could not be read.
+      observed: the type flags of each column, if the source infers types.
+      nulls: missing values of each column, in the schema's column order.
+      odd: rows that the end of the run tells of.
+      groups: a hash for each row, where those with equal ones stay in one split; None:
+        `origins`.
+      dropped: rows of the input that are neither here nor rejects, because a function
+        (`map`) leaves them out.
+      added: rows here beside the first that comes from a row of the input.
+      checksums: of parts of the input that were read for these rows, and those of no
+        row; all `Rows` of a range together name each of its bytes (`tells_checksums`).
+      splits: the index of each row's split among `own_splits`, where a column tells it.
+    """
+
+    batch: pa.RecordBatch
+    origins: U64
+    positions: I64
+    raw: Callable[[int], tuple[int, bytes]]
+    paths: Sequence[str] = ()
+    planned_bytes: I64 | None = None
+    rejects: list[Reject] = field(default_factory=list)
+    observed: tuple[int, ...] = ()
+    nulls: tuple[int, ...] = ()
+    odd: tuple[OddRows, ...] = ()
+    checksums: Sequence[FileChecksum] = ()
+    splits: npt.NDArray[np.uint8] | None = None
+    groups: U64 | None = None
+    dropped: int = 0
+    added: int = 0
+
+    @property
+    def num_read(self) -> int:
+        """Returns how many rows of the input they come from, rejects included."""
+        found: int = self.batch.num_rows + len(self.rejects)
+        return found + self.dropped - self.added
+
+
+@dataclass(slots=True)
+class ReferencedRows:
+    """Rows read by reference.
+
+    Attributes:
+      batch: the columns of the rows that could be read.
+      kept: the indices of their references.
+      rejects: the other rows.
+      raw: row index -> (path, byte offset in the file, the row's raw bytes).
+      observed: the type flags of what was read, as in `Rows`.
+      odd: rows that the end of the run tells of.
+      checksums: of the files that were read, if `list_references` did not read them.
+      view_crcs: the CRC-32C of each value of the batch's only column of views (see
+        recordmill.transforms.arrow), or None.
+      view_values: these values, where they are known apart from the batch.
+    """
+
+    batch: pa.RecordBatch
+    kept: I64
+    rejects: list[Reject]
+    raw: Callable[[int], tuple[str, int, bytes]]
+    observed: tuple[int, ...] = ()
+    odd: tuple[OddRows, ...] = ()
+    checksums: Sequence[FileChecksum] = ()
+    view_crcs: U32 | None = None
+    view_values: Sequence[bytes] | None = None
+
+
+def without_rows(rows: Rows, reasons: dict[int, str], input_range: InputRange) -> Rows:
+    """Returns the rows without some, which are rejects."""
+    kept: I64 = np.delete(np.arange(rows.batch.num_rows), list(reasons))
+    rejects = []
+    for row in sorted(reasons):
+        path = rows.paths[row] if rows.paths else input_range.path
+        position, raw = rows.raw(row)
+        rejects.append(Reject(path, position, reasons[row], raw))
+    return replace(
+        rows,
+        batch=rows.batch.take(pa.array(kept)),
+        origins=rows.origins[kept],
+        positions=rows.positions[kept],
+        raw=lambda row: rows.raw(int(kept[row])),
+        paths=[rows.paths[row] for row in kept] if rows.paths else (),
+        rejects=[*rows.rejects, *rejects],
+        splits=None if rows.splits is None else rows.splits[kept],
+    )
+
+
+# Then rows need not be kept until their shard is written: `list_references` tells which there
+# are, and the writer of a shard reads its own by `read_references`. Pictures and records of
+# a fixed size can, as their sizes are known before they are read.
+
+REFERENCE = "reference"  # the column of references
+
+
+class ByReference:
+    """The part of a source that reads rows by reference; by default there are none.
+
+    Attributes:
+      supports_references: whether `list_references` and `read_references` can be called.
+      lists_rows: whether `list_references` tells which rows there are, although they are
+        not exchanged so; then nothing is read to count them.
+      sizes_known_upfront: whether the plan counts file sizes, known without reading.
+      sizes_unknown: why record sizes are not known before reading because of an option,
+        as a clause that follows "because", or "".
+      reference_rate: input bytes that one worker lists and reads by reference in a
+        second; for the estimate of a run's time only.
+    """
+
+    supports_references = False
+    lists_rows = False
+    sizes_known_upfront = False
+    sizes_unknown = ""
+    reference_rate = 1e9
+
+    @property
+    def refuses_roles(self) -> bool:
+        """Tells whether labels and splits are those of files, not of columns."""
+        return self.supports_references
+
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        """Tells whether exchange by reference is the fastest for these files."""
+        return False
+
+    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
+        """Lists references to a range's rows instead of the rows, in column REFERENCE.
+
+        The other columns are those that are known without reading a row. Only where
+        `supports_references` or `lists_rows`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no references")
+
+    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+        """Reads the rows that references of `list_references` stand for."""
+        raise NotImplementedError(f"{type(self).__name__} has no references")
+
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray]
+    ) -> Iterator[ReferencedRows]:
+        """Reads the rows of windows of references, one after the other.
+
+        A source that waits for a store asks for the next ones while the caller works.
+        """
+        return map(self.read_references, windows)
+
 
 FRAMED = "framed record"  # the only column of a source that has whole records already
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
@@ -300,3 +462,151 @@ def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[Inpu
         )
         position += stop - start
     return ranges
+
+
+def spread_evenly(
+    ranges: Sequence[InputRange], count: int, size: int
+) -> list[InputRange]:
+    """Returns ranges of the same size, spread evenly over larger ones.
+
+    Args:
+      ranges: the larger ones; each result lies within one of them.
+      count: how many to return; fewer where ranges are small.
+      size: of a result, in the ranges' unit; results begin at multiples of it.
+    """
+    ends = list(accumulate(input_range.num_positions for input_range in ranges))
+    chosen: dict[tuple[int, int], InputRange] = {}
+    for number in range(count):
+        position = ends[-1] * (2 * number + 1) // (2 * count)
+        index = bisect_right(ends, position)
+        input_range = ranges[index]
+        inside = position - (ends[index] - input_range.num_positions)
+        start = input_range.start + inside // size * size
+        chosen[index, start] = replace(
+            input_range,
+            start=start,
+            stop=min(start + size, input_range.stop),
+            first_position=input_range.first_position + start - input_range.start,
+        )
+    return list(chosen.values())
+
+
+def single_values(found: Iterator[Rows]) -> Iterator[Rows]:
+    """Yields the same rows with the columns that can be told as text."""
+    for rows in found:
+        names = [
+            field.name
+            for field in rows.batch.schema
+            if not is_list(field.type) and not pt.is_binary(field.type)
+        ]
+        rows.batch = rows.batch.select(names)
+        yield rows
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRowsSource(Source):
+    """The source of a run whose rows come from a pipeline, not from files.
+
+    Attributes:
+      features: of the records.
+      storage: of inputs, of which there are none.
+    """
+
+    features: Schema
+    storage: StorageOptions = NO_OPTIONS
+
+    has_positions = False
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        return self
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        return self
+
+    def columns(self) -> pa.Schema:
+        return pa.schema([])
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return []
+
+    def schema(
+        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
+    ) -> Schema:
+        return self.features
+
+    def read(
+        self, input_range: InputRange, expected: tuple[int, ...]
+    ) -> Iterator[Rows]:
+        return iter(())
+
+
+_OF_INNER = (  # what a source on another one has as that one
+    *("storage", "files_root", "named_files", "handles_unreadable", "reads_archives"),
+    *("tells_checksums", "has_positions", "read_rate", "reference_rate"),
+)
+
+
+@dataclass(frozen=True)
+class SourceOnSource(Source):
+    """A source whose rows are made of those of another one.
+
+    Label and split columns and a user's function change rows, not where they are: the
+    input is cut, surveyed and listed by the other source.
+
+    Attributes:
+      inner: the other source.
+    """
+
+    inner: Source
+
+    def __post_init__(self) -> None:
+        for name in _OF_INNER:
+            object.__setattr__(self, name, getattr(self.inner, name))
+
+    @property
+    def infers_types(self) -> bool:
+        return self.inner.infers_types
+
+    @property
+    def decimal_comma(self) -> bool:
+        return self.inner.decimal_comma
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.inner.checksums_of_prepare()
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.inner.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        return self.inner.own_split_rows()
+
+    def odd_problem(self, odd: Sequence[OddRows]) -> str:
+        return self.inner.odd_problem(odd)
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return self.inner.cut(files)
+
+    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+        return self.inner.needs_survey(ranges)
+
+    def survey(self, input_range: InputRange) -> int:
+        return self.inner.survey(input_range)
+
+    def resolve_ranges(
+        self, ranges: Sequence[InputRange], surveys: Sequence[int]
+    ) -> list[InputRange]:
+        return self.inner.resolve_ranges(ranges, surveys)
+
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return self.inner.sample_ranges(ranges)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        return self.inner.estimated_bytes(files)
+
+    def spill_inventory(self, store: Store, name: str) -> Self:
+        return replace(self, inner=self.inner.spill_inventory(store, name))

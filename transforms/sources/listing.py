@@ -2,18 +2,490 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_files import InputFile, is_archive_name
-from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import escaped
-from recordmill.transforms.sources.found_files import FoundFile
-from recordmill.transforms.sources.list_local import list_local
-from recordmill.transforms.sources.list_remote import list_remote
-from recordmill.transforms.sources.open_archive import open_archive
-from recordmill.transforms.sources.walk_folders import Note, no_notes
-from recordmill.transforms.storage.reading import is_local
+from recordmill.schemas.input_files import (
+    MEMBER_MARK,
+    InputFile,
+    Seen,
+    is_archive_name,
+    member_of,
+)
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.storage_options import (
+    NO_OPTIONS,
+    StorageOptions,
+    require_secretless_url,
+)
+from recordmill.schemas.text import count, escaped, first_names
+from recordmill.transforms.sources.globs import (
+    has_magic,
+    literal_root,
+    nothing_matches,
+    search,
+)
+from recordmill.transforms.storage.archives import list_archive
+from recordmill.transforms.storage.errors import (
+    describe_failure,
+    input_error,
+    safe_cause,
+    with_retries,
+)
+from recordmill.transforms.storage.file_status import file_status
+from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.fsspec_files import NO_FILE
+from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.storage.read_version import version_of
+from recordmill.transforms.storage.reading import is_local, local_path
+
+
+class FoundFile(NamedTuple):
+    """A file that a listing found.
+
+    Attributes:
+      uri: where it is read from.
+      size: in bytes.
+      version: the store's etag, or mtime in nanoseconds.
+      given: uri of the input folder that it was found below.
+      problem: why it cannot be read, or "".
+      is_named: whether the input or its glob names this file, not a folder above it.
+    """
+
+    uri: str
+    size: int
+    version: str
+    given: str
+    problem: str = ""
+    is_named: bool = False
+
+
+# A folder is read under its own name, if it is below those that are walked; else under the
+# first link to it by name. A link back to a folder above it would never end.
+
+Note = Callable[[str], None]
+
+
+def no_notes(note: str) -> None:
+    """Takes no notes."""
+
+
+def walk_folders(
+    folders: Sequence[str], note: Note = no_notes, *, hidden: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yields each file below some folders, and in which of them it is.
+
+    Args:
+      folders: to walk, as absolute paths.
+      note: is told of links that are passed over.
+      hidden: whether files are wanted that are left out elsewhere.
+    """
+    walk = _Walk(note, hidden)
+    for folder in folders:
+        # One that is a link comes after those that have the name; alone it is walked.
+        if len(folders) > 1 and os.path.islink(folder):  # noqa: PTH114
+            parent = os.path.realpath(os.path.dirname(folder))  # noqa: PTH120
+            walk.links.append((folder, folder, (parent,)))
+            continue
+        for path in walk.files(folder, os.path.realpath(folder), folder, ()):
+            yield path, folder
+    while walk.links:
+        walk.links.sort()
+        path, folder, above = walk.links.pop(0)
+        for file in walk.linked_files(path, folder, above):
+            yield file, folder
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tells whether an entry is a folder or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # links in a circle
+            return False
+        raise
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk.
+
+    Attributes:
+      note: is told of links that are passed over.
+      hidden: whether files are wanted that are left out elsewhere.
+      links: found, but not followed yet: path, folder of the walk, and the real paths of
+        the folders from which links led there.
+      read: real path -> path of each folder that was read.
+    """
+
+    note: Note
+    hidden: bool
+    links: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
+    read: dict[str, str] = field(default_factory=dict)
+
+    def files(
+        self, folder: str, real: str, top: str, above: tuple[str, ...]
+    ) -> Iterator[str]:
+        """Yields the files below a folder, but not those behind links to folders."""
+        if real in self.read:
+            return
+        self.read[real] = folder
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_left_out(entry.name) and not self.hidden:
+                    continue
+                if not is_folder(entry):
+                    yield entry.path
+                elif entry.is_symlink():
+                    self.links.append((entry.path, top, (*above, real)))
+                else:
+                    inside = f"{real.rstrip('/')}/{entry.name}"
+                    yield from self.files(entry.path, inside, top, above)
+
+    def linked_files(
+        self, path: str, top: str, above: tuple[str, ...]
+    ) -> Iterator[str]:
+        """Yields the files below a folder that a link leads to."""
+        real = os.path.realpath(path)
+        start = real.rstrip("/") + "/"
+        if any(f"{folder}/".startswith(start) for folder in above):
+            self.note(f"{path}: a link back to {real}, a folder above it, not followed")
+        elif real in self.read:
+            self.note(
+                f"{path}: a link to {real}, passed over: it is read as {self.read[real]}"
+            )
+        else:
+            yield from self.files(path, real, top, above)
+
+
+# Pipes, sockets and devices are listed with a problem and never opened: who opens a pipe
+# waits until somebody writes to it.
+
+
+def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
+    """Lists a local file, folder or glob.
+
+    Args:
+      name: a path or file:// url, as a person wrote it.
+      note: is told of links that are passed over.
+
+    Returns:
+      The folder below which all files are, and the files, in any order.
+
+    Raises:
+      InputError: it cannot be listed, is not there, or is a folder without files.
+    """
+    try:
+        root, files = _search(name, note)
+        status = file_status(list(files))
+        facts = zip(
+            files.items(), status.sizes.tolist(), status.modified.tolist(), strict=True
+        )
+        return root, [
+            FoundFile(path, size, str(modified), given or root, "", not given)
+            if size >= 0
+            else _odd_file(path, given or root)._replace(is_named=not given)
+            for (path, given), size, modified in facts
+        ]
+    except (OSError, ValueError) as error:
+        raise input_error(error, f"{name}: cannot be listed: {error}") from error
+
+
+def has_files(folder: str) -> bool:
+    """Tells whether a file that is not left out lies anywhere below a local folder."""
+    return next(walk_folders([folder]), None) is not None
+
+
+def _search(name: str, note: Note) -> tuple[str, dict[str, str]]:
+    """Returns the root, and the folder that each file was found below; "" if it is named."""
+    path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
+    parent = os.path.dirname(path)  # noqa: PTH120
+    if os.path.isdir(path):  # noqa: PTH112
+        files = dict(walk_folders([path], note))
+        if not files:
+            raise InputError(f"{name}: the folder holds no files")
+        return path, files
+    if os.path.exists(path):  # noqa: PTH110
+        if kind := _special_kind(os.stat(path).st_mode):  # noqa: PTH116
+            raise InputError(
+                f"{name}: is {kind}, expected a file or a folder; write what it gives "
+                "into a file first"
+            )
+        return parent, {path: ""}
+    root = (literal_root(path) if has_magic(path) else parent) or "/"
+    files = {}
+    if has_magic(path):
+        files = search(_LocalTree(note), root, path)
+    elif os.path.islink(path):  # noqa: PTH114
+        files = {path: ""}
+    if not files:
+        there = root
+        while not os.path.isdir(there):  # noqa: PTH112
+            there = os.path.dirname(there)  # noqa: PTH120
+        raise InputError(nothing_matches(name, there, entries_of(there)))
+    return root, files
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalTree:
+    """The local folders, for globs."""
+
+    note: Note
+
+    def entries(self, folder: str) -> Iterable[tuple[str, bool]]:
+        return entries_of(folder)
+
+    def below(
+        self, folders: Sequence[str], *, hidden: bool
+    ) -> Iterable[tuple[str, str]]:
+        there = [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
+        return walk_folders(there, self.note, hidden=hidden)
+
+
+def entries_of(folder: str) -> list[tuple[str, bool]]:
+    """Returns the names in a folder, and whether each is a folder; () if there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return [(entry.name, is_folder(entry)) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _special_kind(mode: int) -> str:
+    """Returns what a mode that is not of a regular file is of, in words; else ""."""
+    if stat.S_ISREG(mode):
+        return ""
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _odd_file(path: str, given: str) -> FoundFile:
+    """Returns a file that `file_status` tells nothing of."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 (says what is wrong)
+    except OSError as error:
+        link = Path(path)
+        if not link.is_symlink():
+            raise
+        if error.errno == errno.ELOOP:
+            problem = f"a link in a circle (by way of {link.readlink()})"
+        else:
+            problem = f"a link to nothing ({link.readlink()} is missing)"
+        return FoundFile(path, 0, "", given, problem)
+    if kind := _special_kind(status.st_mode):
+        problem = f"{kind} (not a regular file: move it out of the input)"
+        return FoundFile(path, 0, "", given, problem)
+    return FoundFile(path, status.st_size, str(status.st_mtime_ns), given)
+
+
+def list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
+    """Lists a url: a file, a folder, or a glob.
+
+    Args:
+      url: as a person wrote it.
+      options: of its storage.
+
+    Returns:
+      The url below which all files are, and the files, in any order.
+
+    Raises:
+      InputError: it cannot be listed, or nothing is there.
+      UsageError: the url carries a secret.
+    """
+    require_secretless_url(url)
+    try:
+        return with_retries(lambda: _search_store(url, options))
+    except InputError:
+        raise
+    except Exception as error:
+        message = f"{url}: cannot be listed: {describe_failure(error, url)}"
+        raise input_error(error, message) from safe_cause(error)
+
+
+def _search_store(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
+    protocol = url.split("://", 1)[0]
+    system, path = filesystem_of(url, options)
+    system.invalidate_cache()
+    tree = _StoreTree(system)
+    given: dict[str, str] = {}
+    root = path
+    if has_magic(path) and not system.exists(path):
+        root = literal_root(path)
+        given = search(tree, root, path)
+    else:
+        found = tree.find(path)
+        if path in found:
+            root = path.rpartition("/")[0]
+            given = {path: ""}
+        else:
+            given = dict.fromkeys(_visible(found, path), path)
+
+    def uri_of(name: str) -> str:
+        return name if "://" in name else f"{protocol}://{name.strip('/')}"
+
+    files = [
+        FoundFile(
+            uri_of(name),
+            _size(uri_of(name), info),
+            version_of(info),
+            uri_of(folder or root),
+            is_named=not folder,
+        )
+        for name, folder in given.items()
+        for info in (tree.infos[name],)
+        # Object stores may show a folder as an empty file.
+        if info["type"] == "file" and not name.endswith("/")
+    ]
+    if not files:
+        there, names = _longest_there(tree, root if given or has_magic(path) else path)
+        shown = uri_of(there) if there else ""
+        raise InputError(nothing_matches(url, shown, names))
+    return uri_of(root), files
+
+
+def _longest_there(tree: _StoreTree, path: str) -> tuple[str, list[tuple[str, bool]]]:
+    """Returns the longest part of a path that holds anything, and the names in it."""
+    while path.strip("/"):
+        if names := tree.entries(path):
+            return path, names
+        path = path.rpartition("/")[0]
+    return "", []
+
+
+@dataclass(slots=True)
+class _StoreTree:
+    """The folders of a store, for globs.
+
+    Attributes:
+      system: the file system.
+      infos: what the store told of each file that was found, by name.
+    """
+
+    system: Any
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def entries(self, folder: str) -> list[tuple[str, bool]]:
+        try:
+            listing = self.system.ls(folder, detail=True)
+        except NO_FILE:
+            return []
+        found = []
+        for info in listing:
+            name = info["name"].rstrip("/")
+            if name.strip("/") == folder.strip("/"):
+                continue  # the folder itself, or a file
+            is_file = info["type"] == "file" and not info["name"].endswith("/")
+            if is_file:
+                self.infos[_path_of(folder, name)] = info
+            found.append((name.rpartition("/")[2], not is_file))
+        return found
+
+    def below(
+        self, folders: Sequence[str], *, hidden: bool
+    ) -> Iterable[tuple[str, str]]:
+        for folder in folders:
+            found = self.find(folder)
+            names = found if hidden else _visible(found, folder)
+            yield from ((name, folder) for name in names)
+
+    def find(self, folder: str) -> dict[str, Any]:
+        """Returns all files below a folder, or the file of this name."""
+        try:
+            found: dict[str, Any] = self.system.find(folder, detail=True)
+        except FileNotFoundError:
+            return {}
+        if isinstance(found, list):  # adlfs: the name of a file
+            found = {name: self.system.info(name) for name in found}
+        self.infos |= found
+        return found
+
+
+def _path_of(folder: str, name: str) -> str:
+    """Returns the path of an entry as a glob joins it."""
+    return f"{folder.rstrip('/')}/{name.rpartition('/')[2]}" if folder else name
+
+
+def _visible(listing: dict[str, Any], root: str) -> dict[str, Any]:
+    """Returns the entries of a listing that are not left out below a folder."""
+    return {
+        name: info
+        for name, info in listing.items()
+        if not is_left_out(name.removeprefix(root).lstrip("/"))
+    }
+
+
+def _size(uri: str, info: dict[str, Any]) -> int:
+    if info["size"] is None:
+        raise InputError(
+            f"{uri}: the store does not tell its size; copy the file to a local folder "
+            "or to an object store"
+        )
+    return int(info["size"])
+
+
+SPLIT_NAMES = frozenset(
+    {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+)
+
+
+def is_split_name(name: str) -> bool:
+    """Tells whether a folder of this name may be a split."""
+    return name.casefold() in SPLIT_NAMES
+
+
+def open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:
+    """Returns the members of an archive as files below it.
+
+    Args:
+      file: the archive.
+      options: of its storage.
+
+    Raises:
+      InputError: it cannot be read, or not be taken for a folder.
+    """
+    members = list_archive(file.uri, Seen(file.size, file.version), options)
+    top = _only_folder([member.name for member, _, _ in members])
+    given = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
+    return [
+        FoundFile(uri, member.size, version, given, member.problem)
+        for member, uri, version in members
+    ]
+
+
+def describe_archives(files: Iterable[InputFile]) -> Understood:
+    """Returns which archives were taken for folders, for people."""
+    archives: Counter[str] = Counter()
+    for file in files:
+        if member := member_of(file.version):
+            archives[member.archive_uri(file.path)] += 1
+    if not archives:
+        return NOTHING
+    told = [f"{path} ({count(number, 'file')})" for path, number in archives.items()]
+    return Understood((("archives", first_names(told)),))
+
+
+def _only_folder(names: list[str]) -> str:
+    """Returns the folder that an archive packs, where it packs one with folders in it.
+
+    >>> _only_folder(["pets/cat/1.jpg", "pets/dog/1.jpg"])
+    'pets'
+    >>> _only_folder(["cat/1.jpg", "cat/2.jpg"]), _only_folder(["train/cat/1.jpg"])
+    ('', '')
+    """
+    tops = {name.partition("/")[0] for name in names}
+    has_folders = any(name.count("/") > 1 for name in names)
+    if len(tops) > 1 or not has_folders:
+        return ""
+    top = tops.pop()
+    return "" if is_split_name(top) else top
 
 
 def list_inputs(

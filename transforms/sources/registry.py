@@ -41,7 +41,7 @@ BUILT_IN = {
     **dict.fromkeys(("parquet", "arrow", "jsonl", "binary", "idx", "numpy"), _BUILT_IN),
     **dict.fromkeys(("tfrecord", "webdataset"), _BUILT_IN),
 }
-_MAP = "recordmill.transforms.map_rows.mapped_source"
+_MAP = "recordmill.transforms.sources.map"
 
 Options = TypeVar("Options", bound=SourceOptions)
 
@@ -157,7 +157,7 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     if job.map is not None:  # what is declared is what the function makes
         source = found.make_source(options, False, storage)
         source = source.making(job.model_copy(update={"declared": None}))
-        made: Source = import_module(_MAP).map_source(
+        made: Source = import_module(_MAP).MappedSource(
             source, job.map, as_declared=as_declared
         )
         return made.naming_files() if _names_files(job) else made

@@ -30,7 +30,13 @@ from recordmill.schemas.text import count
 from recordmill.transforms.encode.column_types import is_list, plain
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    Rows,
+    Source,
+    number_ranges,
+    single_values,
+)
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     has_struct,
@@ -39,8 +45,6 @@ from recordmill.transforms.sources.plain_types import (
     plain_schema,
 )
 from recordmill.transforms.sources.required_values import missing_required
-from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, size_of
 

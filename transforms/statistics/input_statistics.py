@@ -28,10 +28,8 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
-from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.class_keys import texts_of
-from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.base import Rows, Source, single_values
+from recordmill.transforms.sources.label_split import texts_of
 from recordmill.transforms.sources.text_types import TypeFlag, is_huge
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,

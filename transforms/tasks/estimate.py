@@ -24,9 +24,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
-from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.by_reference import REFERENCE
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.base import REFERENCE, Rows, Source
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import make_histogram, range_histogram

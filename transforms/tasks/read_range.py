@@ -31,14 +31,12 @@ from recordmill.transforms.exchange.keys import (
     value_hashes,
 )
 from recordmill.transforms.exchange.merge import Block
-from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.by_reference import REFERENCE
-from recordmill.transforms.sources.class_keys import (
+from recordmill.transforms.sources.base import REFERENCE, Rows, Source
+from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     class_hashes,
     has_decimal_commas,
 )
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.progress_reader import NO_COUNTS, Counts, LiveCounts

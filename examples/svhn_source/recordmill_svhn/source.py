@@ -23,8 +23,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Source, number_ranges
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.base import Rows, Source, number_ranges
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 

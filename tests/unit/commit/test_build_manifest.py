@@ -22,7 +22,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.commit.build_manifest import build_manifest, locator_of
-from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
+from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.rejects import UNKNOWN_INPUT

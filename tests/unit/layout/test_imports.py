@@ -32,7 +32,6 @@ ROOMS = (
     "transforms/sources/arrays",
     "transforms/sources/tfrecord",
     "transforms/sources/webdataset",
-    "transforms/map_rows",
     "transforms/dataset",
     "transforms/tasks",
     "transforms/commit",

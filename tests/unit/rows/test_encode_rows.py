@@ -44,7 +44,7 @@ from recordmill.transforms.rows.row_summary import (
     summarize_rejects,
 )
 from recordmill.transforms.rows.rows_job import RowsJob
-from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
+from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.sources.registry import make_source
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES

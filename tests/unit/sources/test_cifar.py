@@ -24,7 +24,7 @@ from recordmill.transforms.sources.arrays.cifar import (
     detect_layout,
     split_of,
 )
-from recordmill.transforms.sources.by_reference import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.cast.text_values import swap_points
-from recordmill.transforms.sources.class_keys import class_hashes, keys_of, sorted_names
+from recordmill.transforms.sources.label_split import (
+    class_hashes,
+    keys_of,
+    sorted_names,
+)
 from recordmill.transforms.sources.text_types import classify, convert_columns
 
 CELLS = st.one_of(

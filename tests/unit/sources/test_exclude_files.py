@@ -6,8 +6,7 @@ import pytest
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.transforms.sources.exclude_files import exclude_files
-from recordmill.transforms.sources.named_files import NamedFile
+from recordmill.transforms.sources.named_files import NamedFile, exclude_files
 
 PATHS = [
     *("a.csv", "b/a.csv", "b/c/a.csv", "b/c/d.txt", "b/thumbs/1.jpg"),

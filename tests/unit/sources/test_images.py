@@ -20,7 +20,7 @@ from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.images.header import read_header
-from recordmill.transforms.sources.by_reference import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE
 from recordmill.transforms.sources.images import rows as picture_rows
 from recordmill.transforms.sources.images import source
 from recordmill.transforms.sources.images.options import FeatureNames

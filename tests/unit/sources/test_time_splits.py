@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.split_times import SplitTimes, parse_split_times
-from recordmill.transforms.sources.roles import split_by_time
+from recordmill.transforms.sources.label_split import split_by_time
 
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2090, 1, 1))
 

@@ -16,10 +16,13 @@ import pytest
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.transforms.sources import list_local
-from recordmill.transforms.sources.found_files import FoundFile
-from recordmill.transforms.sources.listing import _by_folders, list_inputs
-from recordmill.transforms.sources.walk_folders import Note
+from recordmill.transforms.sources import listing
+from recordmill.transforms.sources.listing import (
+    FoundFile,
+    Note,
+    _by_folders,
+    list_inputs,
+)
 from recordmill.transforms.storage.reading import (
     local_path,
     read_file,
@@ -309,7 +312,7 @@ def test_a_folder_that_cannot_be_listed(
     def refuse(folder: str) -> None:
         raise PermissionError(13, "Permission denied", folder)
 
-    monkeypatch.setattr("recordmill.transforms.sources.walk_folders.os.scandir", refuse)
+    monkeypatch.setattr("recordmill.transforms.sources.listing.os.scandir", refuse)
     with pytest.raises(InputError, match=r"cannot be listed: .*Permission denied"):
         list_inputs([str(tmp_path)])
 
@@ -354,7 +357,7 @@ def test_the_root_folder_of_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         assert folders == ["/"]
         yield __file__, "/"
 
-    monkeypatch.setattr(list_local, "walk_folders", walk)
+    monkeypatch.setattr(listing, "walk_folders", walk)
     root, (file,) = list_inputs(["/"])
     assert (root, file.path, file.uri) == ("/", __file__[1:], __file__)
 

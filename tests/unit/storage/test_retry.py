@@ -415,7 +415,7 @@ def test_secrets_are_not_in_errors(
         "recordmill.transforms.storage.reading.filesystem_of", talkative
     )
     monkeypatch.setattr(
-        "recordmill.transforms.sources.list_remote.filesystem_of", talkative
+        "recordmill.transforms.sources.listing.filesystem_of", talkative
     )
     for act, kind in (
         (lambda: flaky.store.read("a"), OutputError),

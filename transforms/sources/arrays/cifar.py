@@ -33,9 +33,9 @@ from recordmill.transforms.sources.arrays.array_parts import (
 )
 from recordmill.transforms.sources.arrays.rows import Reasons
 from recordmill.transforms.sources.arrays.source import ArraysSource
+from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.sources.built_in import Variant
 from recordmill.transforms.sources.listing import unreadable_error
-from recordmill.transforms.sources.source_rows import Rows
 
 SIDE, CHANNELS = 32, 3
 IMAGE_BYTES = SIDE * SIDE * CHANNELS

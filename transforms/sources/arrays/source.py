@@ -45,11 +45,16 @@ from recordmill.transforms.sources.arrays.rows import (
     part_batch,
     rows_of,
 )
-from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
-from recordmill.transforms.sources.by_reference import REFERENCE
-from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
-from recordmill.transforms.sources.spread_ranges import spread_evenly
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    REFERENCE,
+    ReferencedRows,
+    Rows,
+    Source,
+    number_ranges,
+    single_values,
+    spread_evenly,
+)
 from recordmill.transforms.storage.free_memory import available_memory
 from recordmill.transforms.storage.reading import is_local, read_rows
 from recordmill.transforms.tfrecord import FRAME_BYTES

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, RangeFile
-from recordmill.transforms.sources.base import number_ranges
+from recordmill.transforms.sources.base import number_ranges, spread_evenly
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.header import header_start
 from recordmill.transforms.sources.csv.quotes import (
@@ -34,7 +34,6 @@ from recordmill.transforms.sources.csv.quotes import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.spread_ranges import spread_evenly
 
 FILES_PER_RANGE = 256
 RANGES_KEPT = 64  # left for workers to share, before any range is of two files

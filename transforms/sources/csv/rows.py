@@ -22,6 +22,7 @@ from recordmill.schemas.ranges import InputRange, OddRows
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
+from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.sources.csv.cells import (
     Body,
     Parsed,
@@ -51,7 +52,6 @@ from recordmill.transforms.sources.csv.quotes import (
     unclosed_quote,
 )
 from recordmill.transforms.sources.packing import PLAIN, Packing
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.input_stream import TEXT_BYTES, InputStream
 from recordmill.transforms.storage.reading import is_local, open_stream, read_range
 from recordmill.transforms.tfrecord import crc32c

@@ -31,7 +31,7 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
-from recordmill.transforms.sources.base import RANGE_BYTES, Source
+from recordmill.transforms.sources.base import RANGE_BYTES, Rows, Source, without_rows
 from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.dialect import (
     ASK_NOTHING,
@@ -75,7 +75,6 @@ from recordmill.transforms.sources.packing import (
     AskedPacking,
     Packing,
 )
-from recordmill.transforms.sources.source_rows import Rows, without_rows
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,

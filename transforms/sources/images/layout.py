@@ -19,9 +19,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile, folder_title
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.sources.images.find import ENDINGS, FoundPictures
-from recordmill.transforms.sources.list_local import has_files
-from recordmill.transforms.sources.listing import input_root
-from recordmill.transforms.sources.split_names import is_split_name
+from recordmill.transforms.sources.listing import has_files, input_root, is_split_name
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.storage.store import WORK_FOLDER

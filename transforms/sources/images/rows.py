@@ -32,11 +32,10 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
-from recordmill.transforms.sources.by_reference import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE, ReferencedRows, Rows
 from recordmill.transforms.sources.images.layout import Place
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.storage.reading import read_file, read_files
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 

@@ -26,8 +26,14 @@ from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
 from recordmill.transforms.images.structure import MAX_PIXELS, CheckLevel
 from recordmill.transforms.images.transform import transform_image
-from recordmill.transforms.sources.base import RANGE_BYTES, Source
-from recordmill.transforms.sources.by_reference import REFERENCE
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    REFERENCE,
+    ReferencedRows,
+    Rows,
+    Source,
+    spread_evenly,
+)
 from recordmill.transforms.sources.images.annotations import NotedPictures
 from recordmill.transforms.sources.images.find import AskedLabels, find_pictures
 from recordmill.transforms.sources.images.layout import EMPTY, FolderLayout
@@ -79,8 +85,6 @@ from recordmill.transforms.sources.images.summary import (
 from recordmill.transforms.sources.inventory import Inventory, slices
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.named_files import NamedFile
-from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
-from recordmill.transforms.sources.spread_ranges import spread_evenly
 from recordmill.transforms.storage import Store
 
 FILES_PER_RANGE = 4096

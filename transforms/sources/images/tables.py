@@ -20,7 +20,7 @@ from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.csv.inspect import (
     count_long,
     count_missing,
@@ -30,7 +30,6 @@ from recordmill.transforms.sources.csv.inspect import (
 from recordmill.transforms.sources.images.find import AUTO, NONE, AskedLabels
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import load_format
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.text_types import TypeFlag, convert_columns
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c

@@ -24,7 +24,13 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    Rows,
+    Source,
+    number_ranges,
+    single_values,
+)
 from recordmill.transforms.sources.jsonl.lines import (
     Line,
     ObservedColumn,
@@ -43,8 +49,6 @@ from recordmill.transforms.sources.packing import (
     other_compression,
 )
 from recordmill.transforms.sources.plain_types import plain_schema, types_to_append
-from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, read_range
 

@@ -27,7 +27,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import (
     LocalInput,

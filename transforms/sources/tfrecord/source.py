@@ -32,12 +32,17 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.sources.base import FRAMED, Source, number_ranges
+from recordmill.transforms.sources.base import (
+    FRAMED,
+    REFERENCE,
+    ReferencedRows,
+    Rows,
+    Source,
+    number_ranges,
+    single_values,
+)
 from recordmill.transforms.sources.built_in import Records, SplitFrom
-from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.required_values import missing_required
-from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.sources.tfrecord.features import (
     BesideFiles,
     ChosenFeatures,

@@ -28,7 +28,12 @@ from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
-from recordmill.transforms.sources.base import Source, number_ranges
+from recordmill.transforms.sources.base import (
+    Rows,
+    Source,
+    number_ranges,
+    single_values,
+)
 from recordmill.transforms.sources.images.summary import (
     DECODED,
     ENCODED,
@@ -42,8 +47,6 @@ from recordmill.transforms.sources.images.summary import (
 from recordmill.transforms.sources.jsonl.lines import build_rows, is_text
 from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import types_to_append
-from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.webdataset.sample_columns import (
     KEY,
     ObservedSamples,

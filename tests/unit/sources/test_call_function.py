@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import SchemaError, UsageError
-from recordmill.transforms.map_rows.call_function import MappedBatch, map_batch
-from recordmill.transforms.map_rows.check_function import (
+from recordmill.transforms.sources.map_check import (
+    MappedBatch,
+    map_batch,
     require_row_by_row,
     same_values,
 )

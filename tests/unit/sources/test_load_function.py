@@ -9,7 +9,7 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import MapFunction, load_map
-from recordmill.transforms.map_rows.load_function import load_function
+from recordmill.transforms.sources.map import load_function
 
 
 def read(path: str) -> bytes:

@@ -1,0 +1,563 @@
+"""Makes one column of a table the class label, and one that which names the row's split.
+
+This stands between a table's source and all that uses it, so CSV, Parquet, Arrow and JSON
+Lines are treated alike. The names of classes and of splits are known before the run: they
+are counted first, or are those of the dataset that rows are appended to. A row whose value
+is none of them is a reject.
+
+A value has the key of its class, whatever type its column came out with. A first reading of
+a table has text, and the one that converts has the types of all cells: 007 is then 7, 1.50
+is 1.5, and NA among numbers is missing. Both must find the same class, so keys are of the
+values: rows that differ only in how a number is written, or in how a missing value is, are
+one class. Where numbers have a decimal comma, 1,5 is 1.5, and 1.5 is text; elsewhere it is
+the other way round, as for all cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
+from recordmill.schemas.split_times import SplitTimes
+from recordmill.schemas.text import first_names
+from recordmill.transforms.arrow import U64
+from recordmill.transforms.cast.text_values import (
+    MISSING_WORDS,
+    shown,
+    swap_points,
+    without_missing,
+)
+from recordmill.transforms.exchange.keys import text_hashes
+from recordmill.transforms.sources.base import (
+    Rows,
+    Source,
+    SourceOnSource,
+    without_rows,
+)
+from recordmill.transforms.sources.text_types import TypeFlag
+
+# A first reading of a table has text, and the one that converts has the types of all cells:
+# 007 is then 7, 1.50 is 1.5, and NA among numbers is missing. Both must find the same class,
+# so keys are of the values: rows that differ only in how a number is written, or in how a
+# missing value is, are one class. Where numbers have a decimal comma, 1,5 is 1.5, and 1.5 is
+# text; elsewhere it is the other way round, as for all cells.
+
+_EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
+_MISSING = {word.strip().lower() for word in MISSING_WORDS}
+_SWAPPED = str.maketrans(",.", ".,")
+MISSING_KEY = ""
+
+
+def texts_of(values: pa.Array) -> tuple[list[str | None], np.ndarray]:
+    """Returns the distinct values as text, and the index among them of each row."""
+    if pt.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not pt.is_string(values.type):
+        if pt.is_binary(values.type) or pt.is_large_binary(values.type):
+            texts = [None if v is None else v.hex() for v in values.to_pylist()]
+            values = pa.array(texts, pa.string())
+        else:
+            values = values.cast(pa.string())
+    encoded = values.dictionary_encode(null_encoding="encode")
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    return encoded.dictionary.to_pylist(), indices
+
+
+def keys_of(
+    values: pa.Array, *, decimal_comma: bool = False
+) -> tuple[list[str], np.ndarray]:
+    """Returns keys of classes, and the index among them of each row's.
+
+    Args:
+      values: of a column, as text or as whatever type it came out with.
+      decimal_comma: whether numbers in text have a comma before their places.
+
+    >>> keys_of(pa.array(["007", " 7.0", "1.50", "1,5", "NA"]))[0]
+    ['7', '7', '1.5', '1,5', '']
+    """
+    texts, indices = texts_of(values)
+    comma = decimal_comma and pt.is_string(values.type)  # numbers have no spelling
+    return [_key(text or "", decimal_comma=comma) for text in texts], indices
+
+
+def _key(text: str, *, decimal_comma: bool) -> str:
+    text = text.strip()
+    if text.lower() in _MISSING:
+        return MISSING_KEY
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    written = text.translate(_SWAPPED) if decimal_comma else text
+    if "_" in text or not text.isascii():
+        return text  # which Python may take for a number, but no cell is read so
+    try:
+        number = float(written)
+    except ValueError:
+        return text
+    if not abs(number) < _EXACT_WHOLE or number != int(number):  # NaN is no number
+        return repr(number)
+    return str(int(number))
+
+
+def has_decimal_commas(job: JobSpec, source: Source, column: str) -> bool:
+    """Tells whether numbers in a column's text have a comma before their places.
+
+    A declared feature says so itself; else it is as in all of the input.
+    """
+    if job.declared is not None:
+        marks = [
+            feature.decimal == "comma"
+            for name, feature in job.declared.features.items()
+            if job.declared.column_of(name) == column
+        ]
+        if marks:
+            return all(marks)
+    return source.decimal_comma
+
+
+def class_hashes(values: pa.Array, *, decimal_comma: bool = False) -> U64:
+    """Returns the hash of each row's class key; for the arguments see `keys_of`."""
+    keys, indices = keys_of(values, decimal_comma=decimal_comma)
+    hashes: U64 = text_hashes(keys)[indices]
+    return hashes
+
+
+def sorted_names(texts: Sequence[str]) -> list[str]:
+    """Sorts class names: by their value if all are numbers, else by their text.
+
+    >>> sorted_names(["10", "9"]), sorted_names(["10", "b"])
+    (['9', '10'], ['10', 'b'])
+    """
+    try:
+        numbers = {text: float(text) for text in texts}
+    except ValueError:
+        return sorted(texts)
+    if any(map(math.isnan, numbers.values())):
+        return sorted(texts)
+    return sorted(texts, key=lambda text: (numbers[text], text))
+
+
+_MICROSECONDS = pa.timestamp("us")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAMPLED_ROWS = 1_000  # by which a column is taken for one of times or of numbers
+
+
+def split_by_time(
+    values: pa.Array, times: SplitTimes, *, decimal_comma: bool = False
+) -> pa.Int64Array:
+    """Returns the index of each row's split; null where the value is missing or no time.
+
+    Args:
+      values: times or numbers, or text that tells them.
+      times: where the splits begin.
+      decimal_comma: whether numbers in text have a comma before their places.
+
+    >>> from recordmill.schemas.split_times import parse_split_times
+    >>> times = parse_split_times("d=a,2026-01-01,b")
+    >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
+    [0, 1, None]
+    """
+    found = _found_in(values, are_times=times.are_times, decimal_comma=decimal_comma)
+    if found is None:
+        return pa.nulls(len(values), pa.int64())
+    missing = found.is_null().to_numpy(zero_copy_only=False)
+    if pt.is_floating(found.type):
+        missing = missing | pc.is_nan(found).fill_null(True).to_numpy(
+            zero_copy_only=False
+        )
+    numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
+    splits = np.zeros(len(values), np.int64)
+    for bound in times.bounds:
+        start = _microseconds(bound) if isinstance(bound, datetime) else bound
+        splits += numbers >= start
+    return pa.array(splits, pa.int64(), mask=missing)
+
+
+def require_times(
+    source: Source,
+    ranges: Sequence[InputRange],
+    times: SplitTimes,
+    *,
+    decimal_comma: bool,
+) -> None:
+    """Refuses a column in which no row of a sample has a time, or no number.
+
+    Args:
+      source: prepared.
+      ranges: of it.
+      times: the column, and boundaries that are times or numbers.
+      decimal_comma: as of `split_by_time`.
+
+    Raises:
+      UsageError: all rows would be rejects, but only after all were read.
+    """
+    found = ""
+    for input_range in source.sample_ranges(ranges):
+        try:
+            rows = next(iter(source.read_as_text(input_range)), None)
+        except InputError:
+            continue  # a range that begins inside a quoted field; the run tells
+        if rows is None:
+            continue
+        values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
+        if pt.is_string(values.type):  # a later row may have more than such texts
+            values = without_missing(values).drop_null()
+        splits = split_by_time(values, times, decimal_comma=decimal_comma)
+        if splits.null_count < len(splits):
+            return
+        if not found and len(values):
+            found = shown(str(values[0]))
+            kind = "" if pt.is_string(values.type) else f" ({values.type})"
+            found = f"{found}{kind}"
+    if not found:
+        return  # no values at all: each such row is told
+    wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
+    raise UsageError(
+        f"`split_by_time` {times.column}: the first rows have no values like those of its "
+        f"boundaries, but {found}; expected {wanted}. Name another column, give boundaries "
+        "that are like its values, or write its values so"
+    )
+
+
+def _microseconds(time: datetime) -> int:
+    since = time - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _found_in(
+    values: pa.Array, *, are_times: bool, decimal_comma: bool
+) -> pa.Array | None:
+    """Returns microseconds since 1970 in UTC, or numbers; None if there can be none."""
+    if are_times:
+        return _times_in(values)
+    if pt.is_integer(values.type) or pt.is_floating(values.type):
+        return values
+    if not pt.is_string(values.type):
+        return None
+    if decimal_comma:
+        values = swap_points(values)
+    return _of_texts(values, _number_in, pa.float64())
+
+
+def _times_in(values: pa.Array) -> pa.Array | None:
+    """Returns microseconds since 1970; None if the column can hold no times."""
+    if pt.is_timestamp(values.type) or pt.is_date(values.type):
+        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
+    if not pt.is_string(values.type):
+        return None
+    try:  # all at once, where no cell has a zone and all are times
+        return pc.cast(values, _MICROSECONDS).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return _of_texts(values, _microseconds_in, pa.int64())
+
+
+def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
+    """Parses each different text once."""
+    texts, indices = texts_of(values)
+    parsed = pa.array([parse(text) if text else None for text in texts], wanted)
+    return parsed.take(pa.array(indices))
+
+
+def _microseconds_in(text: str) -> int | None:
+    if (
+        text.strip().isdecimal()
+    ):  # 20260101: a column of such texts comes out as numbers
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return _microseconds(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
+
+
+def _number_in(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+@dataclass(frozen=True)
+class LabelRole:
+    """The column that is a class label.
+
+    Attributes:
+      column: its name, and that of the feature.
+      names: of the classes; a label is an index among them.
+      kept: whether they are those of a dataset that rows are appended to.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    kept: bool = False
+
+    @property
+    def feature(self) -> FeatureSpec:
+        """Returns the feature that the column becomes."""
+        return FeatureSpec(
+            self.column, Kind.INT64, dtype="int64", class_names=self.names
+        )
+
+    def reason(self, text: str | None) -> str:
+        """Returns why a row with this value cannot be converted."""
+        if not text:
+            return f"{self.column}: no value; each row needs a class"
+        if not self.kept:
+            return (
+                f"{self.column}: {shown(text)} was not there when classes were counted"
+            )
+        return (
+            f"{self.column}: {shown(text)} is a new class; the dataset has "
+            f"{first_names(self.names)}, and its labels are positions in that list. "
+            "Convert all inputs again without appending"
+        )
+
+
+@dataclass(frozen=True)
+class SplitRole:
+    """The column that tells the split of its row.
+
+    Attributes:
+      column: its name.
+      names: of the splits, in the order of the run's.
+      rows: of each.
+      dropped: whether it is no feature; with a declared schema that decides.
+      known: whether the names were given, and not found in the column.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    dropped: bool = True
+    known: bool = False
+
+    def find(self, values: pa.Array) -> pa.Int64Array:
+        """Returns the index of each row's split; null where its value is none."""
+        return index_in(values, self.names)
+
+    def reason(self, text: str | None) -> str:
+        """Returns why a row with this value cannot be converted."""
+        if not text:
+            return f"{self.column}: no value; each row needs a split"
+        if self.known:
+            return (
+                f"{self.column}: {shown(text)} is not one of the splits "
+                f"{', '.join(self.names)}"
+            )
+        return (
+            f"{self.column}: {shown(text)} is not a valid name of a split; expected "
+            "letters, digits, '_' and '-'"
+        )
+
+
+@dataclass(frozen=True)
+class TimeRole(SplitRole):
+    """The column by whose times, or numbers, rows are divided; it stays a feature.
+
+    Attributes:
+      times: where the splits begin.
+      decimal_comma: whether numbers in text have a comma before their places.
+    """
+
+    times: SplitTimes | None = None
+    decimal_comma: bool = False
+
+    @classmethod
+    def of(cls, times: SplitTimes, *, decimal_comma: bool = False) -> Self:
+        """Returns the role; the rows of each split are not known."""
+        return cls(
+            times.column,
+            times.names,
+            (1,) * len(times.names),
+            dropped=False,
+            times=times,
+            decimal_comma=decimal_comma,
+        )
+
+    def find(self, values: pa.Array) -> pa.Int64Array:
+        assert self.times is not None  # by `of`
+        return split_by_time(values, self.times, decimal_comma=self.decimal_comma)
+
+    def reason(self, text: str | None) -> str:
+        assert self.times is not None  # by `of`
+        what = "a time like 2026-01-01" if self.times.are_times else "a number"
+        found = shown(text) if text else "no value"
+        return f"{self.column}: {found}; expected {what}"
+
+
+def index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
+    """Returns the index of each value among some names; null where it is none."""
+    texts = values if pt.is_string(values.type) else values.cast(pa.string())
+    return pc.index_in(texts, value_set=pa.array(names, pa.string())).cast(pa.int64())
+
+
+# It stands between a table's source and all that uses it, so CSV, Parquet, Arrow and JSON
+# Lines are treated alike. The roles are known before the run: names of classes and of splits
+# are counted first (transforms/statistics/input_statistics.py), or are those of the dataset that rows are
+# appended to. A row whose value is none of them is a reject.
+
+
+@dataclass(frozen=True)
+class SourceWithRoles(SourceOnSource):
+    """A prepared table (`inner`), some columns of which have roles.
+
+    Attributes:
+      label: the column that is a class label, or None.
+      split: the column that tells splits, or None.
+      facts: what is told of the roles.
+      warnings: what looks wrong about them.
+    """
+
+    label: LabelRole | None = None
+    split: SplitRole | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    _texts: tuple[int, ...] = field(init=False)  # numbers of the columns with roles
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by_text = () if isinstance(self.split, TimeRole) else (self.split,)
+        roles = [role.column for role in (self.label, *by_text) if role]
+        names = self.inner.columns().names
+        numbers = tuple(number for number, n in enumerate(names) if n in roles)
+        object.__setattr__(self, "_texts", numbers)
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        return replace(self, inner=self.inner.prepare(files))
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        return replace(self, inner=self.inner.prepare_append(kept, new, schema))
+
+    def understood(self) -> Understood:
+        return self._told(self.inner.understood())
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: TypeFlags = (),
+    ) -> Understood:
+        own = self.inner.schema(observed)
+        return self._told(self.inner.understood_at_end(own, odd, observed))
+
+    def _told(self, found: Understood) -> Understood:
+        return found.updated(Understood(self.facts, self.warnings))
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.split.names if self.split else self.inner.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        return self.split.rows if self.split else self.inner.own_split_rows()
+
+    def columns(self) -> pa.Schema:
+        found = self.inner.columns()
+        return pa.schema(
+            [
+                pa.field(
+                    each.name, pa.int64() if self._is_label(each.name) else each.type
+                )
+                for each in found
+                if not self._is_dropped(each.name)
+            ]
+        )
+
+    def _is_label(self, name: str) -> bool:
+        return self.label is not None and name == self.label.column
+
+    def _is_dropped(self, name: str) -> bool:
+        return (
+            self.split is not None and self.split.dropped and name == self.split.column
+        )
+
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        return self._as_text(self.inner.sample(input_range))
+
+    def _as_text(self, flags: TypeFlags) -> TypeFlags:
+        """Returns type flags with which the columns with roles stay text."""
+        if not flags or not self.inner.infers_types:
+            return flags  # what sources of known types note is their own
+        changed = list(flags)
+        for number in self._texts:
+            changed[number] |= TypeFlag.TEXT
+        return tuple(changed)
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        features = []
+        for feature in self.inner.schema(self._as_text(observed), nulls).features:
+            if self.label and self._is_label(feature.column):
+                features.append(self.label.feature)
+            elif not self._is_dropped(feature.column):
+                features.append(feature)
+        return Schema(tuple(features))
+
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        return self.inner.needs_reencode(observed, used, final)
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        if self.inner.infers_types:
+            expected = expected or (int(TypeFlag.NOTHING),) * len(
+                self.inner.columns().names
+            )
+        for rows in self.inner.read(input_range, self._as_text(expected)):
+            yield self._with_roles(rows, input_range)
+
+    def _with_roles(self, rows: Rows, input_range: InputRange) -> Rows:
+        """Returns the rows with their labels and splits; the others are rejects."""
+        batch = rows.batch
+        reasons: dict[int, str] = {}
+        splits = None
+        if self.split is not None:
+            values = batch.column(self.split.column)
+            found = self.split.find(values)
+            _note(values, found, self.split, reasons)
+            splits = found.fill_null(0).to_numpy().astype(np.uint8)
+            if self.split.dropped:
+                batch = batch.drop_columns([self.split.column])
+        if self.label is not None:
+            number = batch.schema.get_field_index(self.label.column)
+            values = batch.column(number)
+            labels = index_in(values, self.label.names)
+            _note(values, labels, self.label, reasons)
+            batch = batch.set_column(number, self.label.column, labels)
+        rows = replace(
+            rows, batch=batch, splits=splits, observed=self._as_text(rows.observed)
+        )
+        return without_rows(rows, reasons, input_range) if reasons else rows
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return self.inner.read_for_statistics(input_range)
+
+
+def _note(
+    values: pa.Array,
+    found: pa.Int64Array,
+    role: LabelRole | SplitRole,
+    reasons: dict[int, str],
+) -> None:
+    """Notes why rows whose value was not found cannot be converted."""
+    if found.null_count:
+        for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
+            value = values[int(row)].as_py()
+            text = None if value is None else str(value)
+            reasons.setdefault(int(row), role.reason(text))

@@ -1,0 +1,506 @@
+"""Reads what another source reads, and gives the rows that a user's function makes (`map`).
+
+The rows of the other source are as it infers or knows their types, never by a declared
+schema: that one describes what the function makes. Where types are inferred, they may
+widen while rows are read; then the function may make other types, too. So the columns it
+makes are learned from the first rows, read with the types in question.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock
+from types import ModuleType
+from typing import Self
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError, SchemaError, UsageError
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import MapFunction, load_map
+from recordmill.schemas.ranges import (
+    InputRange,
+    OddRows,
+    Reject,
+    TypeFlags,
+    merge_type_flags,
+)
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.exchange.keys import copy_origins
+from recordmill.transforms.sources.base import Rows, Source, SourceOnSource
+from recordmill.transforms.sources.map_check import (
+    NOTHING_TRIED,
+    Function,
+    MappedBatch,
+    RaisedForAllError,
+    Tried,
+    different_types,
+    first_rows,
+    map_batch,
+    try_function,
+    try_without_rows,
+)
+from recordmill.transforms.sources.plain_types import (
+    merged_type,
+    plain_columns,
+    plain_schema,
+)
+from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.sources.tables import flat_batch
+
+_lock = Lock()  # two tasks of one process begin at the same time
+
+
+def load_function(named: MapFunction) -> Function:
+    """Returns the function, whose module is run once in each process.
+
+    Raises:
+      UsageError: the module raises, has no such function, or is another one here than
+        where the job began.
+    """
+    with _lock:
+        module = _import(named) if named.module else _run(named)
+    found: Function | None = getattr(module, named.function, None)
+    if found is None or not callable(found):
+        raise UsageError(
+            f"`map` {named.label}: the module has no function {named.function!r}; "
+            f"expected one. It has {', '.join(_functions(module)) or 'none'}"
+        )
+    return found
+
+
+def _import(named: MapFunction) -> ModuleType:
+    """Imports a module whose text has to be that which the job began with."""
+    here = load_map(f"{named.module}:{named.function}", lambda _: b"")
+    if here.checksum != named.checksum:
+        raise UsageError(
+            f"`map` {named.label}: the module has another text here (checksum "
+            f"{here.checksum[:8]}) than where the job began ({named.checksum[:8]}). "
+            "Install the same version on each worker, or name its file: the text of a "
+            "file goes with the job"
+        )
+    try:
+        return importlib.import_module(named.module)
+    except Exception as error:
+        raise _broken(named, error) from error
+
+
+def _run(named: MapFunction) -> ModuleType:
+    """Runs the text of a file as a module; of the same text it is the same module."""
+    name = f"recordmill_map_{named.checksum}"
+    if name in sys.modules:
+        return sys.modules[name]
+    # It has no __file__: what lies beside it is not on the workers.
+    module = ModuleType(name)
+    shown = f"<{named.file} of the job, {named.checksum[:8]}>"
+    lines = named.text.splitlines(keepends=True)
+    linecache.cache[shown] = (len(named.text), None, lines, shown)  # for tracebacks
+    sys.modules[name] = module
+    try:
+        exec(compile(named.text, shown, "exec"), module.__dict__)
+    except Exception as error:
+        del sys.modules[name]
+        raise _broken(named, error) from error
+    return module
+
+
+def _broken(named: MapFunction, error: Exception) -> UsageError:
+    more = ""
+    if isinstance(error, ImportError):
+        more = ". Install what it imports, on each worker too"
+    if isinstance(error, NameError) and error.name == "__file__":
+        more = (
+            ". The text of a file is run by itself: what lies beside it is not there; "
+            "put it into the file, or make a module of both and install that"
+        )
+    return UsageError(
+        f"`map` {named.label}: the module cannot be run: {type(error).__name__}: "
+        f"{error}{more}"
+    )
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", "") == module.__name__
+    ]
+
+
+def made_schema(
+    tried: Tried, nulls: tuple[int, ...], own: Schema, fixed: Schema | None
+) -> Schema:
+    """Returns the features of what a function makes.
+
+    A column that it gives back as it was keeps the feature that it has in the other
+    source, if any: class names, a picture.
+
+    Args:
+      tried: the columns that it makes.
+      nulls: missing values of each.
+      own: the features of the other source's rows.
+      fixed: those of the dataset that rows are appended to, or None.
+    """
+    by_column = {feature.column: feature for feature in own.features}
+    made = []
+    for feature in plain_schema(tried.arrow_schema(), nulls).features:
+        is_kept = feature.name in tried.kept
+        if is_kept and feature.name not in by_column:
+            continue  # nor is it a feature without the function
+        kept = by_column[feature.name] if is_kept else None
+        made.append(_feature(feature, kept, fixed))
+    return Schema(tuple(made))
+
+
+def _feature(
+    plain: FeatureSpec, kept: FeatureSpec | None, fixed_schema: Schema | None
+) -> FeatureSpec:
+    """Returns the feature of a column that was kept or made."""
+    feature = plain
+    if kept is not None:
+        feature = replace(kept, optional=plain.optional)
+    if fixed_schema is None:
+        return feature
+    for fixed in fixed_schema.features:
+        for choice in filter(None, (feature, plain)):
+            alike = replace(choice, optional=fixed.optional)
+            if alike.as_stored() == fixed.as_stored():
+                return alike
+    return feature
+
+
+def facts_of_map(
+    named: MapFunction, tried: Tried, features: tuple[FeatureSpec, ...]
+) -> list[tuple[str, str]]:
+    """Returns what is told of a function: the columns that it makes and keeps.
+
+    Args:
+      named: the function.
+      tried: its columns.
+      features: made of them; () if a schema is declared.
+    """
+    kept = [each.name for each in features if each.column in tried.kept]
+    left = {each.column for each in features} or {name for name, _ in tried.columns}
+    made = ", ".join(f"{name} {kind}" for name, kind in tried.columns if name in left)
+    facts = [("map", f"{named.label} (checksum {named.checksum[:8]}) makes {made}")]
+    if kept:
+        facts.append(("kept by map", ", ".join(kept)))
+    return facts
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """A maker of rows from what a function returned.
+
+    Attributes:
+      label: the function's name, for messages.
+      tried: the columns that it made of the first rows.
+      as_declared: whether a declared schema says what becomes of the columns.
+    """
+
+    label: str
+    tried: Tried
+    as_declared: bool
+
+    def without_rows(self, rows: Rows) -> Rows:
+        """Returns rows of which there are none."""
+        tried = self.tried
+        none = pa.RecordBatch.from_pylist([], schema=tried.arrow_schema())
+        nulls = () if self.as_declared else (0,) * len(tried.columns)
+        return replace(rows, batch=none, nulls=nulls, planned_bytes=None)
+
+    def rows_made(
+        self,
+        rows: Rows,
+        made: MappedBatch,
+        input_range: InputRange,
+        required: Schema | None,
+    ) -> Rows:
+        """Returns the rows that a function made of others.
+
+        Args:
+          rows: the others.
+          made: what the function made of their batch.
+          input_range: where they are.
+          required: features of a dataset that rows are appended to, or None.
+
+        Raises:
+          SchemaError: they have other columns than the first rows, or other types.
+        """
+
+        def reject(row: int, reason: str) -> Reject:
+            path = rows.paths[row] if rows.paths else input_range.path
+            position, raw = rows.raw(row)
+            return Reject(path, position, reason, raw)
+
+        rejects = [*rows.rejects, *(reject(*each) for each in made.invalid_rows)]
+        dropped = made.dropped(rows.batch.num_rows)
+        added = made.added
+        if not made.batch.num_columns:
+            none = replace(rows, rejects=rejects, dropped=dropped)
+            none.origins, none.positions = rows.origins[:0], rows.positions[:0]
+            return self.without_rows(none)
+        batch, source_rows = self._flat(made.batch, input_range), made.rows
+        if missing := missing_required(batch, required):
+            rejects += [
+                reject(int(source_rows[row]), reason) for row, reason in missing.items()
+            ]
+            left = np.delete(np.arange(batch.num_rows), list(missing))
+            batch, source_rows = batch.take(pa.array(left)), source_rows[left]
+        origins = rows.origins[source_rows]
+        return replace(
+            rows,
+            batch=batch,
+            origins=copy_origins(origins, _copies(source_rows)) if added else origins,
+            groups=origins if added else None,
+            positions=rows.positions[source_rows],
+            raw=lambda row: rows.raw(int(source_rows[row])),
+            paths=[rows.paths[row] for row in source_rows] if rows.paths else (),
+            planned_bytes=None,
+            rejects=rejects,
+            nulls=()
+            if self.as_declared
+            else tuple(column.null_count for column in batch.columns),
+            dropped=dropped,
+            added=added,
+        )
+
+    def _flat(self, batch: pa.RecordBatch, input_range: InputRange) -> pa.RecordBatch:
+        """Returns a batch with plain columns, those of the first rows.
+
+        Raises:
+          SchemaError: it has other columns, or other types.
+        """
+        label, tried = self.label, self.tried
+        try:
+            found = plain_columns(
+                batch.schema, f"`map` {label}", as_declared=self.as_declared
+            )
+            if self.as_declared:
+                return flat_batch(batch, pa.schema(list(found.items())))
+        except InputError as error:
+            raise SchemaError(str(error)) from error
+        expected = dict(tried.columns)
+        if differ := sorted(found.keys() ^ expected.keys()):
+            raise SchemaError(
+                f"{input_range.where}: `map` {label}: the function returned the columns "
+                f"{', '.join(found)}, but {', '.join(expected)} for the first rows; they "
+                f"differ in {', '.join(differ)}. It has to return the same columns for "
+                "all rows"
+            )
+        for name, kind in found.items():
+            merged = merged_type(kind, expected[name])
+            if merged is None or not merged.equals(expected[name]):
+                text = different_types(label, name, str(expected[name]), str(kind))
+                raise SchemaError(f"{input_range.where}: {text}")
+        return flat_batch(batch, tried.arrow_schema())
+
+
+def _copies(rows: I64) -> I64:
+    """Numbers the rows that come from one row.
+
+    >>> _copies(np.array([3, 3, 5])).tolist()
+    [0, 1, 0]
+    """
+    _, starts, counts = np.unique(rows, return_index=True, return_counts=True)
+    return np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
+
+
+# The rows of the other source are as it infers or knows their types, never by a declared
+# schema: that one describes what the function makes. Where types are inferred, they may
+# widen while rows are read; then the function may make other types, too. So the columns it
+# makes are learned from the first rows, read with the types in question.
+
+# What was learned in this process, by source and type flags.
+_tried: dict[tuple[str, TypeFlags], Tried] = {}
+
+
+@dataclass(frozen=True)
+class MappedSource(SourceOnSource):
+    """The rows that a function makes from those of another source.
+
+    Attributes:
+      named: the function.
+      as_declared: whether a declared schema says what becomes of the columns.
+      like: the features of the other source's rows in the dataset that rows are
+        appended to, or None.
+      fixed_schema: that dataset's own, where it is not declared, or None.
+      tried_ranges: where the first rows are, on which the function is tried.
+      tried_types: the type flags of those rows.
+      key: of this prepared source, among all of a process.
+      tried: the columns of the first rows; of other type flags it is learned later.
+    """
+
+    named: MapFunction
+    as_declared: bool = False
+    like: Schema | None = None
+    fixed_schema: Schema | None = None
+    tried_ranges: tuple[InputRange, ...] = ()
+    tried_types: TypeFlags = ()
+    key: str = ""
+    tried: Tried = NOTHING_TRIED
+
+    sizes_unknown = "the function of `map` makes the rows"
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        return self._on(self.inner.prepare(files), files)
+
+    def appending_to(self, inputs: Schema | None) -> Self:
+        return replace(self, like=inputs)
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        inner = self.inner.prepare_append(kept, new, self.like)
+        return replace(self, fixed_schema=schema)._on(inner, new)
+
+    def _on(self, inner: Source, files: Sequence[InputFile]) -> Self:
+        """Returns the source on a prepared one, with the function tried."""
+        ranges = inner.cut(files)
+        chosen = tuple(inner.sample_ranges(ranges)) if ranges else ()
+        batch, types = first_rows(inner, chosen)
+        if not batch.num_rows:  # rows may be larger than what is sampled
+            chosen = tuple(ranges[:1])
+            batch, types = first_rows(inner, chosen)
+        if self.like is None:
+            tried = self._try(batch)
+        else:
+            tried = self._try_appended(batch, inner.columns())
+        if not tried.columns:
+            raise InputError(
+                f"the input has no row on which `map` {self.named.label} could be tried"
+            )
+        return replace(
+            self,
+            inner=inner,
+            tried_ranges=chosen,
+            tried_types=types,
+            tried=tried,
+            key=uuid4().hex,
+        )
+
+    def _try(self, batch: pa.RecordBatch) -> Tried:
+        function, label = load_function(self.named), self.named.label
+        return try_function(function, batch, label, as_declared=self.as_declared)
+
+    def _try_appended(self, batch: pa.RecordBatch, columns: pa.Schema) -> Tried:
+        """Tries the function on new rows, of which there may be none or only bad ones."""
+        function, label = load_function(self.named), self.named.label
+        as_declared = self.as_declared
+        if not batch.num_rows:
+            return try_without_rows(function, columns, label, as_declared=as_declared)
+        try:
+            return self._try(batch)
+        except RaisedForAllError:
+            with suppress(InputError):
+                return try_without_rows(
+                    function, columns, label, as_declared=as_declared
+                )
+            raise
+
+    def _tried_with(self, types: TypeFlags) -> Tried:
+        """Returns what the function makes of columns with these type flags."""
+        types = self._types(types)
+        if types == self.tried_types:
+            return self.tried
+        found = _tried.get((self.key, types))
+        if found is None:
+            if len(_tried) > 256:
+                _tried.clear()
+            batch, _ = first_rows(self.inner, self.tried_ranges, types)
+            found = self._try(batch)
+            _tried[self.key, types] = found
+        return found
+
+    def _types(self, flags: TypeFlags) -> TypeFlags:
+        """Returns type flags with those of the first rows, which are rows, too."""
+        if not self.infers_types:
+            return ()
+        return merge_type_flags(flags, self.tried_types)
+
+    def naming_files(self) -> Self:
+        return replace(self, inner=self.inner.naming_files())
+
+    def understood(self) -> Understood:
+        return self._with_function(self.inner.understood(), ())
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: TypeFlags = (),
+    ) -> Understood:
+        inner = self.inner.schema(self._inner_flags(observed))
+        found = self.inner.understood_at_end(inner, odd, observed)
+        return self._with_function(found, observed)
+
+    def _with_function(self, told: Understood, observed: TypeFlags) -> Understood:
+        tried = self._tried_with(observed)
+        features = () if self.as_declared else self.schema(observed).features
+        facts = facts_of_map(self.named, tried, features)
+        return replace(told, facts=(*told.facts, *facts))
+
+    def columns(self) -> pa.Schema:
+        return self.tried.arrow_schema()
+
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        return self._types(self.inner.sample(input_range))
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        return self.inner.estimated_bytes(files) * self.tried.rows_each
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        tried = self._tried_with(observed)
+        if not tried.has_rows and self.fixed_schema is not None:
+            return self.fixed_schema
+        own = self.inner.schema(self._inner_flags(observed))
+        return made_schema(tried, nulls, own, self.fixed_schema)
+
+    def _inner_flags(self, observed: TypeFlags) -> TypeFlags:
+        # Those of a source that infers no types are not merged: () has seen nothing.
+        return self._types(observed) if self.infers_types else observed
+
+    def input_schema(self, observed: TypeFlags) -> Schema:
+        own = self.inner.schema(self._inner_flags(observed)).features
+        # A value that is missing is the function's affair.
+        return Schema(tuple(replace(feature, optional=True) for feature in own))
+
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        # A column without values may have put something into the records here.
+        return bool(observed) and self.inner.needs_reencode(final, used, final)
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        function = load_function(self.named)
+        types = self._types(expected) if self.infers_types else expected
+        for rows in self.inner.read(input_range, types):
+            if self.infers_types and rows.observed:
+                rows.observed = self._types(rows.observed)
+                types = merge_type_flags(types, rows.observed)
+            tried = self._tried_with(types)
+            maker = RowMaker(self.named.label, tried, self.as_declared)
+            if not rows.batch.num_rows:
+                yield maker.without_rows(rows)
+                continue
+            made = map_batch(function, rows.batch, self.named.label)
+            required = self.fixed_schema and self.schema(rows.observed)
+            yield maker.rows_made(rows, made, input_range, required)
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return self.read(input_range, ())  # the function gets types, never text
+
+    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
+        return self.read(input_range, ())
