@@ -10,8 +10,15 @@ import pyarrow as pa
 from PIL import Image
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    RejectsEntry,
+    ShardEntry,
+    SplitEntry,
+)
 from recordmill.schemas.names import shard_file_name
+from recordmill.schemas.ranges import RejectTotals
 from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.encode.examples import encode
@@ -143,5 +150,6 @@ def manifest_of(results: list[ShardResult], compression: str) -> Manifest:
         features=SCHEMA.features,
         rows_read=sum(result.records for result in results) + 1,
         rows_rejected=1,
+        rejects=RejectsEntry.of(RejectTotals.of(REJECT)),
         splits=splits,
     )

@@ -30,7 +30,7 @@ from recordmill.transforms.statistics.column_summary import (
 from recordmill.transforms.statistics.dataset_statistics import DatasetFigures
 from recordmill.transforms.storage import open_store
 
-EARLIER = GOLDEN.parent / "earlier" / "whole"
+SOURCES = {"csv": "tutorial.csv", "cifar": "cifar10.bin", "images": "images"}
 
 
 def figures_of(folder: Path) -> DatasetFigures:
@@ -118,9 +118,10 @@ def test_nested_lists_tensors_and_arrays(rows_dataset: Path) -> None:
     assert sheet.feature == "image"
 
 
-@pytest.mark.parametrize("source", ["csv", "cifar", "images"])
-def test_datasets_of_each_source(source: str) -> None:
-    check(figures_of(EARLIER / source), EARLIER / source)
+@pytest.mark.parametrize("source", SOURCES)
+def test_datasets_of_each_source(tmp_path: Path, source: str) -> None:
+    convert(source, GOLDEN / SOURCES[source], tmp_path / "out")
+    check(figures_of(tmp_path / "out"), tmp_path / "out")
 
 
 @pytest.mark.parametrize("payload", ["sequence_example", "json"])
