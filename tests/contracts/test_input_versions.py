@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from archive_tools import ARCHIVES
 from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile, Seen
-from recordmill.transforms.sources.images.rows import parse_reference, reference_to
+from recordmill.transforms.sources.images.rows import parse_references, reference_to
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.read_member import close_all
@@ -52,7 +53,9 @@ READS: dict[str, Read] = {
         file.uri, 10, 20, place.options, file.seen
     ),
     "by reference": lambda place, file: read_file(
-        file.uri, place.options, parse_reference(reference_to(file))[0]
+        file.uri,
+        place.options,
+        parse_references(pa.array([reference_to(file) + b"\0[]"]))[0].seen,
     ),
     "rows by reference": rows_of,
 }

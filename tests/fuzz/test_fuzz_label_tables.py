@@ -14,7 +14,7 @@ from pixel_zoo import PICTURES
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.images.find import AskedLabels
+from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 
 pytestmark = pytest.mark.fuzz
@@ -52,7 +52,7 @@ def test_damaged_tables(
         random = Random(number)
         data = damaged(make(random), number)
         table.write_bytes(data)
-        source = ImagesSource(asked=AskedLabels(tables=(("", name),)))
+        source = ImagesSource(ImagesOptions(label_table=name))
         try:
             reading = read(source, tmp_path)
         except InputError:

@@ -28,7 +28,7 @@ from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.images.find import AskedLabels
+from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
@@ -327,7 +327,7 @@ CASES = {
         empty_reason="not an image: has no bytes",
     ),
     "images with a table": Case(
-        ImagesSource(asked=AskedLabels(tables=(("", "labels.jsonl"),))),
+        ImagesSource(ImagesOptions(label_table="labels.jsonl")),
         make_labelled,
         cut_short=("a/0.jpg", 50),
         reason="JPEG ends inside its header after 50 bytes",

@@ -1,4 +1,4 @@
-"""Splits and classes of pictures by their folders, as the command makes them."""
+"""Splits and classes of images by their folders, as the command makes them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_splits_above_classes(tmp_path: Path, exchange: str) -> None:
         "splits by folder": "train 2, val 2",
         "classes": "2 (n01 2, n02 2)",
         "pictures": ".jpeg 4",
-        "readers get": "decoded pictures (TFDS)",
+        "readers get": "decoded images (TFDS)",
     }
     assert_whole(tmp_path / "out")
 
@@ -172,7 +172,7 @@ def test_more_in_splits_is_appended(tmp_path: Path) -> None:
     assert sorted(ints(tmp_path / "out", "label", "train")) == [0, 1]
     write(data, "more/a/7.jpg")
     told = refused(*job)
-    assert "3.jpg: is in class 'a' of split 'test' in the dataset, but beside" in told
+    assert "3.jpg: is in class 'a' of split 'test' in the dataset, but with" in told
     (data / "more" / "a" / "7.jpg").unlink()
     assert recordmill("verify", tmp_path / "out").status == 0
 
@@ -191,11 +191,11 @@ def test_the_plan_tells_what_is_passed_over(tmp_path: Path) -> None:
     ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
     assert "classes: 2 (cat 1, dog 2)" in ran.out
     assert (
-        "passed over: 1 file (.txt, no picture in it), such as dog/notes.txt" in ran.out
+        "passed over: 1 file (.txt, no image in it), such as dog/notes.txt" in ran.out
     )
     convert("images", data, tmp_path / "out")
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["understood"]["passed_over"] == [
-        {"reason": ".txt, no picture in it", "files": 1, "example": "dog/notes.txt"}
+        {"reason": ".txt, no image in it", "files": 1, "example": "dog/notes.txt"}
     ]
     assert len(labels(tmp_path / "out")["train"]) == 3

@@ -27,7 +27,7 @@ TABLE = (
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four pictures in one folder, and their table beside it."""
+    """Four images in one folder, and their table beside it."""
     monkeypatch.chdir(tmp_path)
     add_pictures(tmp_path / "photos", range(4))
     (tmp_path / "photos/labels.csv").write_text(TABLE)
@@ -41,7 +41,7 @@ def convert(*arguments: Argument) -> Ran:
 def add_pictures(folder: Path, numbers: Iterable[int]) -> None:
     folder.mkdir(exist_ok=True)
     for number in numbers:
-        data = JPEG + bytes([number])  # behind the picture's end: all differ
+        data = JPEG + bytes([number])  # behind the image's end: all differ
         (folder / f"{number}.jpg").write_bytes(data)
 
 
@@ -55,7 +55,7 @@ def kept(folder: Path) -> dict[str, str]:
 
 
 def rows_of(folder: Path, *names: str) -> dict[str, tuple[Any, ...]]:
-    """The named features by the name of the picture's file."""
+    """The named features by the name of the image's file."""
     return {
         Path(row["filename"]).name: tuple(row.get(name) for name in names)
         for split in splits_of(folder)
@@ -92,13 +92,13 @@ def test_a_table_gives_labels_splits_and_features(photos: Path) -> None:
     assert "paths in column 'file'" in told
     assert "by column 'split'" in told
     assert "age int64, note string" in told
-    assert "no picture in it" not in told  # the table is not passed over
+    assert "no image in it" not in told  # the table is not passed over
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])
 def test_every_exchange_gives_the_same_bytes(photos: Path, exchange: str) -> None:
     with (photos / "labels.csv").open("a") as table:
-        table.write("4.jpg,cat,train,5,no such picture\n")
+        table.write("4.jpg,cat,train,5,no such image\n")
     limit = ("--label-table", "labels.csv", "--max-rejects", "1", "--name", "photos")
     one, other = photos.parent / "reference", photos.parent / exchange
     assert convert("images", photos, one, "--exchange", "reference", *limit).status == 0
@@ -184,11 +184,11 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     assert found["4.jpg"] == (1, 5)
     assert len(found) == 5
     reasons = recordmill("rejects", out).out
-    assert "has no value, but all pictures of the dataset do" in reasons
+    assert "has no value, but all images of the dataset do" in reasons
     (photos / "third.csv").write_text("file,label\n0.jpg,dog\n")
     refused = convert("images", photos, out, *tables, "--append")
     assert refused.status != 0
-    assert "say something else of it" in refused.err
+    assert "change what is known of it in the dataset" in refused.err
     add_pictures(photos, (6,))
     (photos / "third.csv").write_text("file,label,split,age,note\n6.jpg,emu,test,5,x\n")
     refused = convert("images", photos, out, *tables, "--append")
@@ -325,7 +325,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     tables = ("--label-table", "*.csv", "--append")
     refused = convert("images", photos, out, *tables)
     assert refused.status == 65
-    assert "convert the pictures in parts, each with its own table, and append" in (
+    assert "convert the images in parts, each with its own table, and append" in (
         refused.err
     )
     (photos / "labels.csv").unlink()
@@ -351,7 +351,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     [
         (
             "test",
-            "its pictures are in 2 splits, expected at most 1: use --table-split-",
+            "its images are in 2 splits, expected at most 1: use --table-split-",
         ),
         ("no/split", "is in the split 'no/split', expected letters, digits"),
     ],
@@ -419,7 +419,7 @@ def test_ways_out_of_a_folder_without_classes(photos: Path) -> None:
     out = photos.parent / "out"
     refused = convert("images", photos, out)
     assert "--label-table for labels in a table" in refused.err
-    assert "--label-from none for pictures without labels" in refused.err
+    assert "--label-from none for images without labels" in refused.err
     assert convert("images", photos, out, "--label-from", "none").status == 0
 
 
@@ -446,7 +446,7 @@ def test_a_schema_reads_lists_of_csv(photos: Path) -> None:
     assert {row[1] for row in found.values()} == {"007", "08"}
 
 
-# As OpenImages has them: a row for each box, rows of a picture not side by side.
+# As OpenImages has them: a row for each box, rows of an image not side by side.
 BOXES = (
     "ImageID,label,xmin,ymin,crowd,split\n"
     "0,dog,0.5,0.25,0,train\n"
@@ -507,11 +507,11 @@ def test_boxes_that_lack_something_are_rejects_of_their_picture(photos: Path) ->
     [
         ("t.csv", "file,label\n", "has no rows, only a header (file, label); expected"),
         ("t.csv", "0.jpg,cat\n", "if that line is a row, a header above it"),
-        ("t.csv", "", "is empty; expected a header and a row for each picture"),
+        ("t.csv", "", "is empty; expected a header and a row for each image"),
         (
             "t.jsonl",
             "",
-            "is empty; expected JSON objects in lines, one for each picture",
+            "is empty; expected JSON objects in lines, one for each image",
         ),
         ("t.jsonl", "\n", "only blank lines"),
         (
@@ -560,7 +560,7 @@ def test_a_table_without_rows_is_named_with_a_way_out(
         ("--label-table labels.csv --label-column x", "has no column 'x'"),
         (
             "--label-table labels.csv --path-column note",
-            "none of 4 rows names a picture",
+            "none of 4 rows names an image",
         ),
     ],
 )

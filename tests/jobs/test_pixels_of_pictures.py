@@ -53,26 +53,26 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     found = {feature(each, "filename"): each for each in examples_of(tmp_path / "out")}
     assert len(found) == 4
     for name, each in found.items():
-        picture = opened(each)
-        assert picture.format == ("JPEG" if name == b"a/1.jpg" else "PNG")
-        assert picture.size == (8, 8)
+        image = opened(each)
+        assert image.format == ("JPEG" if name == b"a/1.jpg" else "PNG")
+        assert image.size == (8, 8)
         assert (feature(each, "height"), feature(each, "width")) == (8, 8)
-        assert feature(each, "depth") == len(picture.getbands())
+        assert feature(each, "depth") == len(image.getbands())
     assert image_feature(tmp_path / "out") == "Image"
     features = json.loads((tmp_path / "out/features.json").read_text())
     image = features["featuresDict"]["features"]["image"]["image"]
     assert image["shape"]["dimensions"] == ["8", "8", "3"]
     facts = told(tmp_path / "out")["facts"]
-    assert facts["readers get"] == "decoded pictures (TFDS)"
+    assert facts["readers get"] == "decoded images (TFDS)"
     assert facts["pixels"].startswith(
         "turned as EXIF says, shorter side 8 (bicubic), cropped to 8 x 8, JPEG as JPEG "
         "of quality 92, others as PNG; by Pillow "
     )
-    assert facts["changed pictures"] == (
+    assert facts["changed images"] == (
         "1 its first frame, 1 turned as its EXIF data say"
     )
     (warning,) = told(tmp_path / "out")["warnings"]
-    assert warning.startswith("not all of these pictures is in the records: 1 picture")
+    assert warning.startswith("not all of these images is in the records: 1 image")
     assert warning in ran.err.replace("--animated reject", "`animated=reject`")
     assert_whole(tmp_path / "out")
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
@@ -155,7 +155,7 @@ def test_only_what_is_turned_is_made_anew(tmp_path: Path) -> None:
     again: list[Argument] = ["--undecodable", "reencode", "--overwrite"]
     convert("images", data, tmp_path / "out", "--orientation", "apply", *again)
     assert image_feature(tmp_path / "out") == "Image"
-    assert told(tmp_path / "out")["facts"]["changed pictures"] == (
+    assert told(tmp_path / "out")["facts"]["changed images"] == (
         "1 its first frame, 1 re-encoded as PNG, 1 turned as its EXIF data say"
     )
 

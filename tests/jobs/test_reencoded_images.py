@@ -74,14 +74,14 @@ def test_all_become_decodable(tmp_path: Path) -> None:
     assert_whole(tmp_path / "out")
     fact = "4 re-encoded as PNG, 1 its first frame"
     warning = (
-        "not all of these pictures is in the records: 1 picture (gif, re-encoded as PNG, "
+        "not all of these images is in the records: 1 image (gif, re-encoded as PNG, "
         "its first frame) such as a/3.gif."
     )
-    assert told(tmp_path / "out")["facts"]["changed pictures"] == fact
-    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded pictures (TFDS)"
+    assert told(tmp_path / "out")["facts"]["changed images"] == fact
+    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded images (TFDS)"
     (found_warning,) = told(tmp_path / "out")["warnings"]
     assert found_warning.startswith(warning)
-    assert f"changed pictures: {fact}" in ran.err
+    assert f"changed images: {fact}" in ran.err
     assert warning in ran.err
     # The ways out that the warning names.
     job = [data, tmp_path / "out2", "--max-rejects", 4]
@@ -89,7 +89,7 @@ def test_all_become_decodable(tmp_path: Path) -> None:
     convert("images", *job, "--undecodable", "keep", "--overwrite")
     as_json = convert("images", data, tmp_path / "out3", *REENCODE, "--json")
     understood = json.loads(as_json.out)["understood"]
-    assert understood["facts"]["changed pictures"] == fact
+    assert understood["facts"]["changed images"] == fact
 
 
 def test_the_exchange_is_chosen_and_changes_nothing(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_rerun_is_unchanged(tmp_path: Path) -> None:
 def test_a_batch_is_cut_by_what_is_made(
     tmp_path: Path, exchange: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small files of large pictures: a batch holds few of them."""
+    """Small files of large images: a batch holds few of them."""
     from recordmill.transforms.sources.images import source
 
     sizes: list[int] = []

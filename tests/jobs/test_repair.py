@@ -234,7 +234,7 @@ def test_records_that_were_written_so(tmp_path: Path) -> None:
     whole = next(folder.rglob("*.jpg"))
     cut_one = whole.parent / "cut.jpg"
     cut_one.write_bytes(whole.read_bytes()[:-500])
-    job = ("images", folder, tmp_path / "out", "--check-pictures", "header")
+    job = ("images", folder, tmp_path / "out", "--check-images", "header")
     convert(*job)
     ran = recordmill("verify", tmp_path / "out", "--deep")
     assert ran.status == 1

@@ -14,8 +14,8 @@ JPEG, PNG, GIF = (PICTURES[name][0] for name in ("rgb.jpg", "rgb.png", "still.gi
 WEBP = next(data for name, (data, _) in PICTURES.items() if name.endswith(".webp"))
 
 
-def write(folder: Path, **pictures: bytes) -> Path:
-    for name, data in pictures.items():
+def write(folder: Path, **images: bytes) -> Path:
+    for name, data in images.items():
         path = folder / name.replace("__", "/").replace("_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -39,7 +39,7 @@ def test_content_decides(tmp_path: Path, exchange: str) -> None:
     job: list[Argument] = [data, tmp_path / "out", "--exchange", exchange]
     ran = convert("images", *job)
     assert image_feature(tmp_path / "out") == "Scalar"  # the encoded bytes
-    warning = "TFDS cannot decode these pictures: 1 webp such as a/2.jpg"
+    warning = "TFDS cannot decode these images: 1 webp such as a/2.jpg"
     assert any(each.startswith(warning) for each in told(tmp_path / "out")["warnings"])
     assert warning in ran.out + ran.err
     assert told(tmp_path / "out")["facts"]["readers get"] == "encoded bytes"
@@ -66,7 +66,7 @@ def test_a_wrong_ending_does_no_harm(tmp_path: Path) -> None:
     data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_gif=PNG)
     convert("images", data, tmp_path / "out")
     assert image_feature(tmp_path / "out") == "Image"
-    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded pictures (TFDS)"
+    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded images (TFDS)"
 
 
 def test_what_the_names_tell_is_told_before(tmp_path: Path) -> None:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from infer_tools import renamed
 
 from recordmill.schemas.declared import declare_schema
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.schema_file import dump_yaml, load_schema
+from recordmill.transforms.sources.images.annotations import (
+    LABEL,
+    SPLIT,
+    Annotations,
+)
+from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 
 
 @pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])
 def test_declared_pictures_have_their_features(names: Any) -> None:
-    source = ImagesSource(feature_names=names, classes=("a", "b"))
+    labels = pa.schema([(SPLIT, pa.string()), (LABEL, pa.string())])
+    found = Annotations((), labels.empty_table(), classes=("a", "b"))
+    source = ImagesSource(ImagesOptions(feature_names=names), found=found)
     declared = declare_schema(source.schema())
     assert declared.to_schema() == renamed(source.schema())
     for feature in source.schema().features:

@@ -7,10 +7,10 @@ import pytest
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.images.layout import (
     FolderLayout,
-    count_folders,
     describe_folders,
     find_layout,
 )
+from recordmill.transforms.sources.images.options import ImagesOptions
 
 
 def listed(paths: str) -> list[InputFile]:
@@ -19,7 +19,7 @@ def listed(paths: str) -> list[InputFile]:
     for path in paths.split():
         given, _, below = path.rpartition("//")
         whole = f"{given}/{below}".strip("/")
-        files.append(InputFile(whole, f"/in/{whole}", 1, "", given))
+        files.append(InputFile(whole, f"/root/{whole}", 1, "", given))
     return files
 
 
@@ -28,12 +28,8 @@ def found(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Returns "split:class" of each path, and the warnings."""
     files = listed(paths)
-    layout, warnings = find_layout(
-        count_folders(files),
-        split_from=split_from,
-        label_from=label_from,
-        root_name="root",
-    )
+    options = ImagesOptions(split_from=split_from, label_from=label_from)
+    layout, warnings = find_layout(files, options)
     places = layout.places(file.path for file in files)
     return {
         file.path: f"{place.split}:{place.label}"
@@ -120,8 +116,8 @@ def test_what_options_say(
             "there is only one class, 'all'; if the folders in it are the classes, use "
             "`label_from=3`",
         ),
-        ("train/cat/1 train/dog/2 test/3", "1 picture directly in 'test' will be rej"),
-        ("cat/1 dog/2 3", "1 picture directly in the input folder will be rejected"),
+        ("train/cat/1 train/dog/2 test/3", "1 image directly in 'test' will be rej"),
+        ("cat/1 dog/2 3", "1 image directly in the input folder will be rejected"),
     ],
 )
 def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
@@ -151,7 +147,7 @@ def test_nothing_is_told_where_nothing_is_wrong(
 
 
 def test_paths_outside_the_layout_have_no_place() -> None:
-    assert FolderLayout().place("cat/1.jpg") == ("", "")
+    assert FolderLayout().places(["cat/1.jpg"]) == [("", "")]
 
 
 @pytest.mark.parametrize(
@@ -164,5 +160,5 @@ def test_paths_outside_the_layout_have_no_place() -> None:
     ],
 )
 def test_only_other_layouts_change_the_fingerprint(paths: str, is_plain: bool) -> None:
-    told = describe_folders(listed(paths), split_from="auto", label_from="auto")
+    told = describe_folders(listed(paths), ImagesOptions())
     assert (told == "") is is_plain

@@ -39,7 +39,7 @@ def test_content_decides_where_the_name_does_not(tmp_path: Path, kind: str) -> N
 
 
 def test_in_a_store(tmp_path: Path) -> None:
-    store = open_store(f"memory://{tmp_path.name}-pictures")
+    store = open_store(f"memory://{tmp_path.name}-images")
     for name, data in (("a/x", JPEG), ("a/y.txt", b"text"), ("b/z.png", PNG)):
         store.put_bytes(data, name)
     assert names(read(ImagesSource(), store.uri)) == ["a/x", "b/z.png"]
@@ -52,16 +52,16 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     write(tmp_path, {f"b/{n}.{n}": b"x" for n in range(10)})
     told = prepare(ImagesSource(), [tmp_path]).source.understood()
     counts = {each.reason: each.files for each in told.passed_over}
-    assert counts.pop("other endings, no picture in it") == 6
-    assert counts.pop(".txt, no picture in it") == 3
+    assert counts.pop("other endings, no image in it") == 6
+    assert counts.pop(".txt, no image in it") == 3
     assert counts.pop("HEIC is not supported") == 1
-    assert counts.pop("no ending, no picture in it") == 1
+    assert counts.pop("no ending, no image in it") == 1
     assert counts.pop("empty") == 1
     assert set(counts.values()) == {1}
     assert len(counts) == 4
     assert PassedOver("empty", 1, "a/empty.dat") in told.passed_over
     assert told.warnings == (
-        "1 picture passed over, such as b/new.heic: HEIC is not supported; save them as "
+        "1 image skipped, such as b/new.heic: HEIC is not supported; save them as "
         "JPEG or PNG",
     )
 
@@ -75,7 +75,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
         "classes": "12 (c00 3, c01 2, c02 2, c03 2, c04 2, c05 2, c06 2, c07 2, c08 2, "
         "c09 2 and 2 more)",
         "pictures": ".jpg 24, no ending 1",
-        "readers get": "decoded pictures (TFDS)",
+        "readers get": "decoded images (TFDS)",
     }
 
 
@@ -84,11 +84,11 @@ def test_what_was_understood(tmp_path: Path) -> None:
     [
         (
             {"dog/1.txt": b"x", "dog/sub/2.heic": HEIC},
-            "/dog: is the folder of a class, but holds no picture, only 2 other files "
-            "(endings: .heic, .txt): put pictures into it; if it is not a class",
+            "/dog: is the folder of a class, but holds no image, only 2 other files "
+            "(endings: .heic, .txt): put images into it; if it is not a class",
         ),
-        ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put pictures"),
-        ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put pict"),
+        ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put images"),
+        ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put imag"),
         ({"dog/.hidden": b"x"}, "/dog: is the folder of a class, but is empty: put"),
         ({"dog/Thumbs.db": b"x"}, "/dog: is the folder of a class, but is empty: put"),
     ],

@@ -1,4 +1,4 @@
-"""What tables say of pictures: paths, cells of labels, classes."""
+"""What tables say of images: paths, cells of labels, classes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.images.classes import (
-    LabelMap,
-    read_label_map,
-    sorted_classes,
-)
-from recordmill.transforms.sources.images.rows import (
+from recordmill.transforms.sources.images.annotations import (
     AT,
     FEATURE,
     LABEL,
     PROBLEM,
     RAW,
-    NoteTypes,
+    Annotations,
     read_note,
     write_notes,
+)
+from recordmill.transforms.sources.images.classes import (
+    LabelMap,
+    read_label_map,
+    sorted_classes,
 )
 from recordmill.transforms.sources.images.tables import label_cells, match_paths
 
 
-def pictures(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputFile]:
+def images(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputFile]:
     return [InputFile(path, root + path, 1, given=below) for path in paths]
 
 
@@ -43,26 +43,26 @@ def pictures(*paths: str, root: str = "/data/in/", below: str = "") -> list[Inpu
         ("/data/t.csv", "in/a/1.jpg", "relative to the folder of the table"),
         ("/else/t.csv", "a/1.jpg", "relative to the input folder"),
         ("/else/t.csv", "in/a/1.jpg", "relative to the folder above the input"),
-        ("/else/t.csv", "1.jpg", "relative to the folder of the pictures"),
+        ("/else/t.csv", "1.jpg", "relative to the folder of the images"),
         ("/else/t.csv", "./a/1.jpg ", "relative to the input folder"),
         ("/else/t.csv", "/data/in/a/1.jpg", "relative to the input folder"),
         ("/else/t.csv", "a/1", "relative to the input folder, without their endings"),
     ],
 )
 def test_ways_to_read_paths(table: str, named: str, way: str) -> None:
-    files = pictures("a/0.jpg", "a/1.jpg", below="a")
+    files = images("a/0.jpg", "a/1.jpg", below="a")
     found = match_paths(pa.array([named, None, "no"]), files, "/data/in/", table)
     assert (found.indices.tolist(), found.way) == ([1, -1, -1], way)
 
 
 def test_names_of_files_stand_for_them_only_where_all_differ() -> None:
     names = pa.array(["1.jpg"])
-    files = pictures("a/1.jpg", "b/2.jpg")
+    files = images("a/1.jpg", "b/2.jpg")
     found = match_paths(names, files, "/data/in/", "/else/t.csv")
     assert (found.indices.tolist(), found.way) == ([0], "the names of the files")
-    same = pictures("a/1.jpg", "b/1.jpg")
+    same = images("a/1.jpg", "b/1.jpg")
     assert match_paths(names, same, "/data/in/", "/else/t.csv").num_found == 0
-    ends = pictures("1.jpg", "1.png")
+    ends = images("1.jpg", "1.png")
     assert match_paths(pa.array(["1"]), ends, "/data/in/", "/else/t.csv").num_found == 0
 
 
@@ -75,9 +75,9 @@ def test_a_path_names_the_picture_that_has_it(
     paths: list[str], named: list[str | None]
 ) -> None:
     """Whatever else is taken for a match, where all rows are paths they are these."""
-    files = pictures(*(path.strip("/.") + "x" for path in paths))
+    files = images(*(path.strip("/.") + "x" for path in paths))
     known = list(dict.fromkeys(file.path for file in files))
-    files = pictures(*known)
+    files = images(*known)
     rows = [*known, *[name for name in named if name in known]]
     found = match_paths(pa.array(rows, pa.string()), files, "/data/in/", "/data/in/t")
     assert [known[index] for index in found.indices.tolist()] == rows
@@ -176,7 +176,7 @@ def test_notes_travel_with_references(
     rows: list[tuple[list[str], str | None, list[float] | None]],
 ) -> None:
     labels, texts, boxes = ([row[at] for row in rows] for at in range(3))
-    notes = pa.table(
+    table = pa.table(
         {
             LABEL: pa.array(labels, pa.list_(pa.string())),
             PROBLEM: pa.array([""] * len(rows), pa.string()),
@@ -186,11 +186,11 @@ def test_notes_travel_with_references(
             f"{FEATURE}b": pa.array(boxes, pa.list_(pa.float64())),
         }
     )
-    types = NoteTypes(True, True, (("t", pa.string()), ("b", pa.list_(pa.float64()))))
-    listed = types.listed(notes, ("a", "b", "c"))
-    written = write_notes(notes, listed)
+    annotations = Annotations((), table, classes=("a", "b", "c"))
+    listed = annotations.listed(table)
+    written = write_notes(table, listed)
     assert all(note[:1] == b"\0" and b"\0" not in note[1:] for note in written)
-    found = types.columns([read_note(n[1:]).values for n in written], ("a", "b", "c"))
+    found = annotations.columns([read_note(n[1:]).values for n in written])
     for name in ("label", "t"):
         assert found[name].equals(listed[name])
     assert repr(found["b"].to_pylist()) == repr(boxes)

@@ -23,6 +23,7 @@ from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
@@ -109,7 +110,7 @@ def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
     ("source", "folder"),
     [
         (ImagesSource(), "images"),
-        (ImagesSource(feature_names="imagenet"), "images"),
+        (ImagesSource(ImagesOptions(feature_names="imagenet")), "images"),
         (CifarSource(), "cifar"),
     ],
 )
@@ -241,7 +242,7 @@ def test_error_in_one_range_ends_all(
     ("source", "data", "message"),
     [
         (CsvSource(), b"", "every input file is empty"),
-        (ImagesSource(), b"", "no pictures among 1 input file"),
+        (ImagesSource(), b"", "no images among 1 input file"),
         (CifarSource(), b"", "no CIFAR data"),
     ],
 )

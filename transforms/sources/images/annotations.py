@@ -1,12 +1,26 @@
-"""Joins what tables, lists and names say of images into one table."""
+r"""Joins what folders, tables, names and lists have on images into one table.
+
+The table has a row for each image: its split, its label, its features, or why it is a
+reject. Rows of tables that name no image come behind them. Its columns are kept beside
+the inventory, and a reference carries those of its image as JSON, so that the writer of a
+shard needs nothing else:
+
+    1234:1700000000000000000 1.jpg\0[2, 0.5, [[1.0, 2.0]]]   label 2 and two features
+    1234:1700000000000000000 2.jpg\0"labels.csv ..."         why it is a reject
+    !"3.jpg": there is no such image\0labels.csv\0{"at": 17, "raw": "3.jpg,cat"}
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import repeat
 from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,36 +28,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import BY_SPLIT, CLASSES, PassedOver, Understood
+from recordmill.schemas.input_summary import (
+    BY_FOLDER,
+    BY_SPLIT,
+    CLASSES,
+    PICTURES,
+    Understood,
+)
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.sources.images.classes import (
-    LabelMap,
-    order_classes,
-    read_label_map,
+from recordmill.transforms.sources.images.classes import number_classes, read_label_map
+from recordmill.transforms.sources.images.find import (
+    FoundImages,
+    NamedInputs,
+    count_endings,
+    count_skipped,
+    require_images,
 )
-from recordmill.transforms.sources.images.find import AskedLabels, NamedInputs
-from recordmill.transforms.sources.images.layout import Place
-from recordmill.transforms.sources.images.rows import (
-    AT,
-    FEATURE,
-    LABEL,
-    PROBLEM,
-    RAW,
-    SPLIT,
-    NoteTypes,
+from recordmill.transforms.sources.images.layout import check_class_folders, find_layout
+from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.summary import (
+    DECODABLE_ENDINGS,
+    named_undecodable,
 )
 from recordmill.transforms.sources.images.tables import (
-    Gathered,
     LabelColumns,
     LabelTable,
     MatchedPaths,
-    SplitList,
+    describe_types,
     find_columns,
     is_json,
     joined,
@@ -52,20 +70,371 @@ from recordmill.transforms.sources.images.tables import (
     one_array,
     read_list,
     read_tables,
+    require_single,
     text_cells,
-    told_types,
     typed_features,
 )
+from recordmill.transforms.sources.listing import input_root
+from recordmill.transforms.sources.plain_types import plain_schema
+
+# Columns of the table; features have names that begin with FEATURE.
+SPLIT, LABEL, PROBLEM, AT, RAW = "split", "label", "rejected", "at", "raw"
+FEATURE = "feature "
+
+_CONVERT_AGAIN = "or convert everything again without appending"
+
+Raw = Callable[[int], tuple[int, bytes]]
+Where = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsOfPictures:
-    """The rows of each picture.
+@dataclass(frozen=True)
+class Annotations:
+    """The images of an input, and what is known of each.
+
+    Attributes:
+      files: the images, those of a split together; then tables and lists, once for each
+        of their rows that names no image.
+      table: a row for each, with the columns above.
+      root: what every uri begins with, before the path.
+      classes: the names that labels count.
+      splits: those that the images are in, if each is in one.
+      optional: the names of the features that some images lack.
+      facts, warnings: what was found, and what looks wrong.
+      skipped: (reason, path) of the other files.
+      checksums: of the tables and lists, and of first bytes that were read.
+    """
+
+    files: tuple[InputFile, ...]
+    table: pa.Table
+    root: str = ""
+    classes: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    optional: frozenset[str] = frozenset()
+    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    checksums: tuple[FileChecksum, ...] = ()
+
+    @property
+    def label_type(self) -> pa.DataType | None:
+        """Returns the type of the numbers of labels; None without labels."""
+        if LABEL not in self.table.column_names:
+            return None
+        has_several = pa.types.is_list(self.table.schema.field(LABEL).type)
+        return pa.list_(pa.int64()) if has_several else pa.int64()
+
+    @property
+    def features(self) -> dict[str, pa.DataType]:
+        """Returns names and types of the features."""
+        return {
+            each.name.removeprefix(FEATURE): each.type
+            for each in self.table.schema
+            if each.name.startswith(FEATURE)
+        }
+
+    def without_files(self) -> Annotations:
+        """Returns what workers need once files and table are in an inventory file."""
+        kept = self.table.schema.empty_table()
+        return Annotations((), kept, self.root, self.classes, (), self.optional)
+
+    def specs(self) -> list[FeatureSpec]:
+        """Returns the features that images do not have by themselves."""
+        if not (features := self.features):
+            return []
+        nulls = [int(name in self.optional) for name in features]
+        return list(plain_schema(pa.schema(list(features.items())), nulls).features)
+
+    def columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
+        """Returns the columns of images with these values, as notes have them."""
+        label_type = self.label_type
+        kinds = {} if label_type is None else {LABEL: label_type}
+        kinds |= self.features
+        found = {
+            name: pa.array([row[at] for row in rows], kind)
+            for at, (name, kind) in enumerate(kinds.items())
+        }
+        if label_type is not None:
+            names = pa.array(self.classes, pa.string())
+            found.setdefault("text", _mapped(found[LABEL], names.take))
+        return found
+
+    def listed(self, table: pa.Table) -> dict[str, pa.Array]:
+        """Returns the same of rows of the table, without "text"."""
+        found = {}
+        if LABEL in table.column_names:
+            names = pa.array(self.classes, pa.string())
+            found[LABEL] = _mapped(
+                one_array(table[LABEL]),
+                lambda labels: pc.index_in(labels, value_set=names).cast(pa.int64()),
+            )
+        for name in self.features:
+            found[name] = one_array(table[FEATURE + name])
+        return found
+
+    def summary(self) -> Understood:
+        """Returns what was found, for users."""
+        is_image = self.table[RAW].is_null().to_pylist()
+        images = [
+            f.path for f, is_one in zip(self.files, is_image, strict=True) if is_one
+        ]
+        valid = self.table.filter(pc.equal(self.table[PROBLEM], ""))
+        facts = list(self.facts)
+        if self.label_type is None:
+            facts.append((CLASSES, "none, as there are no labels"))
+        else:
+            counts = _counts(one_array(valid[LABEL]))
+            found = [f"{name} {counts.get(name, 0):,}" for name in self.classes]
+            facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
+        facts.append((PICTURES, count_endings(images)))
+        skipped = count_skipped(self.skipped)
+        warnings = [
+            f"{count(each.files, 'image')} skipped, such as {each.example}: "
+            f"{each.reason}; save them as JPEG or PNG"
+            for each in skipped
+            if each.reason.endswith("not supported")
+        ]
+        return Understood(tuple(facts), (*self.warnings, *warnings), skipped)
+
+
+NO_ANNOTATIONS = Annotations((), pa.table({SPLIT: pa.array([], pa.string())}))
+
+
+def _mapped(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Returns labels, or lists of labels, with each one changed."""
+    if not pa.types.is_list(labels.type):
+        return change(labels)
+    lengths = pc.fill_null(pc.list_value_length(labels), 0)
+    offsets = offsets_of(lengths.to_numpy(zero_copy_only=False))
+    mask = labels.is_null() if labels.null_count else None
+    values = change(labels.flatten())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+
+
+def _counts(labels: pa.Array) -> dict[str, int]:
+    if pa.types.is_list(labels.type):
+        labels = labels.flatten()
+    found = pc.value_counts(labels).to_pylist()
+    return {each["values"]: each["counts"] for each in found}
+
+
+class Note(NamedTuple):
+    """What a reference carries beside its file.
+
+    Attributes:
+      values: of the label, if there is one, and of the features.
+      problem: why the image is a reject, or "".
+      at: where the row of a table begins that is a reject.
+      raw: its bytes.
+    """
+
+    values: Sequence[Any] = ()
+    problem: str = ""
+    at: int = 0
+    raw: bytes = b""
+
+
+def write_notes(table: pa.Table, columns: Mapping[str, pa.Array]) -> list[bytes]:
+    """Returns the note of each reference, as it stands at its end.
+
+    Args:
+      table: rows of annotations.
+      columns: what `Annotations.listed` returns of it.
+    """
+
+    def written(found: Any) -> bytes:
+        return b"\0" + json.dumps(found, ensure_ascii=False).encode()
+
+    # Notes of labels alone are few: 0.1 us each, others 3 us.
+    simple = cache(written) if columns.keys() <= {LABEL} else written
+    if any(pa.types.is_nested(each.type) for each in columns.values()):
+        simple = written
+    rows = zip(*(each.to_pylist() for each in columns.values()), strict=True)
+    return [
+        written({"at": at, "raw": raw.decode("latin-1")})
+        if raw is not None
+        else simple(problem or row)
+        for row, problem, at, raw in zip(
+            rows if columns else repeat(()),
+            table[PROBLEM].to_pylist(),
+            table[AT].to_pylist(),
+            table[RAW].to_pylist(),
+            strict=False,
+        )
+    ]
+
+
+def read_note(text: bytes) -> Note:
+    """Returns what `write_notes` wrote of one reference, without the zero."""
+    found = json.loads(text)
+    if isinstance(found, dict):
+        return Note(at=found["at"], raw=found["raw"].encode("latin-1"))
+    return Note(problem=found) if isinstance(found, str) else Note(found)
+
+
+@dataclass
+class _Draft:
+    """What is known of each image so far.
+
+    Attributes:
+      images: all of them.
+      root: what every uri begins with, before the path.
+      options: what has labels, splits and features.
+      wanted: columns of a declared schema, which converts cells; None without one.
+      splits: of each image, "" for none.
+      problems: why each is a reject, or "".
+      unlisted: why nothing names it, or "".
+      labels: names, or lists of names; None without labels.
+      features: a column for each.
+      rejects: rows of tables and lines of lists that name no image, with their file.
+      facts, warnings: for users.
+      checksums: of the tables and lists.
+    """
+
+    images: Sequence[InputFile]
+    root: str
+    options: ImagesOptions
+    wanted: tuple[str, ...] | None
+    splits: npt.NDArray[np.object_]
+    problems: npt.NDArray[np.object_] = field(init=False)
+    unlisted: npt.NDArray[np.object_] = field(init=False)
+    labels: pa.Array | None = None
+    features: dict[str, pa.Array] = field(default_factory=dict)
+    rejects: list[tuple[InputFile, Reject]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    checksums: list[FileChecksum] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        size = len(self.images)
+        self.problems, self.unlisted = (np.full(size, "", np.object_) for _ in range(2))
+
+    def reject(self, where: Where, reason: str) -> None:
+        """Rejects images that are no rejects yet."""
+        self.problems[where & (self.problems == "")] = reason
+
+    def leave_unlisted(self, where: Where, reason: str) -> None:
+        """Keeps why nothing names these images."""
+        self.unlisted[where & (self.unlisted == "")] = reason
+
+    def typed(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        """Returns columns of text with the types that their cells have."""
+        columns, facts, warnings = typed_features(columns)
+        self.facts += facts
+        self.warnings += warnings
+        return columns
+
+
+def annotate(
+    found: FoundImages,
+    named: NamedInputs,
+    options: ImagesOptions,
+    reserved: frozenset[str],
+    wanted: tuple[str, ...] | None,
+    storage: StorageOptions,
+) -> Annotations:
+    """Joins what is known of each image.
+
+    Args:
+      found: the images and the other files.
+      named: the files that options name.
+      options: what has labels, splits and features.
+      reserved: names that features of tables cannot have.
+      wanted: columns that a declared schema uses; None without one.
+      storage: options of the files' storage.
+
+    Raises:
+      InputError: there are no images, or what is known of them cannot be.
+    """
+    require_images(found)
+    layout, warnings = find_layout(found.images, options)
+    places = layout.places(file.path for file in found.images)
+    splits = np.array([place.split for place in places], np.object_)
+    draft = _Draft(found.images, input_root(found.images), options, wanted, splits)
+    draft.warnings += warnings
+    if options.labels_by_folder:
+        draft.labels = pa.array([place.label or None for place in places], pa.string())
+        without = draft.labels.is_null().to_numpy(zero_copy_only=False)
+        draft.reject(without, "is not in the folder of a class")
+    if not options.has_annotations:
+        draft.warnings += check_class_folders(layout, found, options.label_from)
+        if found_splits := Counter(place.split for place in places):
+            if set(found_splits) - {""}:
+                draft.facts.append((BY_FOLDER, _counted(found_splits)))
+    if options.label_pattern:
+        _add_names(draft, reserved)
+    if named.tables:
+        elsewhere = bool(named.lists) or bool(set(splits) - {""})
+        tables = read_tables(named.tables, options, wanted, storage)
+        _add_tables(draft, tables, reserved, splits_elsewhere=elsewhere)
+    if named.lists:
+        _add_lists(draft, named, storage)
+    made = _finish(draft, named, storage)
+    return replace(
+        made,
+        skipped=(
+            *made.skipped,
+            *((reason, file.path) for file, reason in found.others),
+        ),
+        checksums=(*made.checksums, *found.signatures),
+    )
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return first_names([f"{name or 'no split'} {n:,}" for name, n in numbers.items()])
+
+
+def _add_names(draft: _Draft, reserved: frozenset[str]) -> None:
+    """Adds labels, splits and features that are in the names of images."""
+    pattern = draft.options.label_pattern
+    expression = re.compile(pattern)
+    by_path = "/" in pattern
+    names = [f.path if by_path else f.path.rpartition("/")[2] for f in draft.images]
+    # A loop, as Python's expressions are what people write and test; 1 us each.
+    matches = [expression.fullmatch(name) for name in names]
+    if not any(matches):
+        raise InputError(
+            f"{draft.images[0].uri}: does not match `label_pattern` {pattern!r}, and no "
+            f"other image does; expected an expression for all of {names[0]!r}, such as "
+            r"(?P<label>[^_]+)_.*\.jpg (with / in it, for the path below the input folder)"
+        )
+    groups = {
+        name: pa.array(
+            [m[name] if m is not None else None for m in matches], pa.string()
+        )
+        for name in expression.groupindex
+    }
+    without = np.array([match is None for match in matches])
+    draft.leave_unlisted(without, "its name does not match the pattern of labels")
+    if "label" in groups:
+        draft.labels = label_cells(groups.pop("label"), draft.options.label_separator)
+        missing = draft.labels.is_null().to_numpy(zero_copy_only=False)
+        reason = "the pattern of labels finds no label in its name"
+        draft.reject(missing & ~without, reason)
+    if "split" in groups:
+        splits = groups.pop("split").fill_null("")
+        draft.splits[:] = splits.to_numpy(zero_copy_only=False)
+        draft.facts.append(("splits", "by `label_pattern`"))
+    if taken := groups.keys() & reserved:
+        raise InputError(
+            f"`label_pattern`: the group {min(taken)!r} is named like a feature of the "
+            "images: give it another name"
+        )
+    columns: dict[str, pa.Array] = dict(groups)
+    if draft.wanted is None:
+        columns = draft.typed(columns)
+    draft.features |= columns
+    draft.facts.append(("names", f"by the pattern {pattern}"))
+    if columns:
+        draft.facts.append(("features", describe_types(columns)))
+
+
+class _ImageRows(NamedTuple):
+    """The rows of tables that each image has.
 
     Attributes:
       first: the first row of each, or -1.
-      joined: all rows of the first picture, then those of the next, ...; None if each
-        picture has one row.
+      joined: all rows of the first image, then those of the next, ...; None if each
+        image has one row.
       starts: where the rows of each begin among them, and the end of the last.
     """
 
@@ -74,564 +443,467 @@ class RowsOfPictures:
     starts: I64 | None = None
 
     def values_of(self, column: pa.Array) -> pa.Array:
-        """Returns the value of each picture, or the list of those of its rows.
+        """Returns the value of each image, or the list of those of its rows.
 
-        Pictures of the rows [0, 2] and [1] have the lists [a, c] and [b] of a, b, c.
+        Images of the rows [0, 2] and [1] have the lists [a, c] and [b] of a, b, c.
         """
-        if self.joined is None or self.starts is None:
+        if self.joined is None:
             return column.take(pa.array(self.first, mask=self.first < 0))
         values = column.take(pa.array(self.joined))
-        offsets = pa.array(self.starts, pa.int32())
-        return pa.ListArray.from_arrays(offsets, values)
+        return pa.ListArray.from_arrays(pa.array(self.starts, pa.int32()), values)
 
-    def lacking(self, column: pa.Array) -> npt.NDArray[np.bool_]:
-        """Tells which pictures have a row without a value."""
+    def lacking(self, column: pa.Array) -> Where:
+        """Returns which images have a row without a value."""
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        if self.joined is None or self.starts is None:
-            lacks: npt.NDArray[np.bool_] = missing[self.first]
-            return lacks & (self.first >= 0)
-        before = offsets_of(missing[self.joined])
-        return np.asarray(np.diff(before[self.starts]) > 0)
+        if self.joined is None:
+            return np.asarray(missing[self.first] & (self.first >= 0))
+        return self.with_any(missing[self.joined])
+
+    def with_any(self, flags: Where) -> Where:
+        """Returns which images have a row with a flag, given those of joined rows."""
+        return np.asarray(np.diff(offsets_of(flags)[self.starts]) > 0)
 
 
-def find_rows(
-    found: Gathered, indices: I64, told: str, *, of_objects: bool
-) -> RowsOfPictures:
-    """Finds the rows of each picture; what has none, or too many, is told.
+def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
+    """Finds the rows of each image; those with none, or too many, get a reason.
 
     Args:
-      found: is told.
-      indices: the picture of each row, or -1.
-      told: names of the tables.
-      of_objects: whether a picture has a row for each object in it.
+      draft: gets the reasons.
+      indices: the image of each row, or -1.
+      names: of the tables.
     """
-    size = len(found.pictures)
+    size = len(draft.images)
     rows = np.flatnonzero(indices >= 0)
     counts = np.bincount(indices[rows], minlength=size)
     first = np.full(size, -1, np.int64)
     first[indices[rows][::-1]] = rows[::-1]
-    found.leave_unlisted(counts == 0, f"no row of {told} names it")
-    if of_objects:
+    draft.leave_unlisted(counts == 0, f"no row of {names} names it")
+    if draft.options.table_rows == "object":
         order = rows[np.argsort(indices[rows], kind="stable")]
-        return RowsOfPictures(first, order, offsets_of(counts))
+        return _ImageRows(first, order, offsets_of(counts))
     for number in np.unique(counts[counts > 1]).tolist():
-        found.reject(
+        draft.reject(
             counts == number,
-            f"{number:,} rows of {told} name it, expected one: join them into one row, "
+            f"{number:,} rows of {names} name it, expected one: join them into one row, "
             "with lists for what is there several times, or use `table_rows=object`",
         )
-    return RowsOfPictures(first)
+    return _ImageRows(first)
 
 
-def read_names(
-    pattern: str, pictures: Sequence[InputFile]
-) -> tuple[dict[str, pa.StringArray], pa.BooleanArray]:
-    """Returns the text of each named group, and which pictures match.
-
-    Args:
-      pattern: with a "/" in it for paths below the input folder, else for names.
-      pictures: all of them.
-
-    Raises:
-      InputError: none matches.
-    """
-    expression = re.compile(pattern)
-    by_path = "/" in pattern
-    # A loop, as Python's expressions are what people write and test; 1 us each.
-    found = [
-        expression.fullmatch(file.path if by_path else file.path.rpartition("/")[2])
-        for file in pictures
-    ]
-    if pictures and not any(found):
-        first = pictures[0].path
-        what = repr(first if by_path else first.rpartition("/")[2])
-        raise InputError(
-            f"{pictures[0].uri}: does not match `label_pattern` {pattern!r}, and no other "
-            f"picture does; expected an expression for all of {what}, such as "
-            r"(?P<label>[^_]+)_.*\.jpg (with / in it, for the path below the input folder)"
-        )
-    groups = {
-        name: pa.array(
-            [match[name] if match is not None else None for match in found], pa.string()
-        )
-        for name in expression.groupindex
-    }
-    return groups, pa.array([match is not None for match in found], pa.bool_())
-
-
-Raw = Callable[[int], tuple[int, bytes]]
-
-
-def note_tables(
-    found: Gathered,
+def _add_tables(
+    draft: _Draft,
     tables: Sequence[LabelTable],
-    asked: AskedLabels,
     reserved: frozenset[str],
     *,
     splits_elsewhere: bool,
 ) -> None:
-    """Notes labels, splits and features of tables with rows of pictures.
-
-    Args:
-      found: is told.
-      tables: all of them.
-      asked: what the options say of them.
-      reserved: names that features of a table cannot have.
-      splits_elsewhere: whether something else than a column says the splits.
-
-    Raises:
-      InputError: a table lacks a column, or names no picture.
-    """
+    """Adds labels, splits and features of tables."""
+    options = draft.options
     elsewhere = splits_elsewhere or any(table.split for table in tables)
-    columns = [
-        find_columns(
-            table.rows.column_names, asked, table.file.uri, splits_elsewhere=elsewhere
-        )
-        for table in tables
-    ]
+    parts = []
+    for table in tables:
+        names, uri = table.rows.column_names, table.file.uri
+        columns = find_columns(names, options, uri, splits_elsewhere=elsewhere)
+        parts.append((table, columns))
     indices = []
-    for table, named in zip(tables, columns, strict=True):
-        paths = _paths(table, named)
-        matched = _match(found, paths, table.file, "row", table.raw)
+    for table, columns in parts:
+        require_single(table, columns.path, "path_column")
+        paths = text_cells(table.rows[columns.path])
+        matched = _match(draft, paths, table.file, "row", table.raw)
         indices.append(matched.indices)
-        found.rejects += [(table.file, reject) for reject in table.rejects]
-        found.checksums += table.checksums
-        found.facts.append(_told(table, named, matched))
-    told = first_names([table.file.path for table in tables], 3)
-    of_objects = asked.table_rows == "object"
-    rows = find_rows(found, np.concatenate(indices), told, of_objects=of_objects)
-    if not asked.without_labels and columns[0].label:
-        for table, named in zip(tables, columns, strict=True):
-            _require_single(table, named.label, "label_column", lists=not of_objects)
-        cells = [
-            label_cells(table.rows[named.label], asked.separator)
-            for table, named in zip(tables, columns, strict=True)
-        ]
-        labels = joined(cells)
-        found.labels = rows.values_of(labels)
-        found.reject(rows.lacking(labels), f"its row of {told} has no label: add it")
-    _note_splits(found, tables, columns, rows, told)
-    as_text = asked.as_text and not of_objects
-    _note_features(found, tables, columns, reserved, rows, as_text=as_text)
-
-
-def _paths(table: LabelTable, named: LabelColumns) -> pa.StringArray:
-    _require_single(table, named.path, "path_column")
-    return text_cells(table.rows[named.path])
-
-
-def _require_single(
-    table: LabelTable, column: str, option: str, *, lists: bool = False
-) -> None:
-    """Checks that the values of a column are single ones, or lists of such.
-
-    Raises:
-      InputError: they are not.
-    """
-    kind = table.rows.schema.field(column).type
-    inner = kind.value_type if lists and pa.types.is_list(kind) else kind
-    if pa.types.is_nested(inner):
-        raise InputError(
-            f"{table.file.uri}: column {column!r} is {kind}, expected text or whole "
-            f"numbers{' or lists of these' if lists else ''}: name another one with "
-            f"`{option}`"
+        draft.rejects += [(table.file, reject) for reject in table.rejects]
+        draft.checksums += table.checksums
+        labels = f"labels in column {columns.label!r}" if columns.label else "no labels"
+        draft.facts.append(
+            (
+                f"table {table.file.path}",
+                f"{count(len(matched.indices), 'row')}, {matched.num_found:,} of images; "
+                f"paths in column {columns.path!r}, {matched.way}; {labels}",
+            )
         )
+    names = first_names([table.file.path for table in tables], 3)
+    of_objects = options.table_rows == "object"
+    rows = _image_rows(draft, np.concatenate(indices), names)
+    if options.label_from != "none" and parts[0][1].label:
+        for table, columns in parts:
+            require_single(table, columns.label, "label_column", lists=not of_objects)
+        cells = joined(
+            [
+                label_cells(table.rows[columns.label], options.label_separator)
+                for table, columns in parts
+            ]
+        )
+        draft.labels = rows.values_of(cells)
+        draft.reject(rows.lacking(cells), f"its row of {names} has no label: add it")
+    _add_splits(draft, parts, rows, names)
+    _add_features(draft, parts, reserved, rows)
 
 
 def _match(
-    found: Gathered, paths: pa.StringArray, file: InputFile, noun: str, raw: Raw
+    draft: _Draft, paths: pa.StringArray, file: InputFile, noun: str, raw: Raw
 ) -> MatchedPaths:
-    """Finds the pictures of a table or list; rows without one become rejects."""
-    matched = match_paths(paths, found.pictures, found.root, file.uri)
+    """Finds the images of a table or list; rows without one become rejects."""
+    matched = match_paths(paths, draft.images, draft.root, file.uri)
     if not matched.num_found:
         named = paths.drop_null()
         example = shown(named[0].as_py()) if len(named) else "no path"
         raise InputError(
-            f"{file.uri}: none of {count(len(paths), noun)} names a picture; the first has "
-            f"{example}, expected a path like {shown(found.pictures[0].path)}, below "
-            f"{found.root} or the folder of this file"
+            f"{file.uri}: none of {count(len(paths), noun)} names an image; the first has "
+            f"{example}, expected a path like {shown(draft.images[0].path)}, below "
+            f"{draft.root} or the folder of this file"
         )
-    # A loop over the rows that name no picture; the others are done in columns.
+    # A loop over the rows that name no image; the others are done in columns.
     for row in np.flatnonzero(matched.indices < 0).tolist():
         path = paths[row].as_py()
         if path is None and noun == "line":
             continue  # a blank line
         at, data = raw(row)
         reason = (
-            f"{shown(path)}: there is no such picture in the input"
+            f"{shown(path)}: there is no such image in the input"
             if path
-            else "has no path of a picture"
+            else "has no path of an image"
         )
-        found.rejects.append((file, Reject(file.path, at, reason, data)))
+        draft.rejects.append((file, Reject(file.path, at, reason, data)))
     return matched
 
 
-def _told(
-    table: LabelTable, named: LabelColumns, matched: MatchedPaths
-) -> tuple[str, str]:
-    label = f"labels in column {named.label!r}" if named.label else "no labels"
-    return (
-        f"table {table.file.path}",
-        f"{count(len(matched.indices), 'row')}, {matched.num_found:,} of pictures; paths "
-        f"in column {named.path!r}, {matched.way}; {label}",
-    )
-
-
-def _note_splits(
-    found: Gathered,
-    tables: Sequence[LabelTable],
-    columns: Sequence[LabelColumns],
-    rows: RowsOfPictures,
-    told: str,
+def _add_splits(
+    draft: _Draft,
+    parts: Sequence[tuple[LabelTable, LabelColumns]],
+    rows: _ImageRows,
+    names: str,
 ) -> None:
-    if not any(t.split or c.split for t, c in zip(tables, columns, strict=True)):
+    if not any(table.split or columns.split for table, columns in parts):
         return
-    parts = []
-    for table, named in zip(tables, columns, strict=True):
-        if named.split:
-            _require_single(table, named.split, "table_split_column")
-            cells = text_cells(table.rows[named.split]).fill_null("")
-            parts.append(cells.to_numpy(zero_copy_only=False))
+    found = []
+    for table, columns in parts:
+        if columns.split:
+            require_single(table, columns.split, "table_split_column")
+            cells = text_cells(table.rows[columns.split]).fill_null("")
+            found.append(cells.to_numpy(zero_copy_only=False))
         else:
-            parts.append(np.full(table.rows.num_rows, table.split, np.object_))
-    splits = np.concatenate(parts).astype(np.object_)
+            found.append(np.full(table.rows.num_rows, table.split, np.object_))
+    splits = np.concatenate(found).astype(np.object_)
     listed = rows.first >= 0
-    found.splits[listed] = splits[rows.first[listed]]
+    draft.splits[listed] = splits[rows.first[listed]]
     if rows.joined is not None and rows.starts is not None:
-        others = splits[rows.joined] != np.repeat(found.splits, np.diff(rows.starts))
-        differ = np.diff(offsets_of(others)[rows.starts]) > 0
-        found.reject(differ, f"its rows of {told} are in several splits: give them one")
-    by = "table" if tables[0].split else f"column {columns[0].split!r}"
-    found.facts.append(("splits", f"by {by}"))
+        own = np.repeat(draft.splits, np.diff(rows.starts))
+        differ = rows.with_any(splits[rows.joined] != own)
+        draft.reject(
+            differ, f"its rows of {names} are in several splits: give them one"
+        )
+    table, columns = parts[0]
+    by = "table" if table.split else f"column {columns.split!r}"
+    draft.facts.append(("splits", f"by {by}"))
 
 
-def _note_features(
-    found: Gathered,
-    tables: Sequence[LabelTable],
-    columns: Sequence[LabelColumns],
+def _add_features(
+    draft: _Draft,
+    parts: Sequence[tuple[LabelTable, LabelColumns]],
     reserved: frozenset[str],
-    rows: RowsOfPictures,
-    *,
-    as_text: bool,
+    rows: _ImageRows,
 ) -> None:
-    names = list(dict.fromkeys(name for each in columns for name in each.features))
-    for name in names:
-        if name in reserved:
-            found.warnings.append(
-                f"column {name!r} of {tables[0].file.path} is left out: the pictures have "
-                "a feature of this name. Rename the column to keep it"
-            )
-    kept = [name for name in names if name not in reserved]
+    names = list(dict.fromkeys(name for _, each in parts for name in each.features))
+    first = parts[0][0].file
+    draft.warnings += [
+        f"column {name!r} of {first.path} is left out: the images have a feature of this "
+        "name. Rename the column to keep it"
+        for name in names
+        if name in reserved
+    ]
     cells = {
         name: joined(
             [
                 one_array(table.rows[name])
-                if name in named.features
+                if name in columns.features
                 else pa.nulls(table.rows.num_rows)
-                for table, named in zip(tables, columns, strict=True)
+                for table, columns in parts
             ]
         )
-        for name in kept
+        for name in names
+        if name not in reserved
     }
-    if not as_text and not is_json(tables[0].file):
-        cells, facts, warnings = typed_features(cells)
-        found.facts += facts
-        found.warnings += warnings
-    noted = {name: rows.values_of(column) for name, column in cells.items()}
+    as_text = draft.wanted is not None and rows.joined is None
+    if not as_text and not is_json(first):
+        cells = draft.typed(cells)
+    features = {name: rows.values_of(column) for name, column in cells.items()}
     if rows.joined is not None:  # a list has a value for each object
         for name, column in cells.items():
-            found.reject(
+            draft.reject(
                 rows.lacking(column),
                 f"a row of it has no value in column {name!r}, which a list needs: add "
                 "it, or leave out the column",
             )
-    found.features |= noted
-    if kept:
-        found.facts.append(("features", told_types(noted)))
+    draft.features |= features
+    if features:
+        draft.facts.append(("features", describe_types(features)))
 
 
-def note_lists(found: Gathered, lists: Sequence[SplitList]) -> None:
-    """Notes the splits of pictures by lists of their paths.
-
-    Raises:
-      InputError: a list names no picture.
-    """
-    seen = np.zeros(len(found.pictures), np.bool_)
-    told = first_names([each.file.path for each in lists], 5)
-    for each in lists:
-        matched = _match(found, each.paths, each.file, "line", each.raw)
-        mine = np.zeros(len(found.pictures), np.bool_)
+def _add_lists(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> None:
+    """Adds the splits of images by lists of their paths."""
+    draft.splits[:] = ""
+    seen = np.zeros(len(draft.images), np.bool_)
+    names = first_names([file.path for _, file in named.lists], 5)
+    for split, file in named.lists:
+        found = read_list(split, file, storage)
+        matched = _match(draft, found.paths, file, "line", found.raw)
+        mine = np.zeros(len(draft.images), np.bool_)
         mine[matched.indices[matched.indices >= 0]] = True
-        found.reject(
-            mine & seen & (found.splits != each.split),
-            f"is in several splits by {told}: leave it in one of these lists",
+        draft.reject(
+            mine & seen & (draft.splits != split),
+            f"is in several splits by {names}: leave it in one of these lists",
         )
-        found.splits[mine] = each.split
+        draft.splits[mine] = split
         seen |= mine
-        found.checksums += each.checksums
+        draft.checksums += found.checksums
         number = int(np.count_nonzero(mine))
-        fact = f"{count(number, 'picture')} of split {each.split}, {matched.way}"
-        found.facts.append((f"list {each.file.path}", fact))
-    found.leave_unlisted(~seen, f"is in none of the lists {told}")
+        fact = f"{count(number, 'image')} of split {split}, {matched.way}"
+        draft.facts.append((f"list {file.path}", fact))
+    draft.leave_unlisted(~seen, f"is in none of the lists {names}")
 
 
-@dataclass(frozen=True, slots=True)
-class NotedPictures:
-    """The pictures of an input, and what is noted of each.
-
-    Attributes:
-      listing: the pictures, those of a split together; then rows that name none.
-      notes: a row for each.
-      types: of the labels and features.
-      classes: the names that labels count.
-      splits: those that the pictures are in, if each is in one.
-      told: what was found.
-      checksums: of the tables and lists.
-    """
-
-    listing: tuple[InputFile, ...]
-    notes: pa.Table
-    types: NoteTypes
-    classes: tuple[str, ...]
-    splits: tuple[str, ...]
-    told: Understood
-    checksums: tuple[FileChecksum, ...]
-
-
-def finish_notes(
-    found: Gathered,
-    asked: AskedLabels,
-    label_map: LabelMap | None,
-    map_file: InputFile | None,
-) -> NotedPictures:
-    """Puts the pictures into order, and counts what is left out.
-
-    Args:
-      found: all that is noted of them.
-      asked: what the options say.
-      label_map: names of the classes of labels, or None.
-      map_file: the file that it was read from.
-
-    Raises:
-      InputError: nothing is left, or there cannot be such splits.
-    """
-    passed_over: list[tuple[str, str]] = []
-    kept = np.ones(len(found.pictures), np.bool_)
-    if asked.unlisted == "leave_out":
-        kept = found.unlisted == ""
-        passed_over += [
-            (found.unlisted[index], found.pictures[index].path)
-            for index in np.flatnonzero(~kept).tolist()
+def _finish(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> Annotations:
+    """Puts the images into order, and counts what is left out."""
+    options = draft.options
+    skipped: list[tuple[str, str]] = []
+    unlisted = np.flatnonzero(draft.unlisted != "")
+    kept = np.ones(len(draft.images), np.bool_)
+    if options.unlisted == "leave_out":
+        kept[unlisted] = False
+        skipped += [
+            (draft.unlisted[i], draft.images[i].path) for i in unlisted.tolist()
         ]
-    else:
-        unlisted = np.flatnonzero(found.unlisted != "")
-        found.problems[unlisted] = found.unlisted[unlisted]
-        if len(unlisted):
-            first = int(unlisted[0])
-            found.warnings.append(
-                f"{count(len(unlisted), 'picture')} will be rejected, such as "
-                f"{found.pictures[first].path}: {found.unlisted[first]}. Use "
-                "`unlisted=leave_out` to leave them out"
-            )
-    valid = kept & (found.problems == "")
-    classes: tuple[str, ...] = ()
-    if found.labels is not None:
-        map_uri = map_file.uri if map_file else ""
-        ordered = order_classes(found, valid, label_map, map_uri)
-        found.labels, classes = ordered.labels, ordered.classes
-        found.warnings += ordered.warnings
+    elif len(unlisted):
+        draft.problems[unlisted] = draft.unlisted[unlisted]
+        first = int(unlisted[0])
+        draft.warnings.append(
+            f"{count(len(unlisted), 'image')} will be rejected, such as "
+            f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
+            "`unlisted=leave_out` to leave them out"
+        )
+    valid = kept & (draft.problems == "")
+    classes = _number(draft, valid, named, storage)
     if not kept.any():
         raise InputError(
-            f"{found.root}: nothing is left of {len(found.pictures):,} pictures: "
-            f"{passed_over[0][0]}"
+            f"{draft.root}: nothing is left of {len(draft.images):,} images: "
+            f"{skipped[0][0]}"
         )
-    splits = _checked_splits(found, valid)
+    splits = _checked_splits(draft, valid)
     order = np.flatnonzero(kept)
-    order = order[np.argsort(found.splits[order].astype(str), kind="stable")]
-    types = NoteTypes(
-        has_labels=found.labels is not None,
-        has_several=found.labels is not None and pa.types.is_list(found.labels.type),
-        features=tuple((name, each.type) for name, each in found.features.items()),
-        optional=tuple(
-            name
-            for name, each in found.features.items()
-            if each.filter(pa.array(valid)).null_count
-        ),
-    )
-    listing = [found.pictures[index] for index in order.tolist()]
-    listing += [
+    by_split = Counter(draft.splits[valid].tolist())
+    if options.has_annotations:
+        keys = pa.array(draft.splits[order], pa.string())
+        order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
+        if set(by_split) - {""}:
+            draft.facts.append((BY_SPLIT, _counted(dict(sorted(by_split.items())))))
+    files = [draft.images[index] for index in order.tolist()]
+    files += [
         InputFile(file.path, file.uri, 0, problem=reject.reason)
-        for file, reject in found.rejects
+        for file, reject in draft.rejects
     ]
-    return NotedPictures(
-        tuple(listing),
-        _columns(found, order),
-        types,
+    is_valid = pa.array(valid)
+    return Annotations(
+        tuple(files),
+        _columns(draft, order),
+        draft.root,
         classes,
         splits,
-        _summary(found, valid, classes, passed_over),
-        tuple(found.checksums),
+        frozenset(
+            name
+            for name, each in draft.features.items()
+            if each.filter(is_valid).null_count
+        ),
+        tuple(draft.facts),
+        tuple(draft.warnings),
+        tuple(skipped),
+        tuple(draft.checksums),
     )
 
 
-def _checked_splits(found: Gathered, valid: np.ndarray) -> tuple[str, ...]:
-    """Returns the splits, if every picture is in one; a reject is put into the first."""
-    counts = Counter(found.splits[valid].tolist())
-    names = sorted(counts.keys() - {""}, key=lambda name: (name != "train", name))
-    for name in names:
-        if not SPLIT_PATTERN.fullmatch(name):
-            first = found.pictures[int(np.flatnonzero(found.splits == name)[0])].path
-            raise InputError(
-                f"{first}: is in the split {shown(name)}, expected letters, digits, '_' "
-                "and '-': rename it, or use `table_split_column=none` if that column is not one "
-                "of splits"
-            )
-    if len(names) > MAX_SPLITS:
-        raise InputError(
-            f"{found.root}: its pictures are in {len(names):,} splits, expected at most "
-            f"{MAX_SPLITS}: use `table_split_column=none` if that column is not one of splits"
-        )
-    found.splits[~valid] = names[0] if names and not counts[""] else ""
-    return tuple(names) if names and not counts[""] else ()
-
-
-def _columns(found: Gathered, order: np.ndarray) -> pa.Table:
-    """Returns the notes of the pictures in this order, then those of rejected rows."""
-    num_rows = len(found.rejects)
-    last = found.splits[order[-1]] if len(order) else ""
-    indices = pa.array(order)
-    rejects = [reject for _, reject in found.rejects]
-    columns = {
-        SPLIT: pa.array(
-            [*found.splits[order].tolist(), *[last] * num_rows], pa.string()
-        ),
-        PROBLEM: pa.array(
-            [*found.problems[order].tolist(), *[""] * num_rows], pa.string()
-        ),
-        AT: pa.array(
-            [*[0] * len(order), *map(attrgetter("position"), rejects)], pa.int64()
-        ),
-        RAW: pa.array(
-            [*[None] * len(order), *map(attrgetter("raw"), rejects)], pa.binary()
-        ),
-    }
-    more = dict({LABEL: found.labels} if found.labels is not None else {})
-    more |= {FEATURE + name: each for name, each in found.features.items()}
-    for name, each in more.items():
-        columns[name] = pa.concat_arrays(
-            [each.take(indices), pa.nulls(num_rows, each.type)]
-        )
-    return pa.table(columns)
-
-
-def _summary(
-    found: Gathered,
-    valid: np.ndarray,
-    classes: Sequence[str],
-    passed_over: Sequence[tuple[str, str]],
-) -> Understood:
-    facts = list(found.facts)
-    if found.labels is None:
-        facts.append((CLASSES, "none, as there are no labels"))
-    else:
-        labels = found.labels.filter(pa.array(valid))
-        if pa.types.is_list(labels.type):
-            labels = labels.flatten()
-        counts = {
-            each["values"]: each["counts"]
-            for each in pc.value_counts(labels).to_pylist()
-        }
-        told = [f"{name} {counts.get(name, 0):,}" for name in classes]
-        facts.append((CLASSES, f"{len(classes):,} ({first_names(told)})"))
-        if empty := [name for name in classes if not counts.get(name)]:
-            found.warnings.append(
-                f"no picture has the label {first_names(empty)}, which `label_map` names"
-            )
-    splits = Counter(found.splits[valid].tolist())
-    if set(splits) - {""}:
-        named = [f"{name or 'no split'} {n:,}" for name, n in sorted(splits.items())]
-        facts.append((BY_SPLIT, first_names(named)))
-    return Understood(
-        tuple(facts), tuple(found.warnings), PassedOver.counted(passed_over)
-    )
-
-
-def note_pictures(
-    pictures: Sequence[InputFile],
-    places: Sequence[Place],
-    named: NamedInputs,
-    asked: AskedLabels,
-    reserved: frozenset[str],
-    storage: StorageOptions,
-) -> NotedPictures:
-    """Notes what is said of each picture.
-
-    Args:
-      pictures: all of them; at least one.
-      places: split and class of each by its folders.
-      named: the files that options name.
-      asked: what else the options say.
-      reserved: names that features of tables cannot have.
-      storage: options of the files' storage.
-
-    Raises:
-      InputError: what is said cannot be.
-    """
-    root = pictures[0].uri.removesuffix(pictures[0].path)
-    found = Gathered(pictures, root)
-    by_folder = np.array([place.split for place in places], np.object_)
-    found.splits[:] = by_folder
-    if asked.labels_by_folder:
-        labels = pa.array([place.label for place in places], pa.string())
-        found.labels = text_cells(labels)
-        without = found.labels.is_null().to_numpy(zero_copy_only=False)
-        found.reject(without, "is not in the folder of a class")
-    if asked.pattern:
-        _note_names(found, asked, reserved)
-    if named.tables:
-        note_tables(
-            found,
-            read_tables(named.tables, asked, storage),
-            asked,
-            reserved,
-            splits_elsewhere=bool(named.lists) or bool(set(by_folder) - {""}),
-        )
-    if named.lists:
-        found.splits[:] = ""
-        lists = [read_list(split, file, storage) for split, file in named.lists]
-        note_lists(found, lists)
+def _number(
+    draft: _Draft, valid: Where, named: NamedInputs, storage: StorageOptions
+) -> tuple[str, ...]:
+    """Finds the classes of the labels, which get the names of their classes."""
+    if draft.labels is None:
+        return ()
     label_map = None
     if named.label_map is not None:
         label_map, checksums = read_label_map(named.label_map, storage)
-        found.checksums += checksums
-    return finish_notes(found, asked, label_map, named.label_map)
-
-
-def _note_names(found: Gathered, asked: AskedLabels, reserved: frozenset[str]) -> None:
-    groups, matches = read_names(asked.pattern, found.pictures)
-    without = ~matches.to_numpy(zero_copy_only=False)
-    found.leave_unlisted(without, "its name does not match the pattern of labels")
-    if "label" in groups:
-        found.labels = label_cells(groups.pop("label"), asked.separator)
-        missing = found.labels.is_null().to_numpy(zero_copy_only=False)
-        found.reject(
-            missing & ~without, "the pattern of labels finds no label in its name"
+        draft.checksums += checksums
+    elif not draft.options.has_annotations:  # in the order of the names of folders
+        return tuple(sorted(set(draft.labels.drop_null().to_pylist())))
+    paths = [file.path for file in draft.images]
+    uri = named.label_map.uri if named.label_map is not None else draft.root
+    draft.labels, classes, warnings = number_classes(
+        draft.labels, valid, label_map, paths, uri
+    )
+    draft.warnings += warnings
+    counts = _counts(draft.labels.filter(pa.array(valid)))
+    if empty := [name for name in classes if not counts.get(name)]:
+        draft.warnings.append(
+            f"no image has the label {first_names(empty)}, which `label_map` names"
         )
-    if "split" in groups:
-        splits = groups.pop("split").fill_null("").to_numpy(zero_copy_only=False)
-        found.splits[:] = splits
-        found.facts.append(("splits", "by `label_pattern`"))
-    if taken := groups.keys() & reserved:
+    return classes
+
+
+def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
+    """Returns the splits, if every image is in one; a reject is put into the first."""
+    hint = "use `table_split_column=none` if that column is not one of splits"
+    if not draft.options.has_annotations:
+        valid = np.ones(len(valid), np.bool_)
+        hint = "give `split_from` another level"
+    counts = Counter(draft.splits[valid].tolist())
+    names = sorted(counts.keys() - {""}, key=lambda name: (name != "train", name))
+    for name in names:
+        if not SPLIT_PATTERN.fullmatch(name):
+            first = draft.images[int(np.flatnonzero(draft.splits == name)[0])].path
+            raise InputError(
+                f"{first}: is in the split {shown(name)}, expected letters, digits, '_' "
+                f"and '-': rename it, or {hint}"
+            )
+    if len(names) > MAX_SPLITS:
         raise InputError(
-            f"`label_pattern`: the group {min(taken)!r} is named like a feature of the "
-            "pictures: give it another name"
+            f"{draft.root}: its images are in {len(names):,} splits, expected at most "
+            f"{MAX_SPLITS}: {hint}"
         )
-    columns = dict(groups)
-    if not asked.as_text:
-        columns, facts, warnings = typed_features(columns)
-        found.facts += facts
-        found.warnings += warnings
-    found.features |= columns
-    found.facts.append(("names", f"by the pattern {asked.pattern}"))
-    if columns:
-        found.facts.append(("features", told_types(columns)))
+    draft.splits[~valid] = names[0] if names and not counts[""] else ""
+    return tuple(names) if names and not counts[""] else ()
+
+
+def _columns(draft: _Draft, order: I64) -> pa.Table:
+    """Returns the table of the images in this order, then of rejected rows."""
+    num_rows = len(draft.rejects)
+    last = draft.splits[order[-1]] if len(order) else ""
+    rejects = [reject for _, reject in draft.rejects]
+    at = [*[0] * len(order), *map(attrgetter("position"), rejects)]
+    raw = [*[None] * len(order), *map(attrgetter("raw"), rejects)]
+    splits = [*draft.splits[order].tolist(), *[last] * num_rows]
+    problems = [*draft.problems[order].tolist(), *[""] * num_rows]
+    columns = {
+        SPLIT: pa.array(splits, pa.string()),
+        PROBLEM: pa.array(problems, pa.string()),
+        AT: pa.array(at, pa.int64()),
+        RAW: pa.array(raw, pa.binary()),
+    }
+    more = {} if draft.labels is None else {LABEL: draft.labels}
+    more |= {FEATURE + name: each for name, each in draft.features.items()}
+    for name, each in more.items():
+        nulls = pa.nulls(num_rows, each.type)
+        columns[name] = pa.concat_arrays([each.take(pa.array(order)), nulls])
+    return pa.table(columns)
+
+
+def appended(
+    before: Annotations,
+    whole: Annotations,
+    new: FoundImages,
+    new_paths: frozenset[str],
+    schema: Schema | None,
+    *,
+    only_decodable: bool,
+) -> Annotations:
+    """Returns the new images of an input, annotated as beside those of a dataset.
+
+    Args:
+      before: the images of the dataset, by its own files.
+      whole: all images, by all files.
+      new: the new images and the other new files.
+      new_paths: of all new files.
+      schema: of the dataset, if its types are kept.
+      only_decodable: whether images that TFDS cannot decode are refused.
+
+    Raises:
+      InputError: an image of the dataset changes, or a new one has a label that the
+        dataset does not have.
+    """
+    is_new = np.array([file.path in new_paths for file in whole.files], np.bool_)
+    _require_same(before, whole, ~is_new)
+    order = np.flatnonzero(is_new)
+    files = tuple(whole.files[index] for index in order.tolist())
+    table = whole.table.take(pa.array(order))
+    if whole.label_type is not None:
+        _require_known(files, one_array(table[LABEL]), before.classes)
+    if only_decodable and (odd := named_undecodable(files)):
+        raise InputError(
+            f"{whole.root}{odd[0]}: readers of the dataset can decode all its images "
+            f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of these "
+            f"formats, {_CONVERT_AGAIN}"
+        )
+    if schema is not None:
+        table = _without_gaps(table, set(whole.features) - before.optional)
+    return replace(
+        whole,
+        files=files,
+        table=table,
+        classes=before.classes,
+        optional=before.optional,
+        skipped=tuple((reason, file.path) for file, reason in new.others),
+    )
+
+
+def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
+    """Checks that new files change nothing of the images of a dataset."""
+    is_image = before.table[RAW].is_null()
+    files = [
+        f for f, one in zip(before.files, is_image.to_pylist(), strict=True) if one
+    ]
+    now = {whole.files[index].path: index for index in np.flatnonzero(kept).tolist()}
+    known = whole.features
+    names = [n for n in (SPLIT, LABEL, PROBLEM) if n in before.table.column_names]
+    names += [
+        FEATURE + n for n, kind in before.features.items() if known.get(n) == kind
+    ]
+    old = before.table.filter(is_image).select(names).combine_chunks()
+    indices = [now.get(file.path) for file in files]
+    same = whole.table.select(names).take(pa.array(indices, pa.int64()))
+    if None not in indices and same.combine_chunks().equals(old):
+        rows = []
+    else:
+        rows = list(zip(files, indices, old.to_pylist(), same.to_pylist(), strict=True))
+    for file, index, row, other in rows:
+        if index is not None and repr(row) == repr(other):
+            continue
+        was, becomes = _place(row), _place(other)
+        if index is None or was == becomes:
+            problem = "the new files change what is known of it in the dataset"
+        else:
+            problem = f"is {was} in the dataset, but with the new files it is {becomes}"
+        raise InputError(
+            f"{file.uri}: {problem}. Put new files into folders like those that are "
+            "there, name only new images in new tables and lists, " + _CONVERT_AGAIN
+        )
+    paths = {file.path for file in before.files}
+    if others := [path for path in now if path not in paths]:
+        raise InputError(
+            f"{others[0]}: was left out of the dataset, but the new files name it: convert "
+            "everything again without appending"
+        )
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    split = f" of split {row[SPLIT]!r}" if row[SPLIT] else ""
+    return f"in class {row.get(LABEL) or ''!r}{split}"
+
+
+def _require_known(
+    files: Sequence[InputFile], labels: pa.Array, classes: Sequence[str]
+) -> None:
+    known = set(classes)
+    for file, row in zip(files, labels.to_pylist(), strict=True):
+        for name in row if isinstance(row, list) else [row]:
+            if name is not None and name not in known:
+                raise InputError(
+                    f"{file.uri}: {name!r} is a new class; the dataset has "
+                    f"{first_names(list(classes))}, and its labels are positions in that "
+                    f"list. Give it one of these labels, {_CONVERT_AGAIN}"
+                )
+
+
+def _without_gaps(table: pa.Table, required: set[str]) -> pa.Table:
+    """Rejects images that lack what all images of a dataset have."""
+    problems = table[PROBLEM]
+    for name in sorted(required):
+        lacks = pc.and_(pc.is_null(table[FEATURE + name]), pc.equal(problems, ""))
+        reason = f"column {name!r}: has no value, but all images of the dataset do"
+        problems = pc.if_else(lacks, reason, problems)
+    return table.set_column(table.column_names.index(PROBLEM), PROBLEM, problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,8 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import first_names
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.sources.images.find import AskedLabels
+from recordmill.transforms.sources.images.options import DEFAULTS
 from recordmill.transforms.sources.images.tables import (
-    Gathered,
     full_lists,
     read_tables,
 )
@@ -53,7 +52,7 @@ def read_label_map(
       InputError: it says no classes, or contradicts itself.
     """
     if file.path.lower().endswith(_TABLES):
-        (table,) = read_tables([("", file)], AskedLabels(), storage)
+        (table,) = read_tables([("", file)], DEFAULTS, None, storage)
         if table.rejects:
             first = table.rejects[0]
             raise InputError(f"{file.uri}: byte {first.position}: {first.reason}")
@@ -119,79 +118,61 @@ def _by_number(pairs: Iterable[tuple[str, str]], uri: str) -> LabelMap:
     return LabelMap(made.classes, class_of, renumbered)
 
 
-def unknown_label(label: str, found: LabelMap, uri: str, where: str) -> str:
-    """Describes a label that a file of classes does not name, and the way out.
-
-    Args:
-      label: of the input.
-      found: what the file says.
-      uri: of the file.
-      where: the picture that has it.
-    """
+def _unknown_label(label: str, found: LabelMap, uri: str, where: str) -> str:
+    """Describes a label that a file of classes does not name, and the way out."""
     return (
         f"{where}: its label {shown(label)} is not in {uri}, which has "
         f"{first_names(list(found.class_of))}: add it there"
     )
 
 
-class OrderedClasses(NamedTuple):
-    """The labels of pictures by the names of their classes.
-
-    Attributes:
-      labels: of each picture.
-      classes: the names in their order.
-      warnings: what looks odd.
-    """
-
-    labels: pa.Array
-    classes: tuple[str, ...]
-    warnings: list[str]
-
-
-def order_classes(
-    found: Gathered,
+def number_classes(
+    labels: pa.Array,
     valid: npt.NDArray[np.bool_],
     label_map: LabelMap | None,
-    map_uri: str,
-) -> OrderedClasses:
-    """Returns the classes of labels.
+    paths: Sequence[str],
+    uri: str,
+) -> tuple[pa.Array, tuple[str, ...], list[str]]:
+    """Finds the classes of labels, in their order.
 
     Args:
-      found: the labels.
-      valid: the pictures that are no rejects.
-      label_map: what a file says of the classes, or None.
-      map_uri: that file.
+      labels: of each image, or a list of them.
+      valid: the images that are no rejects.
+      label_map: the classes of a file, or None.
+      paths: of the images.
+      uri: of that file, or of the input.
+
+    Returns:
+      The labels by the names of their classes, these names, and warnings.
 
     Raises:
       InputError: a label is of no class, or there is no label at all.
     """
-    labels = found.labels
-    assert labels is not None
     used = labels.filter(pa.array(valid))
     is_list = pa.types.is_list(labels.type)
     names = (used.flatten() if is_list else used).unique().drop_null().to_pylist()
     if label_map is None:
         if not names and valid.any():
-            raise InputError(f"{found.root}: no picture has a label")
+            raise InputError(f"{uri}: no image has a label")
         classes = sorted_classes(names)
-        return OrderedClasses(labels, classes, _number_warnings(classes))
+        return labels, classes, _number_warnings(classes)
     for name in names:
         if name not in label_map.class_of:
-            where = found.pictures[_first_with(labels, valid, name)].path
-            raise InputError(unknown_label(name, label_map, map_uri, where))
+            where = paths[_first_with(labels, valid, name)]
+            raise InputError(_unknown_label(name, label_map, uri, where))
     known = pa.array(list(label_map.class_of), pa.string())
     class_of = pa.array(list(label_map.class_of.values()), pa.string())
     warnings = []
     if label_map.renumbered:
         warnings.append(
-            f"the numbers of {map_uri} do not count from 0 without gaps "
+            f"the numbers of {uri} do not count from 0 without gaps "
             f"({label_map.renumbered}): labels of the dataset do, in the same order"
         )
     values = labels.flatten() if is_list else labels
     mapped = class_of.take(pc.index_in(values, value_set=known))
     if is_list:
         mapped = full_lists(labels, mapped)
-    return OrderedClasses(mapped, label_map.classes, warnings)
+    return mapped, label_map.classes, warnings
 
 
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,14 @@
-"""Tells split and class of a picture from its path: a pure function, once it is found.
+"""Finds out which folders of images are splits and which are classes.
 
-What `find_layout` decides for the input folder `data`, and what follows:
+Folders are counted from each given input: 1 is a folder in it, 0 the input itself, -1
+the folder above it.
+
+    input data: data/train/cat/1.jpg            split 1, class 2
+    input data: data/cat/1.jpg                  class 1
+    inputs data/cat and data/dog, with images   class 0
+    inputs data/train and data/test, with cat/  split 0, class 1
+
+Once found, split and class follow from a path alone. For the input folder `data`:
 
     data/train/cat/tabby/1.jpg    split at index 0, class at index 1: train, cat
     data/cat/tabby/1.jpg          class at index 0: cat, in no split
@@ -18,32 +26,38 @@ from typing import NamedTuple
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile, folder_title
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.sources.images.find import ENDINGS, FoundPictures
+from recordmill.transforms.sources.images.find import ENDINGS, FoundImages
+from recordmill.transforms.sources.images.options import AUTO, NONE, ImagesOptions
 from recordmill.transforms.sources.listing import has_files, input_root, is_split_name
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.storage.store import WORK_FOLDER
 
-NONE = -2  # no folder
-ROOT = -1  # the input root itself, whose name is in no path
-PARENT = -3  # the folder that holds the picture
+# In place of the index of a folder in a path.
+_NO_FOLDER = -2
+_ROOT = -1  # the input root itself, whose name is in no path
+_PARENT = -3  # the folder that holds the image
+
+_HINT = (
+    "put images into it; if it is not a class, move it out of the input, or give the "
+    "folders of the classes as inputs, one by one"
+)
 
 
 class Place(NamedTuple):
-    """Split and class of the pictures in one folder; "" for none."""
+    """Split and class of the images in one folder; "" for none."""
 
     split: str
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class GivenLayout:
-    """Where split and class stand in the paths below one given folder.
+class GivenLayout(NamedTuple):
+    """Where split and class are in the paths below one given folder.
 
     Attributes:
       folder: relative to the input root.
-      split: index of the folder in a path, or NONE or ROOT.
-      label: index of the class's folder in a path, or PARENT or ROOT.
+      split: index of the folder in a path, or _NO_FOLDER or _ROOT.
+      label: index of the class's folder in a path, or _PARENT or _ROOT.
     """
 
     folder: str
@@ -56,7 +70,7 @@ class FolderLayout:
     """Which folders are splits and which are classes.
 
     Attributes:
-      given: for each given folder below which pictures lie.
+      given: for each given folder below which images lie.
       root_name: name of the input root.
     """
 
@@ -70,69 +84,58 @@ class FolderLayout:
         known = {folder: self._place(folder, by_folder) for folder in {*folders}}
         return [known[folder] for folder in folders]
 
-    def place(self, path: str) -> Place:
-        """Returns split and class of one path."""
-        return self.places([path])[0]
-
-    def describe(self, folders: Iterable[str]) -> str:
+    def describe(self, folders: Iterable[str], *, has_labels: bool = True) -> str:
         """Returns what fixes the bytes of a dataset beside the paths themselves.
 
         Args:
-          folders: that hold pictures.
+          folders: that hold images.
+          has_labels: whether folders are the classes.
 
         Returns:
           "" if all classes are the first folders below the input root, in no split.
         """
+        if not has_labels:
+            splits = [(g.folder, g.split) for g in self.given if g.split != _NO_FOLDER]
+            has_root = any(split == _ROOT for _, split in splits)
+            return f"{self.root_name if has_root else ''} {splits}" if splits else ""
         by_folder = {each.folder: each for each in self.given}
         if all(
             self._place(folder, by_folder) == ("", folder.partition("/")[0])
             for folder in folders
         ):
             return ""
-        levels = [(each.folder, each.split, each.label) for each in self.given]
-        has_root = any(ROOT in level for level in levels)
+        levels = [tuple(each) for each in self.given]
+        has_root = any(_ROOT in level for level in levels)
         return f"{self.root_name if has_root else ''} {levels}"
 
     def _place(self, folder: str, given: Mapping[str, GivenLayout]) -> Place:
-        layout = given.get(given_above(folder, given))
+        layout = given.get(_given_above(folder, given))
         if layout is None:
             return Place("", "")
         parts = folder.split("/") if folder else []
-        split = "" if layout.split == NONE else self._name(parts, layout.split)
+        split = "" if layout.split == _NO_FOLDER else self._name(parts, layout.split)
         label = layout.label
-        if label == PARENT:
+        if label == _PARENT:
             label = len(parts) - 1
             if label == layout.split:  # in the folder of the split itself
                 return Place(split, "")
         return Place(split, self._name(parts, label))
 
     def _name(self, parts: list[str], index: int) -> str:
-        if index == ROOT:
+        if index == _ROOT:
             return self.root_name
         return folder_title(parts[index]) if index < len(parts) else ""
 
 
-EMPTY = FolderLayout()
-
-
-def given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
+def _given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
     """Returns the deepest given folder that holds a folder; "" if there is none.
 
-    >>> given_above("a/b/c", {"", "a", "b"})
+    >>> _given_above("a/b/c", {"", "a", "b"})
     'a'
     """
     while folder and folder not in given:
         folder = folder.rpartition("/")[0]
     return folder
-
-
-# Folders are counted from each given input: 1 is a folder in it, 0 the input itself, -1
-# the folder above it.
-#
-#     input data: data/train/cat/1.jpg              split 1, class 2
-#     input data: data/cat/1.jpg                    class 1
-#     inputs data/cat and data/dog, with pictures   class 0
-#     inputs data/train and data/test, with cat/    split 0, class 1
 
 
 @dataclass(slots=True)
@@ -141,7 +144,7 @@ class _Given:
 
     Attributes:
       folder: relative to the input root.
-      below: the folders with pictures, as parts below the given one; [] is itself.
+      below: the folders with images, as parts below the given one; [] is itself.
       is_class: whether it is the folder of a class.
       split: the level of the splits, or None.
     """
@@ -160,10 +163,6 @@ class _Given:
         return folder_title(self.parts[-1])
 
     @property
-    def has_pictures(self) -> bool:
-        return any(not parts for parts in self.below)
-
-    @property
     def first_folders(self) -> set[str]:
         return {parts[0] for parts in self.below if parts}
 
@@ -180,91 +179,76 @@ class _Given:
 
     def layout(self, label_from: str) -> GivenLayout:
         if label_from == "parent":
-            label = PARENT
+            label = _PARENT
         else:
-            label = self._index(self.label if label_from == "auto" else int(label_from))
-        split = NONE if self.split is None else self._index(self.split)
+            label = self._index(self.label if label_from == AUTO else int(label_from))
+        split = _NO_FOLDER if self.split is None else self._index(self.split)
         return GivenLayout(self.folder, split, label)
 
     def _index(self, level: int) -> int:
         """Returns the index of a level's folder in a path below the input root."""
-        return max(len(self.parts) + level - 1, ROOT)
+        return max(len(self.parts) + level - 1, _ROOT)
 
 
 def find_layout(
-    folders: Mapping[tuple[str, str], int],
-    *,
-    split_from: str = "auto",
-    label_from: str = "auto",
-    root_name: str = "",
+    files: Sequence[InputFile], options: ImagesOptions
 ) -> tuple[FolderLayout, tuple[str, ...]]:
     """Finds the layout of an input, and what looks wrong with it.
 
     Args:
-      folders: (given folder, folder with pictures) -> number of pictures; both
-        relative to the input root.
-      split_from: level of the splits, "none", or "auto".
-      label_from: level of the classes, "parent", or "auto".
-      root_name: name of the input root.
+      files: the images.
+      options: which folders are splits and classes, and what else has these.
 
     Returns:
-      The layout, and warnings with the way out.
+      The layout, and warnings with the way out; none of classes that are not folders.
     """
+    split_from, label_from = options.split_from, options.label_from
+    split_column = options.table_split_column
+    if options.lists or "split" in options.groups or split_column not in (AUTO, NONE):
+        split_from = NONE
+    if not options.labels_by_folder:
+        label_from = "0"
+    folders = _count_folders(files)
     every = _given_folders(folders)
     warnings: list[str] = []
-    if split_from == "auto":
+    if split_from == AUTO:
         warnings += _find_splits(every, label_from)
-    elif split_from != "none":
+    elif split_from != NONE:
         for given in every:
             given.split = int(split_from)
+    root_name = input_root(files).rstrip("/").rpartition("/")[2]
     layout = FolderLayout(tuple(each.layout(label_from) for each in every), root_name)
-    if label_from == "auto":
+    if not options.labels_by_folder:
+        return layout, ()
+    if label_from == AUTO:
         warnings += _lonely_class(layout, folders, every)
     return layout, (*warnings, *_without_class(layout, folders))
 
 
-def describe_folders(
-    files: Sequence[InputFile], *, split_from: str, label_from: str
-) -> str:
-    """Returns what `FolderLayout.describe` says of the files named as pictures.
-
-    Args:
-      files: the inventory.
-      split_from: as for `find_layout`.
-      label_from: as for `find_layout`.
-    """
+def describe_folders(files: Sequence[InputFile], options: ImagesOptions) -> str:
+    """Returns what `FolderLayout.describe` does of the files named as images."""
     named = [file for file in files if file.path.lower().endswith(ENDINGS)] or files
-    folders = count_folders(named)
-    layout, _ = find_layout(
-        folders,
-        split_from=split_from,
-        label_from=label_from,
-        root_name=root_name_of(files),
-    )
-    return layout.describe(folder for _, folder in folders)
+    layout, _ = find_layout(named, options)
+    folders = {folder for _, folder in _count_folders(named)}
+    return layout.describe(folders, has_labels=options.labels_by_folder)
 
 
-def count_folders(files: Iterable[InputFile]) -> Counter[tuple[str, str]]:
+def _count_folders(files: Iterable[InputFile]) -> Counter[tuple[str, str]]:
     """Returns how many files lie in each (given folder, folder)."""
     return Counter([(file.given, file.path.rpartition("/")[0]) for file in files])
-
-
-def root_name_of(files: Sequence[InputFile]) -> str:
-    """Returns the name of the input root."""
-    return input_root(files).rstrip("/").rpartition("/")[2]
 
 
 def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
     named = {given for given, _ in folders}
     found: dict[str, _Given] = {}
     for _, folder in sorted(folders):
-        above = given_above(folder, named)
+        above = _given_above(folder, named)
         below = folder.removeprefix(above).strip("/")
         given = found.setdefault(above, _Given(above))
         given.below.append(below.split("/") if below else [])
     every = list(found.values())
-    # Inputs that all hold pictures are classes, whatever else lies in them.
-    all_hold = len(every) > 1 and all(given.has_pictures for given in every)
+    # Inputs that all hold images are classes, whatever else lies in them.
+    all_hold = len(every) > 1 and all([] in given.below for given in every)
     for given in every:
         given.is_class = all_hold or not given.first_folders
     return every
@@ -302,7 +286,7 @@ def _find_splits(every: Iterable[_Given], label_from: str) -> list[str]:
     if above and all(map(is_split_name, above)):
         for given in classes:
             given.split = -1
-    elif label_from == "auto":
+    elif label_from == AUTO:
         own_names = [given.name for given in classes if given.parts]
         if likely := sorted(filter(is_split_name, own_names)):
             warnings.append(_flat_warning(likely))
@@ -312,8 +296,8 @@ def _find_splits(every: Iterable[_Given], label_from: str) -> list[str]:
 def _flat_warning(likely: Sequence[str]) -> str:
     return (
         f"classes named like splits: {_quoted(likely)}. If they are splits, put their "
-        "pictures into class folders; or give the folder above them as the only input "
-        "with `split_from=1` and `label_from=0`, which makes one class of all pictures. "
+        "images into class folders; or give the folder above them as the only input "
+        "with `split_from=1` and `label_from=0`, which makes one class of all images. "
         "If they are classes, use `split_from=none`"
     )
 
@@ -327,18 +311,18 @@ def _lonely_class(
     if len(labels) != 1:
         return []
     levels = {given.label for given in every if given.depth > given.label}
-    way_out = (
+    hint = (
         f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
         if levels
         else "if there are more, give the folder that holds all class folders"
     )
-    return [f"there is only one class, {labels.pop()!r}; {way_out}"]
+    return [f"there is only one class, {labels.pop()!r}; {hint}"]
 
 
 def _without_class(
     layout: FolderLayout, folders: Mapping[tuple[str, str], int]
 ) -> list[str]:
-    """Returns a warning of pictures that have no class."""
+    """Returns a warning of images that have no class."""
     places = layout.places(f"{folder}/" for _, folder in folders)
     without = {
         folder: number
@@ -349,7 +333,7 @@ def _without_class(
         return []
     where = [repr(folder) if folder else "the input folder" for folder in without]
     return [
-        f"{count(sum(without.values()), 'picture')} directly in "
+        f"{count(sum(without.values()), 'image')} directly in "
         f"{first_names(sorted(where))} will be rejected, because no folder names the "
         "class: move or leave out these files, or use `label_from`"
     ]
@@ -359,70 +343,74 @@ def _quoted(names: Iterable[str]) -> str:
     return first_names([repr(name) for name in names])
 
 
-_WAY_OUT = (
-    "put pictures into it; if it is not a class, move it out of the input, or give the "
-    "folders of the classes as inputs, one by one"
-)
-
-
 def check_class_folders(
-    root: str, layout: FolderLayout, found: FoundPictures
+    layout: FolderLayout, found: FoundImages, label_from: str
 ) -> tuple[str, ...]:
-    """Checks that pictures are in each class folder.
+    """Checks that images are in class folders, and in each of them.
 
     Args:
-      root: what every uri begins with, before the path.
-      layout: of the pictures.
-      found: the pictures and the other files.
+      layout: of the images.
+      found: the images and the other files.
+      label_from: as the job has it.
 
     Returns:
-      Warnings of folders without pictures whose class has pictures elsewhere.
+      Warnings of folders without images whose class has images elsewhere.
 
     Raises:
-      InputError: a class has no picture at all.
+      InputError: no image is in a class, or a class has no image at all: its label would
+        be missing in silence.
     """
-    places = set(layout.places(file.path for file in found.pictures))
+    places = set(layout.places(file.path for file in found.images))
     labels = {place.label for place in places}
+    is_flat = len(layout.given) == 1 and layout.given[0].label == _ROOT
+    if labels == {""} or (is_flat and label_from == AUTO):
+        raise InputError(
+            f"{found.images[0].uri}: is not in the folder of a class; expected "
+            "INPUT/<class>/<image>: give the folder that holds the class folders, or "
+            "use `label_from=0` to make one class of each input, `label_table` for labels in a "
+            "table, or `label_from=none` for images without labels"
+        )
+    root = input_root(found.images)
     splits = {place.split for place in places}
     others: dict[str, list[str]] = defaultdict(list)
-    if all(each.label != PARENT for each in layout.given):
+    if all(each.label != _PARENT for each in layout.given):
         paths = [file.path for file, _ in found.others]
         for path, place in zip(paths, layout.places(paths), strict=True):
             if place.label and place.label not in labels and place.split in splits:
                 others[place.label].append(path)
-    for paths in _given_without_pictures(found):
+    for paths in _given_without_images(found):
         others[paths[0]] = paths
     for paths in others.values():
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(
             f"{root}{os.path.dirname(paths[0])}: is the folder of a class, but holds no "  # noqa: PTH120
-            f"picture, only {count(len(paths), 'other file')} (endings: "
-            f"{first_names(endings)}): {_WAY_OUT}"
+            f"image, only {count(len(paths), 'other file')} (endings: "
+            f"{first_names(endings)}): {_HINT}"
         )
     if not is_local(root):
         return ()
     warnings = []
     for folder in _empty_folders(root, layout, found):
-        place = layout.place(f"{folder}/")
+        (place,) = layout.places([f"{folder}/"])
         if place.label and place.label not in labels:
             raise InputError(
-                f"{root}{folder}: is the folder of a class, but is empty: {_WAY_OUT}"
+                f"{root}{folder}: is the folder of a class, but is empty: {_HINT}"
             )
         warnings.append(f"{root}{folder}: is an empty folder")
     return tuple(warnings)
 
 
-def _given_without_pictures(found: FoundPictures) -> list[list[str]]:
-    """Returns the files of each given folder that holds no picture, not even below."""
+def _given_without_images(found: FoundImages) -> list[list[str]]:
+    """Returns the files of each given folder that holds no image, not even below."""
     given: dict[str, list[str]] = defaultdict(list)
     for file, _ in found.others:
         given[file.given].append(file.path)
-    for file in found.pictures:
+    for file in found.images:
         given.pop(file.given, None)
     return [
         paths
         for folder, paths in given.items()
-        if not any(_is_below(file.path, folder) for file in found.pictures)
+        if not any(_is_below(file.path, folder) for file in found.images)
     ]
 
 
@@ -431,11 +419,11 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _empty_folders(
-    root: str, layout: FolderLayout, found: FoundPictures
+    root: str, layout: FolderLayout, found: FoundImages
 ) -> Iterator[str]:
     """Yields empty local folders beside those of the splits and of the classes."""
-    folders = {file.path.rpartition("/")[0] for file in found.pictures}
-    known = folders | {file.path.rpartition("/")[0] for file, _ in found.others}
+    files = [*found.images, *(file for file, _ in found.others)]
+    known = {file.path.rpartition("/")[0] for file in files}
     for each in layout.given:
         start = each.folder.count("/") + 1 if each.folder else 0
         for index in sorted({each.split, each.label}):

@@ -1,22 +1,15 @@
-"""Reads images by references, and makes rows and features of them.
-
-What is known of each image beside its file are columns beside the inventory. A reference
-carries those of its image as JSON, so that the writer of a shard needs nothing else.
-"""
+"""Reads images by references, and makes rows and features of them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import repeat
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
@@ -33,156 +26,14 @@ from recordmill.transforms.arrow import (
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.base import REFERENCE, ReferencedRows, Rows
-from recordmill.transforms.sources.images.layout import Place
+from recordmill.transforms.sources.images.annotations import (
+    Annotations,
+    Note,
+    read_note,
+)
 from recordmill.transforms.sources.images.options import FeatureNames
-from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.storage.reading import read_file, read_files
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
-
-# Of the columns beside the inventory; features have names that begin with FEATURE.
-SPLIT, LABEL, PROBLEM, AT, RAW = "split", "label", "rejected", "at", "raw"
-FEATURE = "feature "
-
-
-class Note(NamedTuple):
-    """What a reference says beside its file.
-
-    Attributes:
-      values: of the label, if there is one, and of the features.
-      problem: why the picture is a reject, or "".
-      at: where the row of a table begins that is a reject.
-      raw: its bytes.
-    """
-
-    values: Sequence[Any] = ()
-    problem: str = ""
-    at: int = 0
-    raw: bytes = b""
-
-
-NO_NOTE = Note()
-
-
-@dataclass(frozen=True)
-class NoteTypes:
-    """What is noted of all pictures.
-
-    Attributes:
-      has_labels: whether they have labels.
-      has_several: whether one may have several.
-      features: names and types of the features.
-      optional: the names of those that some pictures lack.
-    """
-
-    has_labels: bool = True
-    has_several: bool = False
-    features: tuple[tuple[str, pa.DataType], ...] = ()
-    optional: tuple[str, ...] = ()
-
-    @property
-    def label_type(self) -> pa.DataType:
-        return pa.list_(pa.int64()) if self.has_several else pa.int64()
-
-    def specs(self) -> list[FeatureSpec]:
-        """Returns the features that pictures do not have by themselves."""
-        if not self.features:
-            return []
-        nulls = [int(name in self.optional) for name, _ in self.features]
-        return list(plain_schema(pa.schema(list(self.features)), nulls).features)
-
-    def columns(
-        self, values: Sequence[Sequence[Any]], classes: Sequence[str]
-    ) -> dict[str, pa.Array]:
-        """Returns the columns of pictures with these values.
-
-        Args:
-          values: of each picture.
-          classes: the names that labels count.
-        """
-        wanted = [("label", self.label_type)] if self.has_labels else []
-        wanted += self.features
-        found = {
-            name: pa.array([each[at] for each in values], kind)
-            for at, (name, kind) in enumerate(wanted)
-        }
-        if self.has_labels:
-            names = pa.array(classes, pa.string())
-            found.setdefault("text", _named(found["label"], names))
-        return found
-
-    def listed(self, notes: pa.Table, classes: Sequence[str]) -> dict[str, pa.Array]:
-        """Returns the same of what is noted, without "text"; labels are names there."""
-        found = {}
-        if self.has_labels:
-            found["label"] = _numbered(_array(notes[LABEL]), classes)
-        for name, _ in self.features:
-            found[name] = _array(notes[FEATURE + name])
-        return found
-
-
-def write_notes(notes: pa.Table, columns: dict[str, pa.Array]) -> list[bytes]:
-    """Returns the note of each reference, as it stands at its end.
-
-    Args:
-      notes: what is noted.
-      columns: what `NoteTypes.listed` says of it.
-    """
-    problems = notes[PROBLEM].to_pylist()
-    rows = zip(*(each.to_pylist() for each in columns.values()), strict=True)
-    written = []
-    # A loop, 3 us each: opening the picture takes longer.
-    for row, problem, at, raw in zip(
-        rows if columns else repeat(()),
-        problems,
-        notes[AT].to_pylist(),
-        notes[RAW].to_pylist(),
-        strict=False,
-    ):
-        if raw is not None:
-            found: Any = {"at": at, "raw": raw.decode("latin-1")}
-        else:
-            found = problem or row
-        written.append(b"\0" + json.dumps(found, ensure_ascii=False).encode())
-    return written
-
-
-def read_note(text: bytes) -> Note:
-    """Returns what `write_notes` wrote of one reference, without the zero."""
-    if not text:
-        return NO_NOTE
-    found = json.loads(text)
-    if isinstance(found, dict):
-        return Note(at=found["at"], raw=found["raw"].encode("latin-1"))
-    return Note(problem=found) if isinstance(found, str) else Note(found)
-
-
-def _numbered(labels: pa.Array, classes: Sequence[str]) -> pa.Array:
-    """Returns names, or lists of names, as numbers."""
-    names = pa.array(classes, pa.string())
-    if not pa.types.is_list(labels.type):
-        return pc.index_in(labels, value_set=names).cast(pa.int64())
-    numbers = pc.index_in(labels.flatten(), value_set=names).cast(pa.int64())
-    return _as_lists(labels, numbers)
-
-
-def _named(numbers: pa.Array, names: pa.StringArray) -> pa.Array:
-    if not pa.types.is_list(numbers.type):
-        return names.take(numbers)
-    return _as_lists(numbers, names.take(numbers.flatten()))
-
-
-def _as_lists(like: pa.ListArray, values: pa.Array) -> pa.ListArray:
-    """Returns values in lists as long as others; one that is missing stays so."""
-    lengths = pc.fill_null(pc.list_value_length(like), 0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    mask = like.is_null() if like.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask)
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return column.combine_chunks()
 
 
 class Reference(NamedTuple):
@@ -191,25 +42,24 @@ class Reference(NamedTuple):
     Attributes:
       seen: size and version of the file.
       path: of the file.
-      problem: why there is no picture to read, or "".
-      note: what is noted of it (see picture_notes).
+      problem: why there is no image to read, or "".
+      note: what is known of it beside the file.
     """
 
     seen: Seen
     path: str
     problem: str
-    note: bytes = b""
+    note: Note
 
 
 @dataclass(slots=True)
-class ReadPictures:
-    """The pictures that could be read, a list entry for each, and the others.
+class ReadImages:
+    """The images that could be read, a list entry for each, and the others.
 
     Attributes:
       kept: the indices of their references.
-      paths: of these pictures.
-      places: their splits and classes.
-      notes: what is noted of them.
+      paths: of these images.
+      notes: what is known of them.
       data: their bytes.
       crcs: the CRC-32Cs of their files.
       headers: their headers.
@@ -221,7 +71,6 @@ class ReadPictures:
 
     kept: list[int] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
     crcs: list[int] = field(default_factory=list)
@@ -233,8 +82,8 @@ class ReadPictures:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as it goes into a record.
+class CheckedImage:
+    """A image as it goes into a record.
 
     Attributes:
       data: its bytes.
@@ -273,17 +122,22 @@ def references_to(files: Sequence[InputFile]) -> list[bytes]:
     ]
 
 
-def parse_reference(reference: bytes) -> Reference:
-    """Returns size and version, path and problem of a file, and its note."""
-    text, _, note = reference.partition(b"\0")
-    if reference.startswith(b"!"):
-        path, _, note = note.partition(b"\0")
-        return Reference(Seen(0, ""), path.decode(), text[1:].decode(), note)
-    facts, _, path = text.partition(b" ")
-    size, _, version = facts.decode().partition(":")
-    if "%" in version:
-        version = unquote(version)
-    return Reference(Seen(int(size), version), path.decode(), "", note)
+def parse_references(references: pa.BinaryArray) -> list[Reference]:
+    """Returns size and version, path and problem of files, and their notes."""
+    notes = cache(read_note)  # many have the same
+    found = []
+    for reference in references.to_pylist():
+        text, _, note = reference.partition(b"\0")
+        if reference.startswith(b"!"):
+            path, _, note = note.partition(b"\0")
+            seen, problem = Seen(0, ""), text[1:].decode()
+        else:
+            size_and_version, _, path = text.partition(b" ")
+            size, _, version = size_and_version.decode().partition(":")
+            seen = Seen(int(size), unquote(version) if "%" in version else version)
+            problem = ""
+        found.append(Reference(seen, path.decode(), problem, notes(note)))
+    return found
 
 
 def contents_of(
@@ -307,36 +161,33 @@ def contents_of(
     return read_files(files, storage)
 
 
-def read_pictures(
+def read_images(
     references: Sequence[Reference],
-    places: Sequence[Place],
     root: str,
     contents: Iterator[bytes],
-    take: Callable[[bytes], Picture],
+    take: Callable[[bytes], CheckedImage],
     max_bytes: int | None = None,
-) -> ReadPictures:
-    """Reads and checks pictures.
+) -> ReadImages:
+    """Reads and checks images.
 
     Args:
       references: of the files.
-      places: split and class of each.
       root: what every uri begins with, before the path.
       contents: what `contents_of` yields for these references, and perhaps for more.
-      take: makes a file's bytes a picture, or raises ImageHeaderError.
+      take: makes a file's bytes an image, or raises ImageHeaderError.
       max_bytes: reading ends with the file after which this much is held; None for all.
 
     Raises:
       InputError: a file cannot be read, or its size is not what it was.
     """
-    found = ReadPictures()
+    found = ReadImages()
     held = 0
     # A loop per file: each costs an open and a read, a hundred times its share of it.
-    for index, (seen, path, problem, noted) in enumerate(references):
+    for index, (seen, path, problem, note) in enumerate(references):
         if max_bytes is not None and held >= max_bytes:
             break
         found.next_index = index + 1
         size = seen.size
-        note = read_note(noted)
         if problem:
             found.rejects.append(Reject(path, note.at, problem, note.raw))
             continue
@@ -357,22 +208,19 @@ def read_pictures(
         try:
             if note.problem:
                 raise ImageHeaderError(note.problem)
-            if note is NO_NOTE and not places[index].label:
-                raise ImageHeaderError("is not in the folder of a class")
-            picture = take(content)
+            image = take(content)
         except ImageHeaderError as error:
             held += size
             found.rejects.append(Reject(path, 0, str(error), content))
             continue
         found.kept.append(index)
         found.paths.append(path)
-        found.places.append(places[index])
         found.notes.append(note)
-        found.data.append(picture.data)
+        found.data.append(image.data)
         found.crcs.append(crc)
-        found.headers.append(picture.header)
-        found.kinds.append(picture.kind)
-        held += len(picture.data)
+        found.headers.append(image.header)
+        found.kinds.append(image.kind)
+        held += len(image.data)
     return found
 
 
@@ -380,20 +228,19 @@ def listed_rows(
     files: Sequence[InputFile],
     labels: Mapping[str, pa.Array],
     storage: StorageOptions,
-    notes: Sequence[bytes] = (),
+    notes: Sequence[bytes],
 ) -> Rows:
-    """Returns references to pictures: the size and path of each file.
+    """Returns references to images: the size and path of each file.
 
     Args:
-      files: the pictures.
+      files: the images.
       labels: columns that are known without reading the files.
       storage: options of the files' storage.
-      notes: what is noted of each, or ().
+      notes: of each, as they stand at the end of its reference.
     """
     paths = [file.path for file in files]
-    references = references_to(files)
-    if notes:
-        references = [b"".join(pair) for pair in zip(references, notes, strict=True)]
+    pairs = zip(references_to(files), notes, strict=True)
+    references = [reference + note for reference, note in pairs]
     return Rows(
         batch=pa.RecordBatch.from_pydict(
             {
@@ -402,7 +249,7 @@ def listed_rows(
                 "filename": pa.array(paths, pa.string()),
             }
         ),
-        # The path alone, not its position in the listing: a picture keeps its
+        # The path alone, not its position in the listing: an image keeps its
         # order key and its split when others are added or removed.
         origins=text_hashes(paths),
         positions=np.arange(len(files), dtype=np.int64),
@@ -411,37 +258,18 @@ def listed_rows(
     )
 
 
-def listed_labels(
-    places: Sequence[Place], classes: Sequence[str]
-) -> dict[str, pa.Array]:
-    """Returns the labels of pictures by their folders; null in no class."""
-    label_of = _labels(classes)
-    labels = [label_of.get(place.label) for place in places]
-    return {"label": pa.array(labels, pa.int64())}
-
-
-def labels_of(places: Sequence[Place], classes: Sequence[str]) -> dict[str, pa.Array]:
-    """Returns label and name of the class of pictures by their folders."""
-    label_of = _labels(classes)
-    names = [place.label for place in places]
-    return {
-        "label": pa.array([label_of[name] for name in names], pa.int64()),
-        "text": pa.array(names, pa.string()),
-    }
-
-
-def picture_batch(
-    found: ReadPictures,
+def image_batch(
+    found: ReadImages,
     labels: Mapping[str, pa.Array],
     *,
     by_view: bool = False,
 ) -> pa.RecordBatch:
-    """Returns the columns of the pictures that could be read.
+    """Returns the columns of the images that could be read.
 
     Args:
-      found: the pictures.
-      labels: the columns of labels, and of features beside the pictures' own.
-      by_view: whether the pictures' bytes stay where they are.
+      found: the images.
+      labels: the columns of labels, and of features beside the images' own.
+      by_view: whether the images' bytes stay where they are.
     """
     formats = [header.format for header in found.headers]
     return pa.RecordBatch.from_pydict(
@@ -463,7 +291,7 @@ def read_rows_of(listed: Rows, found: ReferencedRows, first: int) -> Rows:
     """Returns the rows of a range that were read by some of its references.
 
     Args:
-      listed: references to the range's pictures.
+      listed: references to the range's images.
       found: what was read by some of them.
       first: the first of these references.
     """
@@ -479,10 +307,6 @@ def read_rows_of(listed: Rows, found: ReferencedRows, first: int) -> Rows:
         odd=found.odd,
         checksums=found.checksums,
     )
-
-
-def _labels(classes: Sequence[str]) -> Mapping[str, int]:
-    return {name: label for label, name in enumerate(classes)}
 
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
@@ -523,7 +347,7 @@ def reserved_names(names: FeatureNames, *, has_labels: bool) -> frozenset[str]:
     """Returns the names that features of a table cannot have.
 
     Args:
-      names: which names the features of the pictures get.
+      names: which names the features of the images get.
       has_labels: whether labels are among them.
     """
     own = dict(_NAMES[names])
@@ -534,22 +358,22 @@ def reserved_names(names: FeatureNames, *, has_labels: bool) -> frozenset[str]:
 
 def image_schema(
     names: FeatureNames,
-    classes: tuple[str, ...],
+    annotations: Annotations,
+    *,
     decodable: bool,
-    types: NoteTypes | None = None,
 ) -> Schema:
-    """Returns the schema of pictures.
+    """Returns the schema of images.
 
     Args:
       names: which names the features get.
-      classes: names of the labels.
-      decodable: whether one TensorFlow op decodes all the pictures to one rank.
-      types: what is noted of the pictures, or None for one label each.
+      annotations: the images' labels and features.
+      decodable: whether one TensorFlow op decodes all the images to one rank.
     """
-    features = [] if types is None else types.specs()
-    labels: Shape = (None,) if types is not None and types.has_several else ()
+    features = annotations.specs()
+    label_type = annotations.label_type
+    labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
     for column, name in _NAMES[names].items():
-        if column in ("label", "text") and types is not None and not types.has_labels:
+        if column in ("label", "text") and label_type is None:
             continue
         if column == "image":
             feature = FeatureSpec(
@@ -570,7 +394,7 @@ def image_schema(
             )
         elif column == "label":
             feature = FeatureSpec(
-                name, Kind.INT64, column, shape=labels, class_names=classes
+                name, Kind.INT64, column, shape=labels, class_names=annotations.classes
             )
         else:
             feature = FeatureSpec(name, Kind.INT64, column)

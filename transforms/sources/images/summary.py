@@ -8,53 +8,44 @@ one of these among them, readers get the encoded bytes of every image.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, Schema
-from recordmill.schemas.input_files import InputFile, is_archive_name
-from recordmill.schemas.input_summary import BY_FOLDER, CLASSES, PICTURES, Understood
-from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
-from recordmill.transforms.sources.images.find import ENDINGS, FoundPictures, ending_of
-from recordmill.transforms.sources.images.layout import ROOT, FolderLayout, Place
 
 DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
 _DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
 _SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
 
 FACT = "readers get"
-DECODED, ENCODED = "decoded pictures (TFDS)", "encoded bytes"
+DECODED, ENCODED = "decoded images (TFDS)", "encoded bytes"
 _WAY_OUT = (
-    "readers get the encoded bytes of all pictures. Use `undecodable=reencode` to make "
+    "readers get the encoded bytes of all images. Use `undecodable=reencode` to make "
     "PNGs of them, `undecodable=reject` to leave them out, or save them as JPEG or PNG"
 )
 
 
-def named_undecodable(pictures: Sequence[InputFile]) -> list[str]:
+def named_undecodable(images: Sequence[InputFile]) -> list[str]:
     """Returns the paths whose ending is that of a format that TFDS does not decode."""
     others = (".gif", ".webp", ".tif", ".tiff")
-    return [f.path for f in pictures if f.path.lower().endswith(others)]
+    return [f.path for f in images if f.path.lower().endswith(others)]
 
 
 def warn_by_names(paths: Sequence[str]) -> list[str]:
     """Returns a warning before the run, if endings are those of such formats."""
     if not paths:
         return []
-    return [
-        f"TFDS cannot decode {endings_of(paths)} (such as {paths[0]}), so {_WAY_OUT}"
-    ]
-
-
-def endings_of(paths: Sequence[str]) -> str:
-    """Returns how many paths have which ending, the commonest first."""
     endings = Counter(PurePosixPath(path).suffix.lower() for path in paths)
-    return first_names([f"{number:,} {name}" for name, number in endings.most_common()])
+    found = first_names(
+        [f"{number:,} {name}" for name, number in endings.most_common()]
+    )
+    return [f"TFDS cannot decode {found} (such as {paths[0]}), so {_WAY_OUT}"]
 
 
 def warn_by_content(odd: Sequence[OddRows]) -> list[str]:
@@ -64,7 +55,7 @@ def warn_by_content(odd: Sequence[OddRows]) -> list[str]:
     told = first_names(
         [f"{count(each.rows, each.kind)} such as {each.example}" for each in odd]
     )
-    return [f"TFDS cannot decode these pictures: {told}; so {_WAY_OUT}"]
+    return [f"TFDS cannot decode these images: {told}; so {_WAY_OUT}"]
 
 
 def require_decodable(found: str) -> None:
@@ -81,12 +72,12 @@ def require_decodable(found: str) -> None:
 
 
 def is_decodable(kind: str) -> bool:
-    """Tells whether TFDS decodes pictures of this kind."""
+    """Tells whether TFDS decodes images of this kind."""
     return kind in _DECODABLE_FORMATS
 
 
 def observe(kinds: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:
-    """Returns the pictures that TFDS cannot decode, counted by format or variant."""
+    """Returns the images that TFDS cannot decode, counted by format or variant."""
     if _DECODABLE_FORMATS.issuperset(kinds):
         return ()
     return OddRows.merged(
@@ -97,7 +88,7 @@ def observe(kinds: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:
 
 
 def type_flags(kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
-    """Returns the type flags of a batch of pictures."""
+    """Returns the type flags of a batch of images."""
     if not kinds:
         return ()
     is_mixed = sum(each.rows for each in odd) < len(kinds)
@@ -105,143 +96,20 @@ def type_flags(kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
 
 
 def all_decodable(observed: TypeFlags) -> bool | None:
-    """Tells whether all pictures with these type flags can be decoded; None: unknown."""
+    """Tells whether all images with these type flags can be decoded; None: unknown."""
     return not observed[0] & _SEEN_OTHER if observed else None
 
 
 def decodable_in(schema: Schema) -> bool:
-    """Tells whether readers of a dataset decode its pictures."""
+    """Tells whether readers of a dataset decode its images."""
     return any(
         feature.content is Content.PICTURE and feature.dtype != "bytes"
         for feature in schema.features
     )
 
 
-def understand(
-    found: FoundPictures,
-    places: Sequence[Place],
-    warnings: Iterable[str],
-    *,
-    decodable: bool,
-) -> Understood:
-    """Returns what was found, for people.
-
-    Args:
-      found: the pictures and the other files.
-      places: split and class of each picture.
-      warnings: what looks wrong with the folders.
-      decodable: whether readers decode the pictures, as far as is known.
-    """
-    splits = Counter(place.split for place in places)
-    classes = Counter(place.label for place in places if place.label)
-    facts = [
-        (CLASSES, f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
-        (PICTURES, told_endings(found.pictures)),
-    ]
-    facts.append((FACT, DECODED if decodable else ENCODED))
-    if set(splits) - {""}:
-        named = [(name or "no split", number) for name, number in splits.items()]
-        facts.insert(0, (BY_FOLDER, _counted(named)))
-    more = warn_passed_over(found)
-    return Understood(tuple(facts), (*warnings, *more), found.passed_over())
-
-
-def told_endings(pictures: Iterable[InputFile]) -> str:
-    """Returns how many pictures have which ending, in words."""
-    endings = Counter(ending_of(file.path).lower() or "no ending" for file in pictures)
-    return _counted(endings.most_common())
-
-
-def warn_passed_over(found: FoundPictures) -> list[str]:
-    """Returns warnings of pictures whose format is not supported."""
-    return [
-        f"{count(each.files, 'picture')} passed over, such as {each.example}: "
-        f"{each.reason}; save them as JPEG or PNG"
-        for each in found.passed_over()
-        if each.reason.endswith("not supported")
-    ]
-
-
-def _counted(numbers: Iterable[tuple[str, int]]) -> str:
-    return first_names([f"{name} {number:,}" for name, number in numbers])
-
-
-def splits_of(places: Iterable[Place]) -> tuple[str, ...]:
-    """Returns the splits that folders are, train first; () if a picture is in none."""
-    names = {place.split for place in places}
-    if "" in names:
-        return ()
-    return tuple(
-        sorted(
-            names,
-            key=lambda name: (name != "train", name),
-        )
-    )
-
-
-def require_pictures(found: FoundPictures) -> None:
-    """Refuses an input without pictures.
-
-    Raises:
-      InputError: says what is there.
-    """
-    if found.pictures:
-        return
-    endings = {PurePosixPath(file.path).suffix for file, _ in found.others}
-    archives = [file for file, _ in found.others if is_archive_name(file.path)]
-    hint = ""
-    if archives:
-        hint = (
-            f". {archives[0].uri} is an archive: what is in it is read if the archive "
-            "itself is the input, or a glob that matches it"
-        )
-    raise InputError(
-        f"no pictures among {count(len(found.others), 'input file')} (endings: "
-        f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(ENDINGS)}, or other "
-        f"names with the content of such files{hint}"
-    )
-
-
-def require_classes(
-    first: InputFile, layout: FolderLayout, places: Iterable[Place], label_from: str
-) -> None:
-    """Refuses pictures in no class folder at all, and splits with impossible names.
-
-    Args:
-      first: the first picture.
-      layout: of all pictures.
-      places: split and class of each picture.
-      label_from: as the job has it.
-
-    Raises:
-      InputError: with the way out.
-    """
-    found = set(places)
-    is_flat = len(layout.given) == 1 and layout.given[0].label == ROOT
-    if not any(place.label for place in found) or (is_flat and label_from == "auto"):
-        raise InputError(
-            f"{first.uri}: is not in the folder of a class; expected "
-            "INPUT/<class>/<picture>: give the folder that holds the class folders, or "
-            "use `label_from=0` to make one class of each input, `label_table` for labels in a "
-            "table, or `label_from=none` for pictures without labels"
-        )
-    splits = {place.split for place in found} - {""}
-    for name in splits:
-        if not SPLIT_PATTERN.fullmatch(name):
-            raise InputError(
-                f"{first.uri.removesuffix(first.path)}: a folder is the split {name!r}, "
-                "expected letters, digits, '_' and '-': rename it, or give `split_from` "
-                "another level"
-            )
-    if len(splits) > MAX_SPLITS:
-        raise InputError(
-            f"{first.uri.removesuffix(first.path)}: {len(splits):,} folders are splits, "
-            f"expected at most {MAX_SPLITS}: give `split_from` another level"
-        )
-
-
-PIXELS_FACT, CHANGED_FACT = "pixels", "changed pictures"
-CHANGE = ", "  # between the kind of a picture and what was changed
+PIXELS_FACT, CHANGED_FACT = "pixels", "changed images"
+CHANGE = ", "  # between the kind of an image and what was changed
 MADE_PNG = "re-encoded as PNG"
 _LOSSES = frozenset({FIRST_FRAME, NARROWED})
 _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
@@ -306,7 +174,7 @@ def _versions() -> str:
 
 
 def changes_told(changed: Sequence[OddRows]) -> tuple[tuple[str, str], ...]:
-    """Returns the fact of how many pictures were changed how, beside their size."""
+    """Returns the fact of how many images were changed how, beside their size."""
     counts: Counter[str] = Counter()
     for each in changed:
         for change in each.kind.split(CHANGE)[1:]:
@@ -317,22 +185,22 @@ def changes_told(changed: Sequence[OddRows]) -> tuple[tuple[str, str], ...]:
 
 
 def warnings_of(changed: Sequence[OddRows]) -> tuple[str, ...]:
-    """Returns the warning of pictures of which a part is lost."""
+    """Returns the warning of images of which a part is lost."""
     lost = [each for each in changed if _LOSSES.intersection(each.kind.split(CHANGE))]
     if not lost:
         return ()
     told = first_names(
         [
-            f"{count(each.rows, 'picture')} ({each.kind}) such as {each.example}"
+            f"{count(each.rows, 'image')} ({each.kind}) such as {each.example}"
             for each in lost
         ]
     )
     way_out = ""
     if any(FIRST_FRAME in each.kind.split(CHANGE) for each in lost):
-        way_out = ". Use `animated=reject` to leave out pictures of several frames"
+        way_out = ". Use `animated=reject` to leave out images of several frames"
     if any(MADE_PNG in each.kind.split(CHANGE) for each in lost):
         way_out += (
             ". Use `undecodable=keep` to keep their files as they are, or "
             "`undecodable=reject` to leave them out"
         )
-    return (f"not all of these pictures is in the records: {told}{way_out}",)
+    return (f"not all of these images is in the records: {told}{way_out}",)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +26,7 @@ from recordmill.transforms.sources.csv.inspect import (
     long_warnings,
     missing_fact,
 )
-from recordmill.transforms.sources.images.find import AUTO, NONE, AskedLabels
+from recordmill.transforms.sources.images.options import AUTO, NONE, ImagesOptions
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import load_format
 from recordmill.transforms.sources.text_types import TypeFlag, convert_columns
@@ -74,46 +73,46 @@ class LabelColumns(NamedTuple):
     features: tuple[str, ...]
 
 
-def known_names(asked: AskedLabels) -> list[str]:
+def _known_names(options: ImagesOptions) -> list[str]:
     """Returns the names that path, label and split may have."""
-    given = (asked.path_column, asked.label_column, asked.table_split_column)
+    given = (options.path_column, options.label_column, options.table_split_column)
     names = [name for name in given if name not in (AUTO, NONE)]
     return [*names, *PATH_NAMES, *LABEL_NAMES, *SPLIT_NAMES]
 
 
 def find_columns(
-    names: Sequence[str], asked: AskedLabels, uri: str, *, splits_elsewhere: bool
+    names: Sequence[str], options: ImagesOptions, uri: str, *, splits_elsewhere: bool
 ) -> LabelColumns:
-    """Finds the columns, by what the options say or by usual names.
+    """Finds the columns, by options or by usual names.
 
     Args:
       names: of all columns.
-      asked: what the options say.
+      options: that may name them.
       uri: of the table, for messages.
-      splits_elsewhere: whether something else says the splits.
+      splits_elsewhere: whether something else has the splits.
 
     Raises:
       InputError: there is no such column.
     """
-    path = _find("path_column", asked.path_column, PATH_NAMES, names, uri)
+    path = _find("path_column", options.path_column, PATH_NAMES, names, uri)
     if not path:
         raise InputError(
             f"{uri}: no column is named like a path ({first_names(PATH_NAMES, 5)}); "
             f"its columns are {first_names(names)}: say with `path_column` which one has "
-            "the paths of the pictures, or add a header line if there is none"
+            "the paths of the images, or add a header line if there is none"
         )
     label = split = ""
-    if not asked.without_labels:
-        label = _find("label_column", asked.label_column, LABEL_NAMES, names, uri)
-        if not label and asked.label_column != NONE:
+    if options.label_from != NONE:
+        label = _find("label_column", options.label_column, LABEL_NAMES, names, uri)
+        if not label and options.label_column != NONE:
             raise InputError(
                 f"{uri}: no column is named like a label ({first_names(LABEL_NAMES)}); "
                 f"its columns are {first_names(names)}: say with `label_column` which "
                 "one it is, or use `label_column=none` if there is none"
             )
-    if asked.table_split_column != AUTO or not splits_elsewhere:
+    if options.table_split_column != AUTO or not splits_elsewhere:
         split = _find(
-            "table_split_column", asked.table_split_column, SPLIT_NAMES, names, uri
+            "table_split_column", options.table_split_column, SPLIT_NAMES, names, uri
         )
     taken = [name for name in (path, label, split) if name]
     if twice := {name for name in taken if taken.count(name) > 1}:
@@ -144,9 +143,7 @@ def _find(
 
 
 MAX_BYTES = 1 << 30  # of a table, which is held in memory
-_WITHOUT = (
-    "use `label_from=none` in place of `label_table`, for pictures without labels"
-)
+_WITHOUT = "use `label_from=none` in place of `label_table`, for images without labels"
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -156,7 +153,7 @@ class LabelTable:
 
     Attributes:
       file: the table.
-      split: of all its pictures, or "".
+      split: of all its images, or "".
       rows: the columns; cells of CSV are text.
       rejects: rows that could not be read.
       checksums: of all its bytes.
@@ -184,14 +181,16 @@ def is_json(file: InputFile) -> bool:
 
 def read_tables(
     files: Sequence[tuple[str, InputFile]],
-    asked: AskedLabels,
+    options: ImagesOptions,
+    wanted: tuple[str, ...] | None,
     storage: StorageOptions,
 ) -> list[LabelTable]:
     """Reads tables, whose types are those of all of them together.
 
     Args:
       files: (split, file) of each.
-      asked: what the options say of them.
+      options: that may name their columns.
+      wanted: columns that a declared schema uses; None without one.
       storage: options of their storage.
 
     Raises:
@@ -210,27 +209,27 @@ def read_tables(
                 "JSON objects in lines, one" if is_json(file) else "a header and a row"
             )
             raise InputError(
-                f"{file.uri}: is empty; expected {lines} for each picture. Write them, or "
+                f"{file.uri}: is empty; expected {lines} for each image. Write them, or "
                 f"{_WITHOUT}"
             )
         if file.size > MAX_BYTES:
             raise InputError(
                 f"{file.uri}: has {human_bytes(file.size)}; a table of labels is held in "
-                f"memory and may have {human_bytes(MAX_BYTES)}: convert the pictures in "
+                f"memory and may have {human_bytes(MAX_BYTES)}: convert the images in "
                 "parts, each with its own table, and append them"
             )
     if formats == {True}:
         found = load_format("jsonl")
-        source = found.make_source(found.options(), asked.as_text, storage)
-        if asked.as_text:
-            source = source.expecting([*asked.wanted, *known_names(asked)])
+        source = found.make_source(found.options(), wanted is not None, storage)
+        if wanted is not None:
+            source = source.expecting([*wanted, *_known_names(options)])
         whole = source.prepare([file for _, file in files])
         return [_read(whole, split, file) for split, file in files]
     found = load_format("csv")
     # The cells of CSV stay text until all tables are joined.
     source = found.make_source(found.options(), True, storage)
-    if asked.path_column != AUTO:
-        source = source.expecting([asked.path_column])
+    if options.path_column != AUTO:
+        source = source.expecting([options.path_column])
     return [_read(source.prepare([file]), split, file) for split, file in files]
 
 
@@ -266,9 +265,27 @@ def _without_rows(
         )
     return (
         f"{file.uri}: has no rows, only a header ({first_names(names)}); expected a header "
-        "and a row for each picture. Add the rows (if that line is a row, a header above "
+        "and a row for each image. Add the rows (if that line is a row, a header above "
         f"it), or {_WITHOUT}"
     )
+
+
+def require_single(
+    table: LabelTable, column: str, option: str, *, lists: bool = False
+) -> None:
+    """Checks that the values of a column are single ones, or lists of such.
+
+    Raises:
+      InputError: they are not.
+    """
+    kind = table.rows.schema.field(column).type
+    inner = kind.value_type if lists and pa.types.is_list(kind) else kind
+    if pa.types.is_nested(inner):
+        raise InputError(
+            f"{table.file.uri}: column {column!r} is {kind}, expected text or whole "
+            f"numbers{' or lists of these' if lists else ''}: name another one with "
+            f"`{option}`"
+        )
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -348,7 +365,7 @@ def typed_features(
     )
 
 
-def told_types(columns: dict[str, pa.Array]) -> str:
+def describe_types(columns: dict[str, pa.Array]) -> str:
     """Returns names and types of columns, in words."""
     if not columns:
         return "none"
@@ -371,9 +388,9 @@ def joined(columns: Sequence[pa.Array]) -> pa.Array:
 # A path may be relative to the folder of the table, to the input folder, to an input
 # folder below it or to the folder above it, or the name of the file if all differ; with its
 # ending or without. All rows of a table are read in one way: the one by which most of them
-# name a picture.
+# name an image.
 #
-#     table /data/train.csv, picture /data/train/1.jpg     "train/1.jpg", "train/1"
+#     table /data/train.csv, image /data/train/1.jpg     "train/1.jpg", "train/1"
 #     input /data/train                                    "1.jpg", "1"
 
 _ENDING = r"\.[^./]+$"
@@ -381,10 +398,10 @@ _ENDING = r"\.[^./]+$"
 
 @dataclass(frozen=True, slots=True)
 class MatchedPaths:
-    """Which pictures some paths name.
+    """Which images some paths name.
 
     Attributes:
-      indices: of the picture of each path, or -1.
+      indices: of the image of each path, or -1.
       way: how the paths are read, in words.
     """
 
@@ -397,18 +414,18 @@ class MatchedPaths:
 
 
 def match_paths(
-    named: pa.StringArray, pictures: Sequence[InputFile], root: str, table: str
+    named: pa.StringArray, images: Sequence[InputFile], root: str, table: str
 ) -> MatchedPaths:
-    """Finds the picture of each path.
+    """Finds the image of each path.
 
     Args:
       named: the paths; null for none.
-      pictures: all there are.
+      images: all there are.
       root: what every uri of them begins with, before the path.
       table: the uri of the file that names them.
     """
-    paths = pa.array([file.path for file in pictures], pa.string())
-    given = sorted({file.given for file in pictures})
+    paths = pa.array([file.path for file in images], pa.string())
+    given = sorted({file.given for file in images})
     wanted = _tidy(named, root)
     best = MatchedPaths(np.full(len(named), -1, np.int64), "")
     total = len(named) - named.null_count
@@ -419,7 +436,7 @@ def match_paths(
                 way += ", without their endings"
             if ending or not way.startswith("relative"):
                 if len(keys.unique()) < len(keys) - max(0, keys.null_count - 1):
-                    continue  # two pictures would have one name
+                    continue  # two images would have one name
             found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
             indices = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
             matched = MatchedPaths(indices.astype(np.int64), way)
@@ -443,16 +460,16 @@ def _tidy(named: pa.StringArray, root: str) -> pa.StringArray:
 def _ways(
     paths: pa.StringArray, root: str, given: Sequence[str], table: str
 ) -> Iterator[tuple[pa.StringArray, str]]:
-    """Yields what pictures are called in each way, and the way in words."""
+    """Yields what images are called in each way, and the way in words."""
     folder = table.rpartition("/")[0] + "/"
     bases = {folder: "relative to the folder of the table"}
     bases.setdefault(root, "relative to the input folder")
     if len(given) == 1:
-        bases.setdefault(f"{root}{given[0]}/", "relative to the folder of the pictures")
+        bases.setdefault(f"{root}{given[0]}/", "relative to the folder of the images")
     above = root.rstrip("/").rpartition("/")[0]
     bases.setdefault(f"{above}/", "relative to the folder above the input")
     for base, way in bases.items():
-        if root.startswith(base):  # /data/ for pictures of /data/train/
+        if root.startswith(base):  # /data/ for images of /data/train/
             before = root.removeprefix(base)
             yield pc.binary_join_element_wise(before, paths, ""), way
         elif base.startswith(root):
@@ -469,7 +486,7 @@ class SplitList:
 
     Attributes:
       file: the list.
-      split: that its pictures are in.
+      split: that its images are in.
       paths: in its lines; null for a blank line.
       offsets: where each line begins.
       checksums: of the file.
@@ -512,47 +529,3 @@ def read_list(split: str, file: InputFile, storage: StorageOptions) -> SplitList
     if paths.null_count == len(paths):
         raise InputError(f"{file.uri}: is empty; expected a path in each line")
     return SplitList(file, split, paths, starts, checksums)
-
-
-@dataclass
-class Gathered:
-    """What is known of each picture so far.
-
-    Attributes:
-      pictures: all of them.
-      root: what every uri begins with, before the path.
-      splits: of each picture, "" for none.
-      problems: why each is a reject, or "".
-      unlisted: why nothing says anything of it, or "".
-      labels: names, or lists of names; None without labels.
-      features: a column for each.
-      rejects: rows of tables and lines of lists that name no picture, with their file.
-      facts, warnings: what is told.
-      checksums: of the tables and lists.
-    """
-
-    pictures: Sequence[InputFile]
-    root: str
-    splits: npt.NDArray[np.object_] = field(init=False)
-    problems: npt.NDArray[np.object_] = field(init=False)
-    unlisted: npt.NDArray[np.object_] = field(init=False)
-    labels: pa.Array | None = None
-    features: dict[str, pa.Array] = field(default_factory=dict)
-    rejects: list[tuple[InputFile, Reject]] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    checksums: list[FileChecksum] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        size = len(self.pictures)
-        self.splits, self.problems, self.unlisted = (
-            np.full(size, "", np.object_) for _ in range(3)
-        )
-
-    def reject(self, where: npt.NDArray[Any], reason: str) -> None:
-        """Makes rejects of pictures that are none yet."""
-        self.problems[where & (self.problems == "")] = reason
-
-    def leave_unlisted(self, where: npt.NDArray[Any], reason: str) -> None:
-        """Notes why nothing names these pictures."""
-        self.unlisted[where & (self.unlisted == "")] = reason
