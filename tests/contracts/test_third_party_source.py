@@ -115,7 +115,6 @@ def test_wrong_options_are_told(
 def test_svhn_is_the_same_as_when_it_was_built_in(
     installed: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("scipy")
     output = tmp_path / "svhn"
     good(run_with(installed, "convert", "svhn", SAMPLES / "digits/svhn", output))
     (shard,) = output.glob("svhn-test.*.tfrecord-00000-of-00001")
