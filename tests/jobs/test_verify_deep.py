@@ -18,7 +18,8 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.dataset import verify as deep_check
-from recordmill.transforms.dataset.verify import DeepCheck, check_values, verify_dataset
+from recordmill.transforms.dataset.deep_check import DeepCheck, check_values
+from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage.shard_file import write_records

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import printable
 from recordmill.transforms.commit.commit import has_own_journal, open_journals
 from recordmill.transforms.dataset.files import find_manifest
-from recordmill.transforms.dataset.verify import Problem
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
+
+if TYPE_CHECKING:
+    from recordmill.transforms.dataset.verify import Problem
 
 # Such a run writes the same dataset again, if any file of it is missing or changed. What
 # is not the dataset's own, as a shard of another run beside it, is left alone.

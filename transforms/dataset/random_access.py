@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from recordmill.schemas.errors import (
     CorruptRecordError,
     OutputError,
-    OutputRefusedError,
     UsageError,
 )
 from recordmill.schemas.manifest import Manifest
@@ -22,10 +20,8 @@ from recordmill.schemas.names import INDEX_SUFFIX
 from recordmill.transforms.arrow import (
     I64,
     U8,
-    array_parts,
     binary_array,
     offsets_of,
-    unaligned_rows,
 )
 from recordmill.transforms.dataset.files import require_size
 from recordmill.transforms.dataset.reader import (
@@ -33,6 +29,11 @@ from recordmill.transforms.dataset.reader import (
     ShardToRead,
     open_array_records,
     shards_to_read,
+)
+from recordmill.transforms.dataset.record_index import (
+    frame_offsets,
+    index_text,
+    parse_index,
 )
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
@@ -43,112 +44,6 @@ from recordmill.transforms.tfrecord import (
     damaged_frame,
     read_records,
 )
-
-# A TFRecord file has no table of contents: to find a record, the lengths of those before it
-# are added up. Where a file `SHARD.idx` lies beside a shard, as DALI and the Python package
-# tfrecord read it, that is not needed. It has a line for each record: where its frame
-# begins, and the frame's bytes, such as
-#
-#     0 99
-#     99 99
-#     198 99
-
-_LINES = 1 << 20  # made at once: their text fits an Arrow array
-
-
-def frame_offsets(file: U8, records: int) -> I64 | None:
-    """Returns where each frame of a file begins, and where the last one ends.
-
-    Only lengths are read: a damaged record between sound ones is found when it is read.
-
-    Args:
-      file: the bytes of an uncompressed TFRecord file, such as a memory map.
-      records: how many it should have.
-
-    Returns:
-      Offsets of shape (records + 1,); None if the lengths contradict that number, the
-      file's size, or each other.
-    """
-    if records == 0:
-        return np.zeros(1, np.int64) if len(file) == 0 else None
-    same = _same_lengths(file, records)
-    return _walk(file, records) if same is None else same
-
-
-def _same_lengths(file: U8, records: int) -> I64 | None:
-    """Returns the offsets if all frames have the same length, as those of CIFAR."""
-    step, rest = divmod(len(file), records)
-    if rest or step < FRAME_BYTES:
-        return None
-    offsets = np.arange(records + 1, dtype=np.int64) * step
-    lengths = unaligned_rows(file, "<u8")[offsets[:-1]]
-    return offsets if (lengths == step - FRAME_BYTES).all() else None
-
-
-def _walk(file: U8, records: int) -> I64 | None:
-    """Adds up the lengths one by one, 0.2 us each: every one tells where the next is."""
-    data = file.data
-    offsets = [0]
-    offset, last = 0, len(file) - HEAD_BYTES
-    for _ in range(records):
-        if offset > last:
-            return None
-        offset += int.from_bytes(data[offset : offset + 8], "little") + FRAME_BYTES
-        offsets.append(offset)
-    return np.array(offsets, np.int64) if offset == len(file) else None
-
-
-def index_text(offsets: I64) -> bytes:
-    """Returns lines of an index file: [0, 99, 198] gives "0 99" and "99 99".
-
-    Args:
-      offsets: where each frame begins, and where the last one ends; in bytes from the
-        start of the shard.
-    """
-    begins = range(0, len(offsets) - 1, _LINES)
-    return b"".join(_lines(offsets[begin : begin + _LINES + 1]) for begin in begins)
-
-
-def _lines(offsets: I64) -> bytes:
-    starts = pa.array(offsets[:-1]).cast(pa.string())
-    lengths = pa.array(np.diff(offsets)).cast(pa.string())
-    lines = pc.binary_join_element_wise(starts, " ", lengths, "\n", "")
-    bounds, text = array_parts(lines.cast(pa.binary()))
-    return text[bounds[0] : bounds[-1]].tobytes()
-
-
-def parse_index(text: bytes, uri: str, records: int, num_bytes: int) -> I64:
-    """Reads an index file.
-
-    Args:
-      text: its content.
-      uri: its name, for messages.
-      records: how many the shard has.
-      num_bytes: how many bytes the shard has.
-
-    Returns:
-      Offsets of shape (records + 1,).
-
-    Raises:
-      OutputRefusedError: it is not the index of this shard.
-    """
-    try:
-        numbers = np.array(text.split(), np.int64).reshape(-1, 2)
-    except (ValueError, OverflowError):
-        numbers = np.full((1, 2), -1)
-    offsets = np.append(numbers[:, 0], num_bytes)
-    if len(numbers) != records or not np.array_equal(np.diff(offsets), numbers[:, 1]):
-        raise OutputRefusedError(
-            f"{uri}: not the index of its shard of {records:,} records and "
-            f"{num_bytes:,} bytes. Run `recordmill index` to write it anew, or remove it"
-        )
-    if records and (offsets[0] != 0 or (numbers[:, 1] < FRAME_BYTES).any()):
-        raise OutputRefusedError(
-            f"{uri}: its records overlap or do not begin at byte 0. Run `recordmill "
-            "index` to write it anew, or remove it"
-        )
-    return offsets
-
 
 _GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
 _PARALLEL = 16  # requests at once

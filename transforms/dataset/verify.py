@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import Any, BinaryIO, Literal, cast
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+from typing import BinaryIO, Literal, cast
 
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import (
-    Content,
-    FeatureSpec,
-    Kind,
     Schema,
-    shape_text,
 )
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
@@ -42,12 +34,9 @@ from recordmill.schemas.names import (
     part_of,
     shard_file_name,
 )
-from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_offsets
-from recordmill.transforms.cast.typed_values import index_errors
 from recordmill.transforms.dataset.files import (
     ChecksummedFile,
     class_names,
@@ -59,23 +48,10 @@ from recordmill.transforms.dataset.files import (
     rejects_files,
     replaced_name,
 )
-from recordmill.transforms.dataset.random_access import parse_index
-from recordmill.transforms.dataset.reader import shard_to_read
-from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.column_types import is_list
-from recordmill.transforms.encode.row_errors import (
-    RowErrors,
-    bound_errors,
-    by_row,
-    merge,
-    rows_of,
-)
-from recordmill.transforms.images.decode import check_image
-from recordmill.transforms.images.header import ImageHeaderError
+from recordmill.transforms.dataset.record_index import parse_index
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import (
-    FRAME_BYTES,
     crc32c,
     open_stream,
     read_records,
@@ -451,6 +427,7 @@ def verify_dataset(
     )
     if duplicates and result.ok:
         # Only here: it imports all that reads records, which runs do not need.
+        from recordmill.transforms.dataset.reader import shard_to_read
         from recordmill.transforms.dataset.split_overlap import find_overlap
 
         shards = [
@@ -539,6 +516,7 @@ def _check_shard(
     deep = None
     if schema is not None:
         # Only here: it imports all that decodes records, which runs do not need.
+        from recordmill.transforms.dataset.deep_check import DeepCheck
 
         deep = DeepCheck(schema, manifest.payload, is_framed)
     try:
@@ -561,6 +539,8 @@ def _check_shard(
             # The bytes are those that were written, and their records were counted then.
             records = shard.records
             if deep is not None:
+                from recordmill.transforms.dataset.reader import shard_to_read
+
                 for record in shard_to_read(store, manifest, shard).records():
                     deep.add(record)
     except (OSError, OutputError) as error:
@@ -614,184 +594,3 @@ class _MeteredFile(ChecksummedFile):
         """Reports the bytes that were read since the last report."""
         self._progress.add(self._unreported)
         self._unreported = 0
-
-
-NO_LABEL = (
-    -1
-)  # of an example without a class, as TFDS has it in STL-10's unlabelled split
-
-
-def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
-    """Finds rows that lack a feature or have a value that the schema does not allow.
-
-    Args:
-      batch: columns as `decode_payload` returns them.
-      schema: their features; features without a column are skipped.
-
-    Returns:
-      The first error of each invalid row, by row, ascending.
-    """
-    reasons: dict[int, str] = {}
-    for feature in schema.features:
-        if feature.name in batch.schema.names:
-            for row, reason in _problems(batch[feature.name], feature).items():
-                reasons.setdefault(row, f"feature {feature.name!r}: {reason}")
-    return dict(sorted(reasons.items()))
-
-
-def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
-    reasons: RowErrors = {}
-    if array.null_count and not feature.optional:
-        missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-        reasons = dict.fromkeys(missing.tolist(), "missing, but not optional")
-    if feature.content is Content.PICTURE:
-        return reasons | _picture_problems(array, feature)
-    bounded = feature.minimum is not None or feature.maximum is not None
-    if not bounded and not feature.class_names:
-        return reasons
-    starts, values = _flatten_column(array, feature)
-    errors: RowErrors = {}
-    if feature.class_names:
-        labels = np.where(values == NO_LABEL, 0, values)
-        errors = index_errors(labels, feature.class_names)
-    # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
-    if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
-        values = values.astype(np.float32)
-    errors = merge(errors, bound_errors(values, feature.minimum, feature.maximum))
-    return merge(reasons, by_row(errors, starts))
-
-
-def _flatten_column(
-    array: pa.Array, feature: FeatureSpec
-) -> tuple[I64, npt.NDArray[Any]]:
-    """Returns (index of each row's first number, all numbers) of a column.
-
-    The rows [1, 2], null, [3] give starts [0, 2, 2, 3] and numbers [1, 2, 3].
-    """
-    starts = np.arange(len(array) + 1)
-    while is_list(array.type):
-        offsets = array.offsets.to_numpy().astype(np.int64)
-        starts = (offsets - offsets[0])[starts]  # a null list counts as empty
-        array = array.flatten()
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        starts = offsets_of(valid.astype(np.int64))[starts]
-        array = array.drop_null()
-    if feature.content is Content.ARRAY:
-        dtype = np.dtype(feature.dtype).newbyteorder("<")
-        offsets = value_offsets(array).astype(np.int64)
-        data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
-        values = data[int(offsets[0]) : int(offsets[-1])].view(dtype)
-        return ((offsets - offsets[0]) // dtype.itemsize)[starts], values
-    if feature.dtype == "bool":
-        array = array.cast(pa.uint8())
-    return starts, array.to_numpy(zero_copy_only=False)
-
-
-def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
-    """Finds pictures without a readable header or with another size than the shape."""
-    reasons: dict[int, str] = {}
-    starts = np.arange(len(array) + 1)
-    if is_list(array.type):
-        starts, array = array.offsets.to_numpy(), array.flatten()
-    # One header at a time, as each picture may have another format.
-    for index, data in enumerate(array):
-        reason = _picture_problem(data.as_py(), feature) if data.is_valid else None
-        if reason is not None:
-            reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
-    return reasons
-
-
-def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
-    try:
-        header = check_image(data, level="decode")
-    except ImageHeaderError as error:
-        return str(error)
-    found = (header.height, header.width, header.depth)
-    expected = feature.shape or (None,) * len(found)
-    if len(expected) == len(found) and all(
-        size in (None, side) for size, side in zip(expected, found, strict=True)
-    ):
-        return None
-    return f"a picture of shape {list(found)}, expected {shape_text(feature.shape)}"
-
-
-_WINDOW_BYTES = 8 << 20
-_WINDOW_RECORDS = 1 << 14
-_SHOWN = 3  # invalid records described for each shard; the others are counted
-
-
-@dataclass(slots=True)
-class DeepCheck:
-    """A check of the records of one shard, which decodes a window of them at a time.
-
-    Attributes:
-      schema: of the dataset.
-      payload: what its records hold.
-      num_invalid: number of records so far that do not fit the schema.
-      shown: index, offset and error of the first of them.
-    """
-
-    schema: Schema
-    payload: Payload
-    is_framed: bool = True
-    num_invalid: int = 0
-    shown: list[str] = field(default_factory=list)
-    _index: int = 0  # of the window's first record
-    _offset: int = 0  # of that record's frame, in bytes
-    _window: list[bytes | memoryview] = field(default_factory=list)
-    _window_bytes: int = 0
-
-    def add(self, record: bytes | memoryview) -> None:
-        """Adds the next record; it is checked now or together with later ones."""
-        self._window.append(record)
-        self._window_bytes += len(record)
-        if self._window_bytes >= _WINDOW_BYTES or len(self._window) >= _WINDOW_RECORDS:
-            self._flush()
-
-    def problems(self) -> list[str]:
-        """Returns the problems of all records that were added."""
-        self._flush()
-        more = self.num_invalid - len(self.shown)
-        if not more:
-            return self.shown
-        return [
-            *self.shown,
-            f"{more:,} more records do not fit the schema, {self.num_invalid:,} in all",
-        ]
-
-    def _flush(self) -> None:
-        if not self._window:
-            return
-        lengths = np.fromiter(map(len, self._window), np.int64, len(self._window))
-        data = np.frombuffer(b"".join(self._window), np.uint8)
-        reasons = invalid_rows(
-            binary_array(offsets_of(lengths), data), self.schema, self.payload
-        )
-        offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
-        self.num_invalid += len(reasons)
-        for row in sorted(reasons)[: _SHOWN - len(self.shown)]:
-            location = f"record {self._index + row}"
-            if self.is_framed:
-                location += f" at byte {offsets[row]}"
-            self.shown.append(f"{location}: {reasons[row]}")
-        self._index += len(lengths)
-        self._offset = int(offsets[-1])
-        self._window.clear()
-        self._window_bytes = 0
-
-
-def invalid_rows(
-    records: pa.BinaryArray, schema: Schema, payload: Payload
-) -> dict[int, str]:
-    """Returns why records do not fit the schema, by index of the record."""
-    decoded = decode_payload(records, schema, payload, unknown="error")
-    reasons = dict(decoded.row_errors)
-    batch, rows = decoded.batch, np.arange(len(records))
-    if reasons:  # their rows in the batch are not valid, so leave them out
-        mask = np.ones(len(records), np.bool_)
-        mask[list(reasons)] = False
-        batch, rows = batch.filter(pa.array(mask)), rows[mask]
-    for row, reason in check_values(batch, schema).items():
-        reasons[int(rows[row])] = reason
-    return reasons

@@ -24,7 +24,7 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
-from recordmill.transforms.dataset.verify import invalid_rows
+from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.encode.waiting_rows import written_payloads
 from recordmill.transforms.exchange.keys import shuffle_keys

@@ -24,7 +24,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, ShardTask
 from recordmill.transforms.arrow import offsets_of, without_views
-from recordmill.transforms.dataset.random_access import index_text
+from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.encode.large_values import Window, record_lengths, whole
 from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder, gather

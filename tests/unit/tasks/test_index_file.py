@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.dataset.random_access import index_text
+from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.tasks.write_shard import IndexFile
 from recordmill.transforms.tfrecord import crc32c
 
