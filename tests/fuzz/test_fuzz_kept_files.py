@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from example_counts import FUZZ
+from job_tools import IRIS, convert
 from mutations import damaged, with_odd_value
 
 from recordmill.schemas.errors import RecordmillError
@@ -33,7 +35,6 @@ from recordmill.transforms.storage.lease import Holder
 from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.rejects import parse_reject
 
-EARLIER = Path(__file__).parents[1] / "data" / "earlier" / "whole"
 JOB = b"""\
 source: csv
 inputs: [data/a.csv, data/b.csv]
@@ -132,13 +133,13 @@ FOREIGN_WORDS = re.compile(r"Input should|pydantic|validation error|Traceback|No
 @cache
 def kept_files() -> dict[str, KeptFile]:
     """Every kind of file that is read back, by name."""
-    dataset = EARLIER / "csv"
-    (inputs,) = dataset.rglob("inputs*.gz")
+    with TemporaryDirectory() as folder:
+        convert("csv", IRIS, folder)
+        manifest = Path(folder, "manifest.json").read_bytes()
+        inputs = gzip.decompress(Path(folder, "inputs.jsonl.gz").read_bytes())
     return {
-        "manifest.json": KeptFile(
-            (dataset / "manifest.json").read_bytes(), read_manifest
-        ),
-        "inputs": KeptFile(gzip.decompress(inputs.read_bytes()), read_inventory),
+        "manifest.json": KeptFile(manifest, read_manifest),
+        "inputs": KeptFile(inputs, read_inventory),
         "inputs by content": KeptFile(CONTENT, read_inventory),
         "job.yaml": KeptFile(JOB, read_job),
         "schema.yaml": KeptFile(SCHEMA, load_schema),

@@ -37,12 +37,12 @@ BROKEN_TASK = """
 import sys
 from recordmill.beam_jobs.cli import main as cli
 from recordmill.beam_jobs.pipelines import convert
-from recordmill.beam_jobs.pipelines import exchange_by_files
+from recordmill.beam_jobs.pipelines import exchange
 
 def broken(*arguments, **options):
     raise {error}
 
-for module in (convert, exchange_by_files):
+for module in (convert, exchange):
     if hasattr(module, "{task}"):
         module.{task} = broken
 sys.argv = ["recordmill", *sys.argv[1:]]

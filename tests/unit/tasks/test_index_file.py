@@ -46,6 +46,6 @@ def test_left_early_it_leaves_nothing(tmp_path: Path) -> None:
 def test_more_lines_than_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = np.arange(0, 101 * 20, 20)
     whole = index_text(offsets)
-    monkeypatch.setattr("recordmill.transforms.dataset.random_access._LINES", 7)
+    monkeypatch.setattr("recordmill.transforms.dataset.record_index._LINES", 7)
     assert index_text(offsets) == whole
     assert whole.count(b"\n") == 100

@@ -128,7 +128,11 @@ class ArraysSource(Source):
                 )
             if all(are_new):
                 parts.append(part)
-        if not parts:
+        before = {each.class_names for each in schema.features} if schema else set()
+        renamed = any(names not in before for _, names in whole.found.class_names)
+        if not parts and not (
+            schema and renamed
+        ):  # other names are refused behind this
             raise InputError(f"{count(len(new), 'new file')}: none holds a row")
         skipped = [each for each in whole.found.skipped if each[1] in names]
         found = whole.found._replace(parts=tuple(parts), skipped=skipped)
