@@ -128,11 +128,15 @@ class ArraysSource(Source):
                 )
             if all(are_new):
                 parts.append(part)
-        before = {each.class_names for each in schema.features} if schema else set()
-        renamed = any(names not in before for _, names in whole.found.class_names)
-        if not parts and not (
-            schema and renamed
-        ):  # other names are refused behind this
+        if not parts:
+            before = {each.class_names for each in schema.features} if schema else {()}
+            if (
+                before != {()}
+                and {names for _, names in whole.found.class_names} - before
+            ):
+                return (
+                    whole  # class names came later: the schema differs, which says more
+                )
             raise InputError(f"{count(len(new), 'new file')}: none holds a row")
         skipped = [each for each in whole.found.skipped if each[1] in names]
         found = whole.found._replace(parts=tuple(parts), skipped=skipped)
