@@ -129,14 +129,10 @@ class ArraysSource(Source):
             if all(are_new):
                 parts.append(part)
         if not parts:
-            before = {each.class_names for each in schema.features} if schema else {()}
-            if (
-                before != {()}
-                and {names for _, names in whole.found.class_names} - before
-            ):
-                return (
-                    whole  # class names came later: the schema differs, which says more
-                )
+            features = schema.features if schema else ()
+            known = [feature.class_names for feature in features]
+            if known and any(own not in known for _, own in whole.found.class_names):
+                return whole  # that the schema has other classes now says more
             raise InputError(f"{count(len(new), 'new file')}: none holds a row")
         skipped = [each for each in whole.found.skipped if each[1] in names]
         found = whole.found._replace(parts=tuple(parts), skipped=skipped)
