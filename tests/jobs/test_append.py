@@ -408,7 +408,7 @@ def test_a_picture_that_readers_cannot_decode(
     tmp_path: Path, pets: list[Argument]
 ) -> None:
     (tmp_path / "in" / "cat" / "x.gif").write_bytes(GIF)
-    assert "x.gif: readers of the dataset can decode all its pictures" in refused(
+    assert "x.gif: readers of the dataset can decode all its images" in refused(
         "images", *pets
     )
 

@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
             "take arguments after",
         ),
         (["schema", "infer", "csv", "nothing.csv"], 65, "nothing.csv: no such file"),
-        (["schema", "infer", "images", IRIS], 65, "no pictures among 1 input file"),
+        (["schema", "infer", "images", IRIS], 65, "no images among 1 input file"),
         (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),
         (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "no such folder:"),
         (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "no such folder:"),

@@ -452,7 +452,7 @@ def test_time_estimate() -> None:
     [
         (["csv", "nothing", "out"], 65, "no such file or folder"),
         (["csv", str(IRIS), "out", "--scratch", "gs://b"], 2, "a local folder"),
-        (["images", str(IRIS), "out"], 65, "no pictures among 1 input file"),
+        (["images", str(IRIS), "out"], 65, "no images among 1 input file"),
         (["csv", str(IRIS), "out", "--split-by", "colour"], 2, "no such column"),
         (
             ["csv", str(IRIS), "out", "--exchange", "reference"],

@@ -68,7 +68,7 @@ def test_what_is_no_picture_is_passed_over(tmp_path: Path, pets: Path) -> None:
     ran = convert("images", pets, tmp_path / "out", "--json")
     assert json.loads(ran.out)["understood"]["passed_over"] == [
         {
-            "reason": "a link to nothing, not named as a picture",
+            "reason": "a link to nothing, not named as an image",
             "files": 1,
             "example": "notes.txt",
         }
@@ -109,7 +109,7 @@ def test_pipes_are_never_opened(tmp_path: Path, pets: Path) -> None:
     job: list[Argument] = [pets, tmp_path / "out"]
     ran = convert("images", *job, "--max-rejects", 1, "--json")
     assert json.loads(ran.out)["understood"]["passed_over"] == [
-        {"reason": "a pipe, not named as a picture", "files": 1, "example": "notes"}
+        {"reason": "a pipe, not named as an image", "files": 1, "example": "notes"}
     ]
     told = recordmill("rejects", tmp_path / "out").out
     assert "a pipe (not a regular file: move it out of the input)" in told

@@ -17,7 +17,7 @@ from recordmill.beam_jobs.report.verify_report import show_verify
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.dataset import verify as deep_check
+from recordmill.transforms.dataset import deep_check
 from recordmill.transforms.dataset.deep_check import DeepCheck, check_values
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.encode.examples import encode
@@ -119,8 +119,8 @@ def test_damaged_example_with_a_right_checksum(dataset: Path) -> None:
             "feature 'image/class/label': 2 is not a class index (0 to 1)",
         ),
         (
-            {"image/encoded": [b"no picture", b"?", b"?"]},
-            "feature 'image/encoded': not an image: starts with b'no pictur'",
+            {"image/encoded": [b"no image", b"?", b"?"]},
+            "feature 'image/encoded': not an image: starts with b'no image'",
         ),
     ],
 )
@@ -269,7 +269,7 @@ def test_size_of_pictures() -> None:
     ]
     assert wrong[:3] == [{}, {}, {}]
     assert wrong[3] == {
-        0: "feature 'f': a picture of shape [40, 30, 3], expected [40, 30, 1]"
+        0: "feature 'f': an image of shape [40, 30, 3], expected [40, 30, 1]"
     }
     assert wrong[4]
 

@@ -131,7 +131,7 @@ def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
         size in (None, side) for size, side in zip(expected, found, strict=True)
     ):
         return None
-    return f"a picture of shape {list(found)}, expected {shape_text(feature.shape)}"
+    return f"an image of shape {list(found)}, expected {shape_text(feature.shape)}"
 
 
 _WINDOW_BYTES = 8 << 20

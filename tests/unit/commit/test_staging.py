@@ -206,7 +206,7 @@ def test_refused(tmp_path: Path, prepare: Prepare, status: int, message: str) ->
 @pytest.mark.parametrize(
     ("source", "inputs", "message"),
     [
-        ("images", IRIS.parent, "no pictures among 1 input file"),
+        ("images", IRIS.parent, "no images among 1 input file"),
         ("images", SAMPLES / "images" / "animals", "is not in the folder of a class"),
         ("cifar", IRIS.parent, "none of the input files ends in .bin"),
         ("csv", SAMPLES / "cifar", "data_batch_1.bin: the header is not UTF-8"),
