@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -307,6 +307,19 @@ def _check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
 DatasetName = Annotated[str, AfterValidator(check_name)]
 Version = Annotated[str, AfterValidator(check_version)]
 Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(_check_splits)]
+
+
+def check_splits(shares: Iterable[tuple[str, str]]) -> tuple[SplitSpec, ...]:
+    """Returns splits of these names and shares.
+
+    Raises:
+      ValueError: names or shares are not valid together.
+    """
+    return _check_splits(
+        tuple(SplitSpec(name=check_split_name(name), fraction=x) for name, x in shares)
+    )
+
+
 DEFAULT_SPLITS = (SplitSpec(name="train", fraction="1"),)
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 

@@ -152,11 +152,11 @@ def publish_dataset(
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
         metadata["understood"] = _understood(context, run_metadata, ordered, shards)
-        if not context.lease:
+        if not context.publishing.lease:
             yield publish_detached(context, ordered, shards, json_bytes(metadata))
             return
         staged = stage(context, ordered, shards, json_bytes(metadata))
-        require_holder(context.workspace.store, context.lease)
+        require_holder(context.workspace.store, context.publishing.lease)
         yield commit(context.workspace, staged)
 
 

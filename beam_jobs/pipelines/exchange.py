@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PBegin, PCollection, TaggedO
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
+from recordmill.beam_jobs.pipelines.group_by_shard import WritePieces
 from recordmill.beam_jobs.runners.portable import is_flink
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.ranges import (
@@ -42,7 +42,7 @@ from recordmill.transforms.tasks.checkpoints import (
     report_errors_to_launcher,
     save_checkpoint,
 )
-from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
     MeasuredRange,
     convert_range,

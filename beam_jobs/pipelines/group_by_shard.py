@@ -22,27 +22,12 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.runners.portable import is_flink
-from recordmill.schemas.shards import ShardPlan, ShardResult
+from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.exchange.pieces import planned_rows
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
-from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
-
-
-@dataclass(frozen=True, slots=True)
-class ShardsToWrite:
-    """The shards of a run, for the steps that write them.
-
-    Attributes:
-      context: the run.
-      plan: of the shards.
-      finished: numbers of the shards that an earlier try wrote.
-    """
-
-    context: RunContext
-    plan: ShardPlan
-    finished: frozenset[int]
 
 
 @dataclass

@@ -12,10 +12,11 @@ and checksums. See docs/pipelines.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from inspect import signature
 from os import PathLike, fspath
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from uuid import uuid4
 
 import apache_beam as beam
@@ -23,32 +24,24 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
-from pydantic import ValidationError
 
-from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
+from recordmill.beam_jobs.pipelines.group_by_shard import WritePieces
 from recordmill.beam_jobs.runners.portable import is_flink
-from recordmill.schemas.declared import (
-    DeclaredSchema,
-    declare_schema,
-    expectation,
-    parse_declared,
-)
+from recordmill.schemas.declared import DeclaredSchema, declare_schema, parse_declared
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import (
+    AUTO_VERSION,
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
     JobSpec,
-    RejectLimit,
-    Sharding,
-    SplitSpec,
-    identifier_from,
+    check_splits,
     is_embedded_runner,
 )
-from recordmill.schemas.job_options import split_contradictions
+from recordmill.schemas.job_options import LoadedJob, Problems, check_options, make_job
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.options import Compression, Container, Grace, Payload, spell
-from recordmill.schemas.ranges import NO_REJECTS, RejectTotals, SortedRunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.shards import (
     KEY_SPACE,
@@ -57,34 +50,34 @@ from recordmill.schemas.shards import (
     ShardTask,
     SplitPlan,
 )
-from recordmill.schemas.source_options import PIPELINE_ROWS
+from recordmill.schemas.source_options import PIPELINE_ROWS, SourceOptions
 from recordmill.schemas.split_times import parse_split_times
-from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import parse_size
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
 from recordmill.transforms.rows.encode_rows import RowsEncoder
 from recordmill.transforms.rows.row_summary import (
     RowsSummary,
     RowsTotals,
-    rows_bucket_bits,
     summarize_rejects,
 )
 from recordmill.transforms.rows.rows_job import (
     RowsExchange,
-    RowsJob,
     RowsPlan,
     check_output_early,
+    context_of_rows,
     plan_rows,
     publish_rows,
     write_rejects,
 )
-from recordmill.transforms.storage import Preflight, open_store
+from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local, read_file
+from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
+from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tasks.write_shard import write_shard
 
 
@@ -112,73 +105,88 @@ AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
 AnySplits = Mapping[str, str | float | Fraction] | Sequence[str]
 
 
-def splits_of(
-    splits: AnySplits | None,
-    *,
-    split_by: str | None,
-    split_column: str | None,
-    split_by_time: str | None,
-    split_exact: bool,
-    stratify_by: str | None,
-) -> tuple[SplitSpec, ...]:
-    """Returns the splits that the arguments of WriteDataset say.
-
-    Where a column tells the split of each row, their shares are equal and mean nothing.
-
-    Raises:
-      UsageError: arguments exclude each other, or cannot be followed.
-      ValueError: the times are not valid.
-    """
-    asked = [("split_exact", split_exact), ("stratify_by", stratify_by)]
-    if names := [name for name, is_asked in asked if is_asked]:
-        way = (
-            "--stratify-by COLUMN --records decode" if stratify_by else "--split-exact"
-        )
-        given_splits = ["splits"] if splits is not None else []
-        raise UsageError(
-            f"WriteDataset: {' and '.join(names)}: where exact splits end is known only "
-            "after the last row, but each row is sent on as it comes. Leave out "
-            f"{' and '.join([*names, *given_splits])}, and divide the dataset afterwards: "
-            "`recordmill convert tfrecord DATASET OUT --split train=0.8 --split test=0.2 "
-            f"{way}`"
-        )
-    shares = splits if isinstance(splits, Mapping) else None
-    given = {
-        "split_by": split_by,
-        "split_column": split_column,
-        "split_by_time": split_by_time,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    for option, what in split_contradictions({**given, "splits": shares}):
-        text = spell(f"`{option}` {what}", "python")
-        raise UsageError(f"WriteDataset: {text}")
-    if split_by_time is not None:
-        times = parse_split_times(split_by_time)
-        if splits is not None:
-            raise UsageError(
-                "WriteDataset: split_by_time names the splits, too: leave out splits"
-            )
-        return _equal(times.names)
-    if split_column is not None:
-        if not splits or isinstance(splits, str):
-            raise UsageError(
-                "WriteDataset: split_column needs the names of the splits before the "
-                "first row: give them as splits=['train', 'test']"
-            )
-        return _equal(tuple(splits))
-    if splits is not None and shares is None:
-        raise UsageError(
-            "WriteDataset: splits without shares are for split_column: give shares like "
-            "splits={'train': 0.9, 'test': 0.1}"
-        )
-    return tuple(
-        SplitSpec(name=split, fraction=str(share))
-        for split, share in (shares or {"train": 1}).items()
+def _refuse_exact_splits(arguments: Mapping[str, Any]) -> None:
+    """Explains why rows of a pipeline have no exact splits, and how to get them."""
+    names = [name for name in ("split_exact", "stratify_by") if arguments[name]]
+    if not names:
+        return
+    way = "--split-exact"
+    if arguments["stratify_by"]:
+        way = "--stratify-by COLUMN --records decode"
+    given = ["splits"] if arguments["splits"] is not None else []
+    raise UsageError(
+        f"WriteDataset: {' and '.join(names)}: where exact splits end is known only "
+        "after the last row, but each row is sent on as it comes. Leave out "
+        f"{' and '.join([*names, *given])}, and divide the dataset afterwards: "
+        "`recordmill convert tfrecord DATASET OUT --split train=0.8 --split test=0.2 "
+        f"{way}`"
     )
 
 
-def _equal(names: tuple[str, ...]) -> tuple[SplitSpec, ...]:
-    return tuple(SplitSpec(name=name, fraction=f"1/{len(names)}") for name in names)
+def _shares_of(arguments: Mapping[str, Any]) -> dict[str, str] | None:
+    """Returns the shares of the splits; None if a column tells the splits."""
+    splits, column = arguments["splits"], arguments["split_column"]
+    if isinstance(splits, Mapping):
+        return {name: str(share) for name, share in splits.items()}
+    if column is not None and (not splits or isinstance(splits, str)):
+        raise UsageError(
+            "WriteDataset: split_column needs the names of the splits before the "
+            "first row: give them as splits=['train', 'test']"
+        )
+    if column is not None or splits is None:
+        return None
+    if arguments["split_by_time"] is not None:
+        return dict.fromkeys(splits, "")  # which exclude each other
+    raise UsageError(
+        "WriteDataset: splits without shares are for split_column: give shares like "
+        "splits={'train': 0.9, 'test': 0.1}"
+    )
+
+
+def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
+    """Returns the job of the arguments, checked as those of a job file are.
+
+    Where a column tells the split of each row, their shares are equal and mean nothing.
+    """
+    _refuse_exact_splits(arguments)
+    for name, is_wrong, expected in (
+        (
+            "exchange",
+            arguments["exchange"] == "reference",
+            "'auto', 'scratch', 'engine'",
+        ),
+        ("version", arguments["version"] == AUTO_VERSION, "a version like 1.0.0"),
+        ("scratch", not is_local(arguments["scratch"]), "a local folder"),
+    ):
+        if is_wrong:
+            value = arguments[name]
+            raise UsageError(f"WriteDataset: {name}={value!r}: expected {expected}")
+    given = {
+        name: value for name, value in arguments.items() if value != _ARGUMENTS[name]
+    }
+    given |= {"source": PIPELINE_ROWS, "inputs": [PIPELINE_ROWS]}
+    for name in {"shard_size", "max_rejects"} & given.keys():
+        given[name] = str(given[name])
+    if "storage" in given:
+        given["storage"] = {"output": dict(given["storage"])}
+    given.pop("splits", None)
+    if (shares := _shares_of(arguments)) is not None:
+        given["splits"] = shares
+    problems: Problems = {}
+    values = check_options(given, {PIPELINE_ROWS: SourceOptions}, problems)
+    for place, what in problems.items():
+        where = ".".join(map(str, place))
+        raise UsageError(f"WriteDataset: {where}: {spell(what, 'python')}")
+    names = arguments["splits"] if arguments["split_column"] is not None else ()
+    if arguments["split_by_time"] is not None:
+        names = parse_split_times(arguments["split_by_time"]).names
+    if names:
+        share = f"1/{len(names)}"
+        try:
+            values["splits"] = check_splits((name, share) for name in names)
+        except ValueError as error:
+            raise UsageError(f"WriteDataset: splits: {error}") from error
+    return make_job(values, None, "python")
 
 
 def declared_of(schema: Any) -> DeclaredSchema:
@@ -216,16 +224,6 @@ def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
     return job.model_copy(update={"declared": declared})
 
 
-def first_problem(error: ValueError) -> str:
-    """Returns what is wrong with the first of the arguments that do not fit."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    location = ".".join(str(part) for part in first["loc"])
-    message = spell(expectation(first), "python")
-    return f"{location}: {message}" if location else message
-
-
 #     rows -> encode --+-> summaries -> totals -> plan ------------+
 #                      |                                           v
 #                      +-> sorted runs (scratch) -------------> write shards -> publish
@@ -252,12 +250,12 @@ class EncodeRows(beam.DoFn):
     (SUMMARIES) and rejects as (number of their file, line) (REJECTS).
     """
 
-    def __init__(self, rows_job: RowsJob) -> None:
-        self._rows_job = rows_job
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     def start_bundle(self) -> None:
         # A bundle that failed can have left rows here.
-        self._encoder = RowsEncoder(self._rows_job.job, self._rows_job.bucket_bits)
+        self._encoder = RowsEncoder(self._context.job, self._context.bucket_bits)
         self._blocks: list[Block] = []
         self._summaries: list[RowsSummary] = []
         self._bytes = 0
@@ -282,7 +280,7 @@ class EncodeRows(beam.DoFn):
         self._blocks.append(block)
         self._summaries.append(summary)
         self._bytes += block.payloads.nbytes
-        limit = _RUN_BYTES if self._rows_job.exchange == "scratch" else _PIECES_BYTES
+        limit = _RUN_BYTES if self._context.exchange == "scratch" else _PIECES_BYTES
         if self._bytes >= limit:
             yield from self._flush()
 
@@ -292,9 +290,9 @@ class EncodeRows(beam.DoFn):
             return
         summaries, self._summaries, self._bytes = self._summaries, [], 0
         runs: tuple[SortedRunRef, ...] = ()
-        num_splits = len(self._rows_job.split_names)
-        if self._rows_job.exchange == "scratch":
-            runs = (_store_run(self._rows_job, self._blocks, num_splits),)
+        num_splits = self._context.num_splits
+        if self._context.exchange == "scratch":
+            runs = (_store_run(self._context.workspace, self._blocks, num_splits),)
             self._blocks.clear()
         else:
             # Unique, also among the pieces of a repeated bundle.
@@ -325,9 +323,8 @@ def _in_global_window(
 
 
 def _store_run(
-    rows_job: RowsJob, blocks: Sequence[Block], num_splits: int
+    workspace: Workspace, blocks: Sequence[Block], num_splits: int
 ) -> SortedRunRef:
-    workspace = rows_job.run_workspace
     if not workspace.shared:
         workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
     return workspace.runs.save(uuid4().hex, blocks, num_splits)
@@ -363,51 +360,43 @@ class SumRows(beam.CombineFn):
         return accumulator
 
 
-@dataclass
-class WriteFromRuns(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
-    """Writes every planned shard from the sorted runs, each as one task."""
-
-    rows_job: RowsJob
-    summaries: PCollection[RowsSummary]
-
-    def expand(self, plan: PCollection[RowsPlan]) -> PCollection[ShardResult]:
-        runs = self.summaries | "ListRuns" >> beam.FlatMap(lambda summary: summary.runs)
-        return (
-            plan
-            | "ListTasks" >> beam.FlatMap(lambda plan: plan.shard_plan.tasks())
-            | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
-            | "WriteShards"
-            >> beam.Map(
-                write_from_runs,
-                self.rows_job,
-                plan=AsSingleton(plan),
-                runs=AsList(runs),
-            )
-        )
-
-
-def write_from_runs(
-    task: ShardTask, rows_job: RowsJob, plan: RowsPlan, runs: list[SortedRunRef]
+def _shard_from_runs(
+    task: ShardTask, plan: RowsPlan, runs: list[SortedRunRef], folder: SortedRunFolder
 ) -> ShardResult:
-    folder = rows_job.run_workspace.runs
-    return write_shard(plan.context, task, runs, folder=folder)
+    return write_shard(plan.to_write.context, task, runs, folder=folder)
 
 
-@dataclass
-class WriteFromPieces(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
+def _write_from_runs(
+    plan: PCollection[RowsPlan],
+    summaries: PCollection[RowsSummary],
+    context: RunContext,
+) -> PCollection[ShardResult]:
+    """Writes every planned shard from the sorted runs, each as one task."""
+    runs = summaries | "ListRuns" >> beam.FlatMap(lambda summary: summary.runs)
+    return (
+        plan
+        | "ListTasks" >> beam.FlatMap(lambda plan: plan.to_write.plan.tasks())
+        | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
+        | "WriteShards"
+        >> beam.Map(
+            _shard_from_runs,
+            plan=AsSingleton(plan),
+            runs=AsList(runs),
+            folder=context.workspace.runs,
+        )
+    )
+
+
+def _write_from_pieces(
+    plan: PCollection[RowsPlan], pieces: PCollection[Piece]
+) -> PCollection[ShardResult]:
     """Cuts the pieces by the plan, groups them by shard and writes the shards."""
-
-    pieces: PCollection[Piece]
-
-    def expand(self, plan: PCollection[RowsPlan]) -> PCollection[ShardResult]:
-        to_write = plan | "ListShards" >> beam.Map(
-            lambda plan: ShardsToWrite(plan.context, plan.shard_plan, plan.finished)
-        )
-        return (
-            self.pieces
-            | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
-            | "WriteShards" >> WritePieces(to_write)
-        )
+    to_write = plan | "ListShards" >> beam.Map(lambda plan: plan.to_write)
+    return (
+        pieces
+        | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
+        | "WriteShards" >> WritePieces(to_write)
+    )
 
 
 def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
@@ -416,13 +405,6 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
         return
     block, head = open_piece(piece[1], piece[0])
     yield from cut_block(block, to_write.plan, head.place, to_write.finished)
-
-
-def write_reject_file(
-    grouped: tuple[int, Iterable[bytes]], plan: RowsPlan
-) -> RejectTotals:
-    """Writes one file of rejects; returns their totals."""
-    return write_rejects(grouped[0], grouped[1], plan)
 
 
 class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
@@ -511,82 +493,36 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           UsageError: an argument is not valid.
           SchemaError: the schema is not valid, or not for this payload.
         """
+        given = locals()  # before there are others
+        arguments = {name: given[name] for name in _ARGUMENTS}
         super().__init__()
-        self._output = fspath(output)
-        self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
-        self._overwrite = overwrite
-        self._grace = grace
-        self._exchange = exchange
-        self._scratch = fspath(scratch)
-        self._storage = StorageOptions.of(storage or {})
-        if exchange not in ("auto", "scratch", "engine"):
-            raise UsageError(
-                f"WriteDataset: exchange={exchange!r}: expected 'auto', 'scratch' or "
-                "'engine'"
-            )
-        if grace not in get_args(Grace):
-            raise UsageError(
-                f"WriteDataset: grace={grace!r}: expected 'next-run' or '0'"
-            )
-        if not is_local(self._scratch):
-            raise UsageError(
-                f"WriteDataset: scratch={self._scratch!r}: expected a local folder"
-            )
+        arguments |= {"output": fspath(output), "scratch": fspath(scratch)}
         if schema is None and payload not in ("example", "raw"):
             raise UsageError(
                 f"WriteDataset: payload={payload!r} needs a schema: give schema="
             )
-        try:
-            if isinstance(shard_size, str):
-                shard_size = parse_size(shard_size)
-            self._job = JobSpec(
-                source=PIPELINE_ROWS,
-                name=name or identifier_from(self._output.rstrip("/").split("/")[-1]),
-                version=version,
-                splits=splits_of(
-                    splits,
-                    split_by=split_by,
-                    split_column=split_column,
-                    split_by_time=split_by_time,
-                    split_exact=split_exact,
-                    stratify_by=stratify_by,
-                ),
-                split_by=split_by,
-                split_column=split_column,
-                split_by_time=split_by_time,
-                sharding=Sharding(num_shards=shards)
-                if shards is not None
-                else Sharding(shard_bytes=shard_size),
-                seed=seed,
-                compression=compression,
-                gzip_level=gzip_level,
-                index=index,
-                container=container,
-                max_rejects=RejectLimit(text=str(max_rejects)),
-                payload=payload,
-            )
-        except ValueError as error:
-            raise UsageError(f"WriteDataset: {first_problem(error)}") from error
+        loaded = _job_of(arguments)
+        self._job, self._options = loaded.job, loaded.options
+        self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
         if not isinstance(self._schema, str | None):
             self._job = with_schema(self._job, declared_of(self._schema))
-        self._store = open_store(self._output, self._storage)
+        self._store = open_store(self._options.output, self._options.storage.output)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[Manifest]:
         if not rows.is_bounded:
             raise UsageError(
-                f"WriteDataset({self._output!r}): the collection is unbounded; expected a "
-                "bounded one, as a dataset is published once, after its last row"
+                f"WriteDataset({self._options.output!r}): the collection is unbounded; "
+                "expected a bounded one, as a dataset is published once, after its last "
+                "row"
             )
-        rows_job = self._rows_job(rows.pipeline)
+        context = self._context(rows.pipeline)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        preflight = begin | "CheckOutput" >> beam.Map(
-            _check_output, rows_job
-        )  # Preflight
+        preflight = begin | "CheckOutput" >> beam.Map(check_output_early, context)
         encoded = (
             rows
             | "RemoveWindows" >> beam.WindowInto(GlobalWindows())
             | "EncodeRows"
-            >> beam.ParDo(EncodeRows(rows_job)).with_outputs(
+            >> beam.ParDo(EncodeRows(context)).with_outputs(
                 SUMMARIES, REJECTS, main="pieces"
             )
         )
@@ -594,67 +530,45 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         plan = (
             summaries
             | "SumSummaries"
-            >> beam.CombineGlobally(
-                SumRows(len(rows_job.split_names), rows_job.bucket_bits)
-            )
-            | "PlanShards" >> beam.Map(plan_rows, rows_job)  # RowsPlan
+            >> beam.CombineGlobally(SumRows(context.num_splits, context.bucket_bits))
+            | "PlanShards" >> beam.Map(plan_rows, context)  # RowsPlan
         )
-        write = (
-            WriteFromRuns(rows_job, summaries)
-            if rows_job.exchange == "scratch"
-            else WriteFromPieces(encoded["pieces"])
-        )
-        shards = plan | "WriteShards" >> write  # ShardResult
+        if context.exchange == "scratch":
+            shards = _write_from_runs(plan, summaries, context)
+        else:
+            shards = _write_from_pieces(plan, encoded["pieces"])
         # encoded[REJECTS]: (number of a rejects file, line)
         reject_totals = (
             encoded[REJECTS]
             | "SetType"
             >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
             | "GroupByFile" >> beam.GroupByKey()
-            | "WriteRejects" >> beam.Map(write_reject_file, plan=AsSingleton(plan))
+            | "WriteRejects" >> beam.Map(write_rejects, plan=AsSingleton(plan))
         )
         return begin | "PublishDataset" >> beam.Map(
-            _publish,
-            rows_job,
+            publish_rows,
+            context,
             preflight=AsSingleton(preflight),
             plan=AsSingleton(plan),
             shards=AsList(shards),
-            reject_totals=AsList(reject_totals),
+            rejects=AsList(reject_totals),
         )
 
-    def _rows_job(self, pipeline: beam.Pipeline) -> RowsJob:
-        job = self._job
+    def _context(self, pipeline: beam.Pipeline) -> RunContext:
+        job, options = self._job, self._options
         if isinstance(self._schema, str):
             data = read_file(self._schema)
             job = with_schema(job, load_schema(data, self._schema))
         check_names(job, self._store)
         require_container(job.container)
-        return RowsJob(
-            job=job,
-            store=self._store,
-            bucket_bits=rows_bucket_bits(job),
-            exchange=exchange_for(pipeline)
-            if self._exchange == "auto"
-            else self._exchange,
-            overwrite=self._overwrite,
-            grace=self._grace,
-            run_id=uuid4().hex[:11],
-            scratch=self._scratch,
-            remote=not is_embedded(pipeline),
-        )
+        if options.exchange == "auto":
+            options = replace(options, exchange=exchange_for(pipeline))
+        remote = not is_embedded(pipeline)
+        return context_of_rows(job, self._store, options, remote=remote)
 
 
-def _check_output(_: None, rows_job: RowsJob) -> Preflight:
-    return check_output_early(rows_job)
-
-
-def _publish(
-    _: None,
-    rows_job: RowsJob,
-    preflight: Preflight,
-    plan: RowsPlan,
-    shards: list[ShardResult],
-    reject_totals: list[RejectTotals],
-) -> Manifest:
-    rejects = sum(reject_totals, NO_REJECTS)
-    return publish_rows(rows_job, preflight, plan, shards, rejects)
+_ARGUMENTS = {
+    name: parameter.default
+    for name, parameter in signature(WriteDataset.__init__).parameters.items()
+    if name not in ("self", "schema")
+}

@@ -308,7 +308,7 @@ class LogLines(Reporter):
             dataset=context.job.name,
             version=context.job.version,
             run_key=context.run_key,
-            output=context.output,
+            output=context.workspace.store.uri,
             ranges=len(ranges),
             exchange=context.exchange,
         )

@@ -33,6 +33,7 @@ from recordmill.transforms.sources.base import FRAMED, Source
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.tasks.context import (
+    Publishing,
     RunContext,
     choose_exchange,
     split_names,
@@ -119,19 +120,20 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             options.exchange, job, source, inputs.files, embedded=options.is_embedded
         ),
         run_key=run.run_key,
-        output=run.store.uri,
         workspace=run.workspace,
         expected_schema=run.expected,
-        overwrite=options.overwrite,
-        grace=options.grace,
         part=run.append_plan.part if run.append_plan else 0,
-        base=run.base_fingerprint,
-        verify=options.verify,
-        duplicates=options.duplicates,
-        inputs=(*options.inputs, *inputs.apart),
-        input_root=input_root(inputs.files),
-        reading=describe_inputs(job, inputs.files) if inputs.files else "",
         limits=limits,
+        publishing=Publishing(
+            overwrite=options.overwrite,
+            grace=options.grace,
+            base=run.base_fingerprint,
+            verify=options.verify,
+            duplicates=options.duplicates,
+            inputs=(*options.inputs, *inputs.apart),
+            input_root=input_root(inputs.files),
+            reading=describe_inputs(job, inputs.files) if inputs.files else "",
+        ),
     )
     return PreparedRun(context, ranges, inputs, understood)
 

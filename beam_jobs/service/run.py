@@ -106,7 +106,7 @@ def _prepare_workspace(
     """Creates a run's folders and puts there what its workers read."""
     workspace = context.workspace
     _make_folders(workspace, context.exchange, cut_of(ranges))
-    save_input(workspace, context.input_root, context.job.source)
+    save_input(workspace, context.publishing.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
     source = context.source.spill_inventory(
@@ -157,7 +157,7 @@ def run_metadata(
         "runner": runner_name(beam_options),
         "exchange": context.exchange,
         "source": context.job.source,
-        "input_root": context.input_root,
+        "input_root": context.publishing.input_root,
         "understood": understood.to_dict(),
         "started_unix": round(time.time() if started is None else started, 3),
     }
@@ -206,7 +206,8 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     find_published(run, store)
     workspace = run.workspace_of(new_launch_name())
     begin_launch(workspace, run.run_key)
-    context = replace(prepared.context, workspace=workspace, replaces=replaces)
+    context = replace(prepared.context, workspace=workspace)
+    context = context.publishing_with(replaces=replaces)
     return _prepare_workspace(context, prepared.inputs, prepared.ranges)
 
 
@@ -243,7 +244,7 @@ def _submit_detached(
         raise RecordmillError(f"the runner refused the job: {what}") from error
     template = beam_options.view_as(GoogleCloudOptions).template_location or ""
     status = "translated" if translates else "submitted"
-    raise JobSubmitted(status, context.output, template=template, job=job)
+    raise JobSubmitted(status, context.workspace.store.uri, template=template, job=job)
 
 
 _log = logging.getLogger("recordmill")
@@ -334,7 +335,7 @@ def _execute_pipeline(
     )
 
     share_arenas()
-    context = replace(prepared.context, lease=lease.holder.nonce)
+    context = prepared.context.publishing_with(lease=lease.holder.nonce)
     budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
@@ -498,7 +499,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             manifest = commit(workspace)
         else:
             prepared = replace(
-                prepared, context=replace(prepared.context, replaces=replaces)
+                prepared, context=prepared.context.publishing_with(replaces=replaces)
             )
             manifest = _execute_pipeline(
                 prepared, pipeline[1], run.options.memory, lease, reporter, started

@@ -33,7 +33,7 @@ from recordmill.transforms.commit.versions import (
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.sources.base import PipelineRowsSource
-from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.context import Publishing, RunContext
 from recordmill.transforms.tasks.launches import (
     begin_launch,
     has_live_launch,
@@ -128,12 +128,13 @@ class World(Checks):
             bucket_bits=1,
             exchange="scratch",
             run_key=fingerprint,
-            output=store.uri,
             workspace=workspace,
-            overwrite=overwrite,
             part=part,
-            base=base.fingerprint if base else "",
-            replaces=replaces,
+            publishing=Publishing(
+                overwrite=overwrite,
+                base=base.fingerprint if base else "",
+                replaces=replaces,
+            ),
         )
         reject = json.dumps(
             {"uri": None, "position": None, "reason": key, "raw": ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from adversary_runs import schema
@@ -10,7 +11,7 @@ from adversary_runs import schema
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.transforms.sources.base import PipelineRowsSource
-from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.context import Publishing, RunContext
 from recordmill.transforms.tasks.workspace import Workspace
 
 
@@ -44,7 +45,8 @@ def plain_context(workspace: Workspace, **more: Any) -> RunContext:
         "bucket_bits": 1,
         "exchange": "scratch",
         "run_key": "f" * 32,
-        "output": workspace.store.uri,
         "workspace": workspace,
     }
+    last = {field.name for field in fields(Publishing)} & more.keys()
+    facts["publishing"] = Publishing(**{name: more.pop(name) for name in last})
     return RunContext(**{**facts, **more})

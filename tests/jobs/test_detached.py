@@ -60,7 +60,7 @@ def launched(
     run = resolve(job, options)
     prepared = prepare_run(run)
     context = prepare_launch(run, prepared)
-    assert context.lease == ""
+    assert context.publishing.lease == ""
     return context, prepared.ranges
 
 

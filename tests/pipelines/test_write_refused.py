@@ -228,7 +228,7 @@ def test_what_cannot_be_written(
         (
             {"split_by_time": "day=a,1,b", "splits": ["a", "b"]},
             UsageError,
-            "leave out splits",
+            "tells the split of each row, and so leaves nothing to splits=",
         ),
         ({"split_by_time": "day=a"}, UsageError, "expected a column, and splits"),
         (

@@ -67,9 +67,11 @@ def check_reject_limit(
 
 def locator_of(context: RunContext) -> RejectLocator:
     """Returns what finds the lines of a run's rejects."""
-    if not context.inputs:
+    if not context.publishing.inputs:
         return UNKNOWN_INPUT
-    return RejectLocator(context.input_root, context.job.source, context.source.storage)
+    return RejectLocator(
+        context.publishing.input_root, context.job.source, context.source.storage
+    )
 
 
 def build_manifest(

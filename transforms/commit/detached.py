@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from recordmill.schemas.errors import BusyError, OutputError
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
@@ -75,7 +74,10 @@ def publish_launch(
     try:
         return publish_once(context, put_into_staging)
     except OutputError as error:
-        if context.replaces not in (None, seen_manifest(context.workspace.store)):
+        if context.publishing.replaces not in (
+            None,
+            seen_manifest(context.workspace.store),
+        ):
             # Trying again does not help.
             end_launch(context.workspace, str(error))
         raise
@@ -94,7 +96,7 @@ def publish_once(
       OutputError: the output holds another dataset that must not be replaced.
     """
     store = context.workspace.store
-    replaces = context.replaces
+    replaces = context.publishing.replaces
     if replaces is None:
         replaces = seen_manifest(store)
     else:
@@ -102,8 +104,8 @@ def publish_once(
     manifest = check_output(
         store,
         context.run_key,
-        overwrite=context.overwrite,
-        base=context.base,
+        overwrite=context.publishing.overwrite,
+        base=context.publishing.base,
         is_same=lambda found: is_of_run(store, found, context.run_key),
     )
     if manifest is not None:
@@ -113,9 +115,9 @@ def publish_once(
     clean_up(store, end_grace=False)
     staged = None
     if not is_staged(context.workspace):
-        staged = put_into_staging(replace(context, replaces=replaces))
+        staged = put_into_staging(context.publishing_with(replaces=replaces))
     manifest = commit(context.workspace, staged)
-    if context.grace == "0":
+    if context.publishing.grace == "0":
         clean_up(store)
     return manifest
 
@@ -134,7 +136,11 @@ def _require_unreplaced(context: RunContext, replaces: str) -> None:
         found = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
         if is_of_run(store, found, context.run_key):
             return  # by an earlier try, or by another launch of the same job
-    way = "append to it" if context.base else "replace it with `overwrite=true`"
+    way = (
+        "append to it"
+        if context.publishing.base
+        else "replace it with `overwrite=true`"
+    )
     raise BusyError(
         f"{store.uri}: the dataset changed since this job was launched, because another "
         "run published here. It was left as it is, and nothing of this job was "

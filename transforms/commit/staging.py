@@ -129,13 +129,16 @@ def list_converted(
     found = _contents(context, listed, ranges, shards)
     files = _files(listed, found, sides=False)
     side_files = _files(listed, found, sides=True)
-    if context.base:
+    if context.publishing.base:
         fingerprint = appended_fingerprint(
-            context.base, files, side_files, reading=context.reading
+            context.publishing.base,
+            files,
+            side_files,
+            reading=context.publishing.reading,
         )
     else:
         fingerprint = fingerprint_of(
-            context.job, files, side_files, reading=context.reading
+            context.job, files, side_files, reading=context.publishing.reading
         )
     if found is None:
         fingerprint = context.run_key
@@ -217,7 +220,7 @@ def check_duplicates(
     Raises:
       InputError: there is equal content, and `duplicates=fail`.
     """
-    if context.duplicates == "ignore":
+    if context.publishing.duplicates == "ignore":
         return run_metadata
     # Only here: it imports all that reads records.
     from recordmill.transforms.dataset.reader import shard_to_read
@@ -240,7 +243,7 @@ def check_duplicates(
     with counting(workspace, "publish-duplicates") as live:
         found = find_overlap(own, shards, live.note_bytes)
     told = found.lines()
-    if told and context.duplicates == "fail":
+    if told and context.publishing.duplicates == "fail":
         raise InputError(
             f"{told[0]}. Remove the copies from the inputs, or use `duplicates=report`"
         )
@@ -438,10 +441,10 @@ def stage(
     found = None
     if seen is not None:
         found = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
-    if context.replaces != manifest_digest(seen):
+    if context.publishing.replaces != manifest_digest(seen):
         if found is not None and is_of_run(store, found, context.run_key):
             return found  # a repeated task: an earlier try has published it
-        if context.replaces is not None:
+        if context.publishing.replaces is not None:
             raise BusyError(
                 f"{store.uri}: the dataset changed since this run began; it was left "
                 "as it is. Run again"
@@ -452,7 +455,7 @@ def stage(
     run_metadata = check_duplicates(context, own, found, run_metadata)
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
-    listed = _read_inventory(context) if context.inputs else None
+    listed = _read_inventory(context) if context.publishing.inputs else None
     read: Mapping[str, str] | None = None
     if listed is not None:
         inputs = list_converted(context, listed, ranges, shards)
@@ -501,7 +504,12 @@ def _require_same_inputs(
     storage = context.source.storage
     try:
         require_same_inputs(
-            listed.files, context.input_root, context.inputs, storage, read, since
+            listed.files,
+            context.publishing.input_root,
+            context.publishing.inputs,
+            storage,
+            read,
+            since,
         )
     except ChangedInputError:
         forget_what_was_read(context)
@@ -565,7 +573,10 @@ def keep_inventory(
       listed_at: the time before they were listed, in Unix seconds. That of the first
         launch is kept: a later one takes up what it read.
     """
-    if is_local(context.input_root) and context.workspace.get(_LISTED_AT) is None:
+    if (
+        is_local(context.publishing.input_root)
+        and context.workspace.get(_LISTED_AT) is None
+    ):
         # On disk before anything that is read: a later launch takes that up.
         context.workspace.put(_LISTED_AT, repr(listed_at).encode(), durable=True)
     name = context.workspace.store_name(inventory_name(context.part))
@@ -582,11 +593,11 @@ def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Ma
       RejectLimitError: all parts together have more rejects than the job allows.
     """
     store = context.workspace.store
-    if base is None or base.fingerprint != context.base:
+    if base is None or base.fingerprint != context.publishing.base:
         raise BusyError(
             f"{store.uri}: the dataset changed since this run began to append to it "
             f"(fingerprint {base.fingerprint if base else 'none'}, was "
-            f"{context.base}); run again"
+            f"{context.publishing.base}); run again"
         )
     whole = join_manifests(base, more, stale_files=TFDS_FILES)
     check_reject_limit(
@@ -608,7 +619,7 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     """
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
-    full = context.verify == "full"
+    full = context.publishing.verify == "full"
     with counting(workspace, "publish-verify") as live:
         found = verify_store(
             staged,

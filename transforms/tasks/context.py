@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec, parse_fraction
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
 from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
@@ -28,8 +29,39 @@ TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits d
 
 
 @dataclass(frozen=True, slots=True)
+class Publishing:
+    """What the last step of a run has to know, to publish the dataset.
+
+    Attributes:
+      lease: nonce of the launcher's lease, under which the run publishes; "" for a
+        detached run, whose last step acquires a lease of its own.
+      overwrite: whether the run may replace another dataset.
+      replaces: digest of the manifest that was there when the run was allowed to begin,
+        "" for none; None if that is decided when it publishes.
+      grace: how long the files of a replaced dataset stay.
+      base: fingerprint of the dataset to which the part is appended, or "".
+      verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
+      duplicates: what is done about equal content in several splits.
+      inputs: files, folders or globs as the job has them; () for a pipeline's rows.
+      input_root: the folder below which all of them lie.
+      reading: what `registry.describe_inputs` says of the inventory.
+    """
+
+    lease: str = ""
+    overwrite: bool = False
+    replaces: str | None = None
+    grace: Grace = "next-run"
+    base: str = ""
+    verify: VerifyLevel = "quick"
+    duplicates: Duplicates = "ignore"
+    inputs: tuple[str, ...] = ()
+    input_root: str = ""
+    reading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
-    """A prepared run.
+    """A prepared run, as its tasks need it.
 
     Attributes:
       job: what is converted and how.
@@ -39,24 +71,12 @@ class RunContext:
       exchange: how rows reach the shards' writers (see
         recordmill.transforms.exchange.sorted_run_store).
       run_key: hash of job and inventory, hexadecimal.
-      output: folder of the dataset.
       workspace: folders of the files that are not published yet.
       expected_schema: a schema that the dataset must keep to, or None.
-      lease: nonce of the launcher's lease, under which the run publishes; "" for a
-        detached run, whose last step acquires a lease of its own.
-      overwrite: whether the run may replace another dataset.
-      replaces: digest of the manifest that was there when the run was allowed to begin,
-        "" for none; None if that is decided when it publishes.
-      grace: how long the files of a replaced dataset stay.
       part: number of the part that the run makes (see
         recordmill.schemas.names); 0 for a whole dataset.
-      base: fingerprint of the dataset to which the part is appended, or "".
-      verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
-      duplicates: what is done about equal content in several splits.
-      inputs: files, folders or globs as the job has them; () for a pipeline's rows.
-      input_root: the folder below which all of them lie.
-      reading: what `registry.describe_inputs` says of the inventory.
       limits: where the job's splits end, if they are exact.
+      publishing: for the last step.
     """
 
     job: JobSpec
@@ -65,21 +85,15 @@ class RunContext:
     bucket_bits: int
     exchange: Exchange
     run_key: str
-    output: str
     workspace: Workspace
     expected_schema: Schema | None = None
-    lease: str = ""
-    overwrite: bool = False
-    replaces: str | None = None
-    grace: Grace = "next-run"
     part: int = 0
-    base: str = ""
-    verify: VerifyLevel = "quick"
-    duplicates: Duplicates = "ignore"
-    inputs: tuple[str, ...] = ()
-    input_root: str = ""
-    reading: str = ""
     limits: SplitLimits | None = None
+    publishing: Publishing = Publishing()
+
+    def publishing_with(self, **changes: Any) -> RunContext:
+        """Returns the run with other values of `publishing`."""
+        return replace(self, publishing=replace(self.publishing, **changes))
 
     @property
     def readings(self) -> int:
@@ -124,6 +138,21 @@ class RunContext:
     @property
     def fractions(self) -> list[Fraction]:
         return [parse_fraction(split.fraction) for split in self.job.splits]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsToWrite:
+    """The shards of a run, for the steps that write them.
+
+    Attributes:
+      context: the run.
+      plan: of the shards.
+      finished: numbers of the shards that an earlier try wrote.
+    """
+
+    context: RunContext
+    plan: ShardPlan
+    finished: frozenset[int]
 
 
 def choose_exchange(

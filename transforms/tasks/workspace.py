@@ -22,7 +22,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,6 +93,14 @@ class Workspace:
         scratch_root = Path(scratch) / name if scratch else root
         shared = remote and not scratch and not isinstance(store, LocalStore)
         return cls(store, name, str(root), str(scratch_root), shared)
+
+    def sibling(self, run_key: str) -> Workspace:
+        """Returns the workspace of another run, in the same places."""
+        name = run_key[:16]
+        root, scratch = Path(self.root).parent, Path(self.scratch_root).parent
+        return replace(
+            self, name=name, root=str(root / name), scratch_root=str(scratch / name)
+        )
 
     @property
     def runs(self) -> SortedRunFolder:

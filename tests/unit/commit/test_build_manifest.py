@@ -144,4 +144,4 @@ def test_rows_that_a_function_dropped_and_added(tmp_path: Path, records: int) ->
 def test_lines_of_rejects_are_known_where_there_are_inputs(tmp_path: Path) -> None:
     without = context(tmp_path)
     assert locator_of(without) is UNKNOWN_INPUT
-    assert locator_of(replace(without, inputs=("a.csv",))) is not UNKNOWN_INPUT
+    assert locator_of(without.publishing_with(inputs=("a.csv",))) is not UNKNOWN_INPUT

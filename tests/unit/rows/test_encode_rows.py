@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import json
 import pickle
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +21,7 @@ from rows_tools import SCHEMA, in_chunks, make_rows, read_back
 from recordmill.schemas.declared import DeclaredSchema, parse_declared
 from recordmill.schemas.errors import RecordmillError, SchemaError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.job import JobSpec, RejectLimit, SplitSpec
+from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, SplitSpec
 from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.decode.examples import (
@@ -43,7 +44,7 @@ from recordmill.transforms.rows.row_summary import (
     rows_fingerprint,
     summarize_rejects,
 )
-from recordmill.transforms.rows.rows_job import RowsJob
+from recordmill.transforms.rows.rows_job import context_of_rows
 from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.sources.registry import make_source
 from recordmill.transforms.storage import LocalStore
@@ -415,7 +416,8 @@ def test_what_travels_to_workers_is_small() -> None:
     """And free of connections and secrets: it is pickled into the pipeline."""
     spec = job(SCHEMA)
     store = LocalStore("/out")
-    work = RowsJob(spec, store, BITS, "scratch", overwrite=False, run_id="0" * 11)
+    options = RunOptions((), "/out", exchange="scratch")
+    work = context_of_rows(spec, store, options, remote=False)
     assert len(pickle.dumps(work)) < 4000
-    assert work.run_workspace.name == "rows-" + "0" * 11
+    assert re.fullmatch("rows-[0-9a-f]{11}", work.workspace.name)
     assert pickle.loads(pickle.dumps(work)) == work

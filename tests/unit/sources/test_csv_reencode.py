@@ -99,7 +99,6 @@ def convert(
         bucket_bits=4,
         exchange="scratch",
         run_key="0" * 32,
-        output=str(work),
         workspace=Workspace.of(LocalStore(str(work)), "0" * 32),
     )
     context.workspace.create("scratch")

@@ -38,7 +38,6 @@ def test_a_damaged_histogram_is_measured_again(tmp_path: Path, damage: str) -> N
         bucket_bits=6,
         exchange="engine",
         run_key="0" * 32,
-        output=str(tmp_path),
         workspace=Workspace.of(LocalStore(str(tmp_path)), "0" * 32),
     )
     context.workspace.create("engine")
