@@ -55,7 +55,7 @@ def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
 
 
 def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
-    run, forecast, prepared = plan.run, plan.forecast, plan.prepared
+    run, estimate, prepared = plan.run, plan.estimate, plan.prepared
     found: dict[str, Any] = {
         "verdict": plan.verdict,
         "reason": plan.reason,
@@ -68,12 +68,11 @@ def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
         "input_bytes": run.inputs.num_bytes,
         "kept_files": run.kept_files,
     }
-    if forecast is None or prepared is None:
+    if estimate is None or prepared is None:
         return found
-    estimate = forecast.estimate
     return found | {
         "ranges": len(prepared.ranges),
-        "finished_ranges": forecast.finished_ranges,
+        "finished_ranges": plan.finished_ranges,
         "removed": list(plan.removed),
         "exchange": prepared.context.exchange,
         "exchange_reason": in_style(prepared.exchange_reason),
@@ -91,20 +90,13 @@ def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
             }
             for split in estimate.splits
         },
-        "scratch_bytes": forecast.scratch_bytes,
-        "space": [
-            {"folder": disk.folder, "needed": disk.needed, "free": disk.free}
-            for disk in forecast.space
-        ],
-        "workers": forecast.workers,
-        "seconds": None if forecast.seconds is None else round(forecast.seconds, 1),
         "warnings": list(plan.warnings),
         "understood": plan.understood.to_dict(),
     }
 
 
 def _plan_lines(plan: RunPlan, in_style: Callable[[str], str]) -> list[str]:
-    run, forecast, prepared = plan.run, plan.forecast, plan.prepared
+    run, estimate, prepared = plan.run, plan.estimate, plan.prepared
     job, inputs = run.job, run.inputs
     lines = [f"{job.name} {job.version} in {run.store.uri}: {_VERDICTS[plan.verdict]}"]
     if plan.reason:
@@ -113,12 +105,11 @@ def _plan_lines(plan: RunPlan, in_style: Callable[[str], str]) -> list[str]:
     lines.append(f"  input    {files}, {human_bytes(inputs.num_bytes)}")
     if run.kept_files:
         lines[-1] += f" (of new inputs; {count(run.kept_files, 'file')} kept)"
-    if forecast is None or prepared is None:
+    if estimate is None or prepared is None:
         return lines
-    estimate = forecast.estimate
     lines[-1] += f", {count(len(prepared.ranges), 'range')}"
-    if forecast.finished_ranges:
-        lines[-1] += f", {forecast.finished_ranges:,} of them finished before"
+    if plan.finished_ranges:
+        lines[-1] += f", {plan.finished_ranges:,} of them finished before"
     lines += [f"  {line}" for line in plan.understood.lines()]
     about = "" if estimate.is_exact else "about "
     rejected = f", {estimate.rejected:,} rejected" if estimate.rejected else ""
@@ -132,27 +123,6 @@ def _plan_lines(plan: RunPlan, in_style: Callable[[str], str]) -> list[str]:
     why = in_style(prepared.exchange_reason)
     because = f", because {why}" if why else ""
     lines.append(f"  exchange {prepared.context.exchange}{because}")
-    lines += [
-        f"  space    about {human_bytes(disk.needed)} on the disk of {disk.folder}, "
-        f"{human_bytes(disk.free)} free (shards {human_bytes(estimate.bytes)}, scratch "
-        f"{human_bytes(forecast.scratch_bytes)})"
-        for disk in forecast.space
-    ]
-    if forecast.seconds is None:
-        lines.append("  time     not known for this runner")
-    else:
-        lines.append(
-            f"  time     about {_duration(forecast.seconds)} with "
-            f"{count(forecast.workers, 'worker')}, by rates measured on two cores and a "
-            "local disk"
-        )
     lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]
     lines += [f"  warning  {warning}" for warning in plan.warnings]
     return lines
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:.1f} h"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,64 +36,32 @@ if TYPE_CHECKING:
     from recordmill.transforms.tasks.estimate import Estimate
 
 
-# A run that surely does not fit is refused before it begins, one that may fit is not: a
-# sample of the input gives an estimate, of which only a share is sure.
-
 # A run whose disks have this many times the bytes of all records is not estimated:
 # scratch and shards together are twice as much.
 _AMPLE = 4
 _NEGLIGIBLE_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
-    """The space that a run needs on one disk, in bytes.
-
-    Attributes:
-      folder: a folder on that disk.
-      needed: the estimate.
-      sure: the part of it that is needed even if the estimate is too high.
-      free: free space, with what an earlier try of this run finished there.
-    """
-
-    folder: str
-    needed: int
-    sure: int
-    free: int
-
-    @property
-    def is_short(self) -> bool:
-        """Tests whether the run surely does not fit."""
-        return self.sure > self.free
-
-
-def require_space(
-    prepared: PreparedRun, options: PipelineOptions, memory: str, free_bytes: int | None
-) -> None:
+def require_space(prepared: PreparedRun, options: PipelineOptions, memory: str) -> None:
     """Refuses a run that surely does not fit on the disks it writes to.
 
     Args:
       prepared: the run.
       options: of the pipeline; runs that go to other machines need no space here.
       memory: what sorted records may take of it (see `RunOptions`).
-      free_bytes: what the output's store has left, None if it does not say.
 
     Raises:
-      OutputError: which disk, what is needed and free, and what to do.
+      NoRoomError: which folder, what is needed and free, and what to do.
     """
     from recordmill.beam_jobs.runners.embedded import embedded_workers, works_in_threads
 
-    workers = embedded_workers(options)
-    if not workers:
+    if not embedded_workers(options):
         return
     context, inputs = prepared.context, prepared.inputs
     most = context.source.estimated_bytes(inputs.files)
     most += sum(file.size for file in inputs.side_files)
     folders = (context.workspace.root, context.workspace.scratch_root)
-    free = [shutil.disk_usage(nearest_folder(Path(folder))).free for folder in folders]
-    if free_bytes is not None:
-        free.append(free_bytes)
-    if min(free) > _AMPLE * most + _NEGLIGIBLE_BYTES:
+    if min(map(_free_bytes, folders)) > _AMPLE * most + _NEGLIGIBLE_BYTES:
         return
     with suppress(InputError):  # the run explains better what is wrong with the input
         # Only here: it imports all that reads and encodes rows.
@@ -103,9 +69,12 @@ def require_space(
 
         estimate = estimate_run(context, inputs.all_files, prepared.ranges)
         budget = run_budget(context, memory, in_threads=works_in_threads(options))
-        space = _space_of(context.workspace, estimate, workers, budget.num_bytes)
-        if reason := _first_short(space):
+        if reason := _shortage(context.workspace, estimate, budget.num_bytes):
             raise NoRoomError(reason)
+
+
+def _free_bytes(folder: str) -> int:
+    return shutil.disk_usage(nearest_folder(Path(folder))).free
 
 
 def run_budget(context: RunContext, memory: str, *, in_threads: bool) -> HoldBudget:
@@ -122,85 +91,28 @@ def run_budget(context: RunContext, memory: str, *, in_threads: bool) -> HoldBud
     return memory_budget(memory)
 
 
-def _space_of(
-    workspace: Workspace, estimate: Estimate, workers: int, held_bytes: int = 0
-) -> tuple[Space, ...]:
-    """Computes what is needed on each disk; output and scratch may share one."""
-    shards_here = estimate.bytes
-    if not isinstance(workspace.store, LocalStore):
-        # Each shard leaves for the store as soon as it is whole.
-        shards_here = min(
-            shards_here, workers * estimate.bytes // max(1, estimate.shards)
-        )
-    needs = (
-        (workspace.root, shards_here, 0, workspace.local_path("staging")),
-        (
-            workspace.scratch_root,
-            estimate.scratch_bytes,
-            held_bytes,
-            workspace.local_path("runs"),
-        ),
-    )
-    disks: dict[int, Space] = {}
-    for folder, written, held, finished in needs:
-        existing = nearest_folder(Path(folder))
-        device, free = existing.stat().st_dev, shutil.disk_usage(existing).free
-        disk = disks.get(device, Space(str(existing), 0, 0, free))
-        disks[device] = Space(
-            disk.folder,
-            disk.needed + max(0, written - held),
-            disk.sure + max(0, int(written * estimate.sure_share) - held),
-            disk.free + _finished_bytes(finished),
-        )
-    return tuple(disks.values())
-
-
-def _first_short(space: Sequence[Space]) -> str:
-    """Returns why a run does not fit and what to do, or "" if it may fit."""
-    for disk in space:
-        if disk.is_short:
+def _shortage(workspace: Workspace, estimate: Estimate, held_bytes: int) -> str:
+    """Returns why a run surely does not fit and what to do, or "" if it may fit."""
+    if workspace.names(CHECKPOINTS):
+        return ""  # it resumes: some of it is there
+    needs = {workspace.scratch_root: max(0, estimate.scratch_bytes - held_bytes)}
+    if isinstance(workspace.store, LocalStore):  # else shards leave one by one
+        needs[workspace.root] = needs.get(workspace.root, 0) + estimate.bytes
+    for folder, needed in needs.items():
+        # Of a sample only half is sure.
+        free = _free_bytes(folder)
+        if needed > (free if estimate.is_exact else 2 * free):
             return (
-                f"{disk.folder}: about {human_bytes(disk.needed)} are needed, "
-                f"{human_bytes(disk.free)} are free; make room, or choose another "
+                f"{nearest_folder(Path(folder))}: about {human_bytes(needed)} are "
+                f"needed, {human_bytes(free)} are free; make room, or choose another "
                 "folder with `scratch` or `output`"
             )
     return ""
 
 
-def _finished_bytes(folder: Path) -> int:
-    """Sums the bytes of what an earlier try finished there."""
-    total = 0
-    for file in folder.glob("[!.]*"):
-        with suppress(OSError):
-            total += file.stat().st_size
-    return total
-
-
 Verdict = Literal[
     "convert", "append", "resume", "publish", "replace", "unchanged", "refused"
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """An estimate of what a run takes.
-
-    Attributes:
-      estimate: what would be written.
-      finished_ranges: input ranges that a killed run finished.
-      scratch_bytes: of sorted runs, in files, if memory holds as many as it may. It
-        holds fewer where each takes long to make: 30 s of work in all, by default.
-      space: for each disk concerned.
-      workers: threads of the embedded runner; 0 on another runner.
-      seconds: by measured rates; None on another runner.
-    """
-
-    estimate: Estimate
-    finished_ranges: int
-    scratch_bytes: int
-    space: tuple[Space, ...]
-    workers: int
-    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +129,8 @@ class RunPlan:
       warnings: what may go wrong.
       prepared: the run, prepared; None if nothing would be converted.
       understood: what the source takes the input for.
-      forecast: what the run takes; None if nothing would be converted.
+      estimate: what it writes; None if nothing would be converted.
+      finished_ranges: input ranges that a killed run finished.
     """
 
     run: ResolvedRun
@@ -227,7 +140,8 @@ class RunPlan:
     warnings: tuple[str, ...] = ()
     prepared: PreparedRun | None = None
     understood: Understood = NOTHING
-    forecast: Forecast | None = None
+    estimate: Estimate | None = None
+    finished_ranges: int = 0
 
     @property
     def removed(self) -> tuple[str, ...]:
@@ -253,55 +167,35 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     prepared = prepare_run(run)
     if not prepared.ranges:  # new files without a row, which the manifest is to know of
         return plan
-    forecast = _forecast(run, prepared, options)
-    understood, estimate = prepared.understood, forecast.estimate
+    # Only here: a run that has nothing to do goes without.
+    from recordmill.transforms.tasks.estimate import estimate_run
+
+    context, understood = prepared.context, prepared.understood
+    estimate = estimate_run(context, prepared.inputs.all_files, prepared.ranges)
+    tasks = context.workspace.names(CHECKPOINTS)
+    finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
     if estimate.rejected:
         understood = understood.of_input()
-    warnings = (
-        *plan.warnings,
-        *understood.warnings,
-        *_warnings(run.job, estimate, forecast.space),
-    )
-    if verdict in ("convert", "append") and forecast.finished_ranges:
-        plan = replace(plan, verdict="resume")
-    if verdict != "refused" and (short := _first_short(forecast.space)):
-        plan = replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
-    return replace(
+    plan = replace(
         plan,
-        warnings=warnings,
+        warnings=(
+            *plan.warnings,
+            *understood.warnings,
+            *_warnings(run.job, estimate),
+        ),
         prepared=prepared,
         understood=understood,
-        forecast=forecast,
-    )
-
-
-def _forecast(run: ResolvedRun, prepared: PreparedRun, options: RunOptions) -> Forecast:
-    # Only here: a run that has room, or nothing to do, does without.
-    from recordmill.transforms.tasks.estimate import estimate_run, estimate_seconds
-
-    context, ranges = prepared.context, prepared.ranges
-    workers, in_threads = _workers(options)
-    held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
-    estimate = estimate_run(context, prepared.inputs.all_files, ranges)
-    seconds = None
-    if workers:
-        seconds = estimate_seconds(
-            context.source,
-            context.exchange,
-            run.inputs.num_bytes,
-            len(ranges),
-            estimate,
-            workers,
-        )
-    tasks = context.workspace.names(CHECKPOINTS)
-    return Forecast(
         estimate=estimate,
-        finished_ranges=sum(t.startswith(f"range-{context.exchange}-") for t in tasks),
-        scratch_bytes=max(0, estimate.scratch_bytes - held),
-        space=_space_of(context.workspace, estimate, workers or 1, held),
-        workers=workers,
-        seconds=seconds,
+        finished_ranges=finished,
     )
+    if verdict in ("convert", "append") and finished:
+        return replace(plan, verdict="resume")
+    is_embedded, in_threads = _workers(options)
+    held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
+    if verdict != "refused" and is_embedded:
+        if short := _shortage(context.workspace, estimate, held):
+            return replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
+    return plan
 
 
 def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
@@ -320,29 +214,22 @@ def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
     return ("replace" if replaces else "convert"), None
 
 
-def _workers(options: RunOptions) -> tuple[int, bool]:
-    """Counts the workers of the embedded runner, and tells whether they are threads.
+def _workers(options: RunOptions) -> tuple[bool, bool]:
+    """Tells whether workers are on this machine, and whether they are its threads."""
+    if not options.beam_args:
+        return True, True
+    # Beam takes half a second to import: only where its options are to be checked.
+    from recordmill.beam_jobs.runners.embedded import (
+        is_embedded,
+        pipeline_options,
+        works_in_threads,
+    )
 
-    There are none if the job goes to another runner.
-    """
-    in_threads = True
-    if options.beam_args:
-        # Beam takes half a second to import: only where its options are to be checked.
-        from recordmill.beam_jobs.runners.embedded import (
-            is_embedded,
-            pipeline_options,
-            works_in_threads,
-        )
-
-        parsed = pipeline_options(options.beam_args, options.workers)
-        if not is_embedded(parsed):
-            return 0, False
-        in_threads = works_in_threads(parsed)
-    cores = os.cpu_count() or 1
-    return min(options.workers or cores, cores), in_threads
+    parsed = pipeline_options(options.beam_args, options.workers)
+    return is_embedded(parsed), works_in_threads(parsed)
 
 
-def _warnings(job: JobSpec, estimate: Estimate, space: tuple[Space, ...]) -> list[str]:
+def _warnings(job: JobSpec, estimate: Estimate) -> list[str]:
     """Lists what may go wrong."""
     warnings = []
     if estimate.rejected > job.max_rejects.allowed(estimate.rows):
@@ -354,10 +241,4 @@ def _warnings(job: JobSpec, estimate: Estimate, space: tuple[Space, ...]) -> lis
     empty = [split.name for split in estimate.splits if not split.records]
     if empty:
         warnings.append(f"no row would fall into {', '.join(empty)}")
-    warnings += [
-        f"{disk.folder}: about {human_bytes(disk.needed)} are needed, "
-        f"{human_bytes(disk.free)} are free: it may not fit"
-        for disk in space
-        if disk.needed > disk.free and not disk.is_short
-    ]
     return warnings

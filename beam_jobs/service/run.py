@@ -484,7 +484,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         _submit_detached(run, *pipeline)
     ready = store.preflight()
     if pipeline is not None:
-        require_space(*pipeline, run.options.memory, ready.free_bytes)
+        require_space(*pipeline, run.options.memory)
     with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
         status = "done"
         at_work: tuple[Launch, ...] = ()

@@ -1,4 +1,4 @@
-"""Estimates what a job would write: rows, records, shards, disk space and time.
+"""Estimates what a job would write: rows, records, shards and bytes.
 
 Small input is read as a whole, and the shard plan is exactly that of the run. Of large
 input some ranges, spread evenly, are read and encoded as the run would, and the rest is
@@ -24,7 +24,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
-from recordmill.transforms.sources.base import REFERENCE, Rows, Source
+from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import make_histogram, range_histogram
@@ -206,10 +206,6 @@ def _reads_files(context: RunContext) -> bool:
 WHOLE_BYTES = 8 << 20  # smaller input is read as a whole
 INDEX_BYTES = 24  # of each record in a sorted run's index
 
-# Bytes a second of one worker, measured on two cores and a local disk (tests/bench).
-START_SECONDS = 1.2  # Python, Beam, the pipeline; publishing
-WRITE_RATE = 300e6
-
 
 @dataclass(frozen=True, slots=True)
 class SplitEstimate:
@@ -241,11 +237,6 @@ class Estimate:
     reason: str
     splits: tuple[SplitEstimate, ...]
     scratch_bytes: int
-
-    @property
-    def sure_share(self) -> float:
-        """Returns the share of the bytes that is surely written."""
-        return 0.95 if self.is_exact else 0.5
 
     @property
     def records(self) -> int:
@@ -301,31 +292,6 @@ def estimate_run(
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
     )
-
-
-def estimate_seconds(
-    source: Source,
-    exchange: str,
-    num_bytes: int,
-    ranges: int,
-    made: Estimate,
-    workers: int,
-) -> float:
-    """Estimates the seconds of a run on a machine like the one that was measured.
-
-    Args:
-      source: of the input; it has the rates.
-      exchange: how records reach their shards.
-      num_bytes: of the input.
-      ranges: number of input ranges.
-      made: the estimate of what is written.
-      workers: threads of the embedded runner.
-    """
-    by_reference = exchange == "reference"
-    rate = source.reference_rate if by_reference else source.read_rate
-    reading = num_bytes / rate / max(1, min(workers, ranges))
-    writing = made.bytes / WRITE_RATE / max(1, min(workers, made.shards))
-    return START_SECONDS + reading + writing
 
 
 def _resolve_ranges(
