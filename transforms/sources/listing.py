@@ -394,7 +394,10 @@ class _StoreTree:
         for folder in folders:
             found = self.find(folder)
             names = found if hidden else _visible(found, folder)
-            yield from ((name, folder) for name in names)
+            # A store finds a file of the folder's own name, too.
+            yield from (
+                (name, folder) for name in names if name.strip("/") != folder.strip("/")
+            )
 
     def find(self, folder: str) -> dict[str, Any]:
         """Returns all files below a folder, or the file of this name."""
