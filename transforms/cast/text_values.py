@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms.arrow import I64, array_parts
+from recordmill.transforms import native
+from recordmill.transforms.arrow import I64, U8, array_parts
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
@@ -75,13 +76,18 @@ def shown(value: Any) -> str:
     return _shown.repr(value)
 
 
-#     integer   [+-] digits [. zeros]           leading zeros count for nothing: 007 is 7
-#     float     [+-] digits . digits [e+-digits]    also inf, infinity, nan
-#     boolean   true, false, 1, 0               letters in upper or lower case
+#                declared                                strict
+#     integer    [+-] digits [. zeros]: 007 is 7         no plus, no leading zeros, no -0
+#     float      [+-] digits . digits [e+-digits],       as before, within float32; whole
+#                inf, infinity, nan                      ones without a point are int64
+#     boolean    true, false, 1, 0                       true, false
 #
-# White space (ASCII) around a value is not part of it, and a cell of nothing else is a
-# missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
-# where it cannot, or takes what is not in this list, are single cells looked at.
+# The strict rule is that of inferred types: a column is text if a number would not be
+# written again as it is. White space (ASCII) around a value is not part of it, and a cell
+# of nothing else is a missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and 1_000
+# are not integers. Arrow casts whole columns; only what it might read by other rules
+# (0x10, nan(1), 1e400) is matched with the patterns, and only where it cannot cast are
+# all cells.
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -92,104 +98,234 @@ MISSING_WORDS = (
 )  # fmt: skip
 _MISSING_WORDS = pa.array(MISSING_WORDS)
 
-_BOOLEAN = r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[01])$"  # (?i:s) is also ſ
-_INTEGER = r"^[+-]?[0-9]+$"
-_WHOLE_DECIMAL = r"^([+-]?[0-9]+)\.0*$"
+# By whether the rule is strict. (?i:s) is also ſ.
+_BOOLEAN = (
+    r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[01])$",
+    r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$",
+)
+_INTEGER = (r"^[+-]?[0-9]+(?:\.0*)?$", r"^(?:0|-?[1-9][0-9]*)(?:\.0*)?$")
 _FLOAT = (
     r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-    r"|^[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?|[nN][aA][nN])$"
+    r"|^[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?|[nN][aA][nN])$",
+    r"^-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+    r"|^-?(?i:inf|infinity)$|^(?i:nan)$",
 )
+_WHOLE_DECIMAL = r"^([+-]?[0-9]+)\.0*$"
+_LONG_INTEGER = r"^-?[0-9]{19,}$"
 _INFINITY = r"^[+-]?[iI]"
 _SURE_DIGITS = 18  # with so many characters or fewer an integer is within int64
+_SURE_INT64 = 1e17  # below, a number has at most that many digits before its point
+_SURE_WHOLE = 16  # characters: float64 tells so few digits from the next whole number
+_EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
+BEYOND_FLOAT32 = 3.4028235677973366e38  # what lies at or above rounds to infinity
 _SHOWN_DIGITS = 40
+_ONE, _NINE, _ZERO, _MINUS, _POINT, _EXPONENT = (ord(char) for char in "190-.e")
 
 
-def parse_booleans(cells: pa.StringArray) -> CastResult:
-    """Parses text as booleans."""
-    quick = _cast(cells, pa.bool_())
-    if quick is not None:
-        return CastResult(quick, {})
+def parse_values(cells: pa.StringArray, dtype: str) -> CastResult:
+    """Parses text as values of a NumPy dtype: floats are rounded to the nearest."""
+    is_float = dtype.startswith("float")
+    wide = read_column(cells, "float64" if is_float else dtype)
+    if wide is not None:
+        return cast_floats(wide, dtype) if is_float else CastResult(wide, {})
     cells = without_missing(cells)
-    wrong = present(cells) & ~matches(cells, _BOOLEAN)
-    errors = flag_invalid(
-        wrong,
-        lambda i: (
-            f"{shown(cells[i].as_py())} is not a valid bool (true, false, 1 or 0)"
-        ),
-    )
-    return CastResult(without(cells, wrong).cast(pa.bool_()), errors)
-
-
-def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
-    """Parses text as integers of a NumPy dtype."""
-    quick = _quick_integers(cells, dtype)
-    if quick is None:
-        cells = without_missing(cells)
-        quick = _quick_integers(cells, dtype)
-    texts = cells
-    if quick is None and _has_byte(cells, b"."):
-        cells = without_places(cells)
-        quick = _quick_integers(cells, dtype)
-    if quick is not None:
-        return CastResult(quick, {})
-    written = matches(cells, _INTEGER)
+    values, written = read_each(cells, "float64" if is_float else dtype)
+    hint = " (true, false, 1 or 0)" if dtype == "bool" else ""
     errors = flag_invalid(
         present(cells) & ~written,
-        lambda i: f"{shown(texts[i].as_py())} is not a valid {dtype}",
+        lambda i: f"{shown(cells[i].as_py())} is not a valid {dtype}{hint}",
     )
+
+    def beyond(row: int) -> str:
+        text = cells[row].as_py()
+        if is_float:
+            return beyond_float(_short(text), "float64")
+        return beyond_integer(_short(text.partition(".")[0]), dtype)
+
+    errors = merge(errors, flag_invalid(written & ~present(values), beyond))
+    if not is_float:
+        return CastResult(values, errors)
+    narrow = cast_floats(values, dtype)
+    return CastResult(narrow.array, merge(errors, narrow.errors))
+
+
+def read_column(
+    cells: pa.StringArray, dtype: str, *, strict: bool = False
+) -> pa.Array | None:
+    """Returns all cells as a dtype, or None if one of them is not valid for it.
+
+    Args:
+      cells: text; missing values become nulls.
+      dtype: of booleans, integers or float64.
+      strict: whether the strict rule holds (see above).
+    """
+    if (values := _cast_all(cells, dtype, strict)) is not None:
+        return values
+    return _cast_all(without_missing(cells), dtype, strict)
+
+
+def read_each(
+    cells: pa.StringArray, dtype: str, *, strict: bool = False
+) -> tuple[pa.Array, Mask]:
+    """Matches all cells. Slow: it uses regular expressions.
+
+    Args:
+      cells: as `without_missing` returns them.
+      dtype, strict: as of `read_column`.
+
+    Returns:
+      The values, null where a cell is not valid; which cells are written as values,
+      though perhaps too large for the dtype.
+    """
+    pattern = {"bool": _BOOLEAN, "float64": _FLOAT}.get(dtype, _INTEGER)[strict]
+    written = matches(cells, pattern)
+    if not written.any():
+        return pa.nulls(len(cells), ARROW_TYPES[dtype]), written
+    if dtype not in ("bool", "float64"):
+        return _read_integers(cells, dtype, written), written
+    values = without(cells, ~written).cast(ARROW_TYPES[dtype])
+    if dtype == "bool":
+        return values, written
+    sizes = np.abs(values.to_numpy(zero_copy_only=False))
+    wrong: Mask = np.isinf(sizes)
+    if wrong.any():
+        wrong &= ~matches(cells, _INFINITY)
+    if strict:
+        wrong |= np.isfinite(sizes) & (sizes >= BEYOND_FLOAT32)
+        long = np.flatnonzero(written & (_lengths(cells) > _SURE_DIGITS))
+        long = long[matches(cells.take(pa.array(long)), _LONG_INTEGER)]
+        integers, _ = read_each(cells.take(pa.array(long)), "int64", strict=True)
+        wrong[long] |= ~present(integers)
+    return without(values, wrong), written
+
+
+def are_huge(cells: pa.StringArray) -> Mask:
+    """Returns which cells hold decimals beyond float32, but within float64."""
+    written = matches(cells, _FLOAT[True]) & ~matches(cells, _LONG_INTEGER)
+    values = without(cells, ~written).cast(pa.float64())
+    sizes = np.abs(values.to_numpy(zero_copy_only=False))
+    huge: Mask = np.isfinite(sizes) & (sizes >= BEYOND_FLOAT32)
+    return huge
+
+
+def _read_integers(cells: pa.StringArray, dtype: str, written: Mask) -> pa.Array:
     limits = np.iinfo(dtype)
     values = np.zeros(len(cells), dtype)
     fits = np.zeros(len(cells), np.bool_)
-    long = written & (_lengths(cells) > _SURE_DIGITS)
-    where = np.flatnonzero(written & ~long)
-    texts = pc.utf8_ltrim(cells.take(pa.array(where)), characters="+")
-    short = texts.cast(pa.int64()).to_numpy()
+    rows = np.flatnonzero(written)
+    whole = pc.utf8_ltrim(without_places(cells.take(pa.array(rows))), characters="+")
+    if (quick := _cast(whole, ARROW_TYPES[dtype])) is not None:
+        values[rows], fits[rows] = quick.to_numpy(), True
+        return pa.array(values, mask=~fits)
+    long = _lengths(whole) > _SURE_DIGITS
+    short = whole.filter(pa.array(~long)).cast(pa.int64()).to_numpy()
     inside = (short >= limits.min) & (short <= min(limits.max, MAX_INT64))
-    values[where[inside]] = short[inside]
-    fits[where[inside]] = True
-    # Row by row only here: integers of 19 digits or more in a column that Arrow
-    # cannot cast, because some other cell is wrong.
+    where = rows[~long][inside]
+    values[where], fits[where] = short[inside], True
+    # Row by row only here: integers of 19 digits or more.
     for row in np.flatnonzero(long).tolist():
-        text = cells[row].as_py()
-        sign = -1 if text.startswith("-") else 1
-        digits = text.lstrip("+-").lstrip("0") or "0"
+        text = whole[row].as_py()
+        digits = text.lstrip("-").lstrip("0") or "0"
         # Python does not convert thousands of digits.
-        value = sign * int(digits) if len(digits) <= 20 else None
-        if value is not None and limits.min <= value <= limits.max:
-            values[row] = value
-            fits[row] = True
-    beyond = flag_invalid(
-        written & ~fits,
-        lambda i: beyond_integer(_short(cells[i].as_py()), dtype),
-    )
-    return CastResult(pa.array(values, mask=~fits), merge(errors, beyond))
+        value = int(digits) if len(digits) <= 20 else 1 << 70
+        value = -value if text.startswith("-") else value
+        if limits.min <= value <= limits.max:
+            values[rows[row]], fits[rows[row]] = value, True
+    return pa.array(values, mask=~fits)
 
 
-def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
-    """Parses text as floats of a NumPy dtype, rounded to the nearest."""
-    wide = _quick_floats(cells)
-    if wide is None:
-        cells = without_missing(cells)
-        wide = _quick_floats(cells)
-    if wide is not None:
-        return cast_floats(wide, dtype)
-    written = matches(cells, _FLOAT)
-    errors = flag_invalid(
-        present(cells) & ~written,
-        lambda i: f"{shown(cells[i].as_py())} is not a valid {dtype}",
+def _cast_all(cells: pa.StringArray, dtype: str, strict: bool) -> pa.Array | None:
+    """Casts the cells by Arrow; returns None if one of them is not valid."""
+    if (values := read_plain(cells, dtype)) is not None:
+        return values
+    if cells.null_count == len(cells):
+        return cells.cast(ARROW_TYPES[dtype])
+    if dtype == "bool":
+        if strict and (_lengths(cells) == 1).any():
+            return None  # 0 and 1
+        return _cast(cells, pa.bool_())
+    text = _bytes_of(cells)
+    if dtype != "float64" and (text == _POINT).any():
+        return _cast_decimals(cells, dtype, strict, has_letters=text.max() > _NINE)
+    values = _cast(cells, ARROW_TYPES[dtype])
+    if values is None:
+        return None
+    is_float = dtype == "float64"
+    # Behind these letters are those of nan(1) and 0x10.
+    if strict or text.max() > (_EXPONENT if is_float else _NINE):
+        doubtful = _doubtful(cells)
+    else:
+        doubtful = np.zeros(len(cells), np.bool_)
+    if is_float:  # integers beyond int64, decimals beyond float64
+        doubtful |= np.abs(values.to_numpy(zero_copy_only=False)) >= _SURE_INT64
+    return _checked(values, cells, dtype, doubtful, strict)
+
+
+def _cast_decimals(
+    cells: pa.StringArray, dtype: str, strict: bool, *, has_letters: bool
+) -> pa.Array | None:
+    """Casts integers of which some are written as decimals: ["2", "3.0"]."""
+    if not has_letters and pc.max(pc.binary_length(cells)).as_py() <= _SURE_WHOLE:
+        floats = _cast(cells, pa.float64())
+        values = None if floats is None else floats.fill_null(0).to_numpy()
+        if values is None or (np.rint(values) != values).any():
+            return None
+        if (np.abs(values) < _EXACT_WHOLE).all():
+            integers = _cast(floats, ARROW_TYPES[dtype])
+            if integers is None:
+                return None
+            doubtful = _doubtful(cells) | (np.signbit(values) & (values == 0))
+            return _checked(integers, cells, dtype, doubtful, strict)
+    whole = without_places(cells)  # takes ten times as long
+    has_places = (_bytes_of(whole) == _POINT).any()
+    return None if has_places else _cast_all(whole, dtype, strict)
+
+
+def _checked(
+    values: pa.Array, cells: pa.StringArray, dtype: str, doubtful: Mask, strict: bool
+) -> pa.Array | None:
+    """Returns the values if the doubtful ones among their cells are valid."""
+    if doubtful.any():
+        few, _ = read_each(cells.filter(pa.array(doubtful)), dtype, strict=strict)
+        if few.null_count:
+            return None
+    return values
+
+
+def _doubtful(cells: pa.StringArray) -> Mask:
+    """Returns which cells Arrow may have read by other rules than these.
+
+    Sure is what begins with 1 to 9, with 0 and a point, and a lone 0, also behind a
+    minus: of "12", "0", "0.5", "-5", "007", "-07" and "nan(1)" the first four, but not -0.
+    """
+    offsets, data = array_parts(cells)
+    first = data.take(offsets[:-1], mode="clip")
+    doubtful: Mask = first - np.uint8(_ONE) > _NINE - _ONE
+    at = np.flatnonzero(doubtful)
+    begin = offsets[at] + (first[at] == _MINUS)
+    digit = data.take(begin, mode="clip")
+    after = data.take(begin + 1, mode="clip")
+    lone = offsets[at + 1] - offsets[at] == 1
+    is_zero = (digit == _ZERO) & ((after == _POINT) | lone)
+    doubtful[at] = (digit - np.uint8(_ONE) > _NINE - _ONE) & ~is_zero
+    return doubtful & present(cells) if cells.null_count else doubtful
+
+
+def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+    """Returns int64 or float64 cells if all are plainly written, such as -12 and 3.50."""
+    if dtype not in ("int64", "float64") or not len(cells) or cells.offset:
+        return None
+    valid, offsets, data = cells.buffers()
+    if not cells.null_count:
+        valid = None
+    target = pa.allocate_buffer(len(cells) * 8)
+    if not native.loops.numbers(
+        offsets, data or b"", valid, dtype == "float64", target
+    ):
+        return None
+    return pa.Array.from_buffers(
+        ARROW_TYPES[dtype], len(cells), [valid, target], cells.null_count
     )
-    wide = without(cells, ~written).cast(pa.float64())
-    infinite = np.isinf(wide.to_numpy(zero_copy_only=False))
-    beyond = infinite & ~matches(cells, _INFINITY)
-    errors = merge(
-        errors,
-        flag_invalid(
-            beyond,
-            lambda i: beyond_float(_short(cells[i].as_py()), "float64"),
-        ),
-    )
-    narrow = cast_floats(without(wide, beyond), dtype)
-    return CastResult(narrow.array, merge(errors, narrow.errors))
 
 
 def cast_floats(array: pa.Array, dtype: str) -> CastResult:
@@ -228,32 +364,17 @@ def matches(cells: pa.StringArray, pattern: str) -> Mask:
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _quick_integers(cells: pa.StringArray, dtype: str) -> pa.Array | None:
-    """Casts the cells by Arrow; returns None if it cannot or might read 0x10."""
-    return None if _has_byte(cells, b"xX") else _cast(cells, ARROW_TYPES[dtype])
-
-
-def _quick_floats(cells: pa.StringArray) -> pa.Array | None:
-    """Casts the cells by Arrow, unless it might read nan(1) or make 1e400 infinite."""
-    if _has_byte(cells, b"("):
-        return None
-    wide = _cast(cells, pa.float64())
-    if wide is None or np.isinf(wide.to_numpy(zero_copy_only=False)).any():
-        return None
-    return wide
-
-
-def _cast(cells: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
+def _cast(cells: pa.Array, wanted: pa.DataType) -> pa.Array | None:
     try:
         return cells.cast(wanted)
     except pa.ArrowInvalid:
         return None
 
 
-def _has_byte(cells: pa.StringArray, characters: bytes) -> bool:
+def _bytes_of(cells: pa.StringArray) -> U8:
+    """Returns the bytes of all cells, end to end."""
     offsets, data = array_parts(cells)
-    text = data[offsets[0] : offsets[-1]]
-    return any(bool((text == char).any()) for char in characters)
+    return data[offsets[0] : offsets[-1]]
 
 
 def _lengths(cells: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -33,10 +33,8 @@ from recordmill.transforms.cast.text_values import (
     CastResult,
     cast_floats,
     matches,
-    parse_booleans,
-    parse_floats,
-    parse_integers,
     parse_times,
+    parse_values,
     present,
     rescale,
     shown,
@@ -462,11 +460,7 @@ def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
         return parse_times(cells, feature.unit)
     if feature.decimal == "comma":
         cells = swap_points(cells)
-    if feature.dtype == "bool":
-        return parse_booleans(cells)
-    if feature.dtype.startswith("float"):
-        return parse_floats(cells, feature.dtype)
-    return parse_integers(cells, feature.dtype)
+    return parse_values(cells, feature.dtype)
 
 
 def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> RowErrors:

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import Kind, usual_kind
+from recordmill.transforms.cast import text_values
 from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
@@ -234,11 +235,14 @@ def test_usual_columns_take_the_fast_path(
     texts: list[str | None], expected: TypeFlag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at = []
+    read_each = text_values.read_each
 
-    def noting(cells: pa.StringArray) -> TypeFlag:
+    def noting(
+        cells: pa.StringArray, dtype: str, *, strict: bool
+    ) -> tuple[pa.Array, text_values.Mask]:
         looked_at.append(len(cells))
-        return classify(cells)
+        return read_each(cells, dtype, strict=strict)
 
-    monkeypatch.setattr("recordmill.transforms.sources.text_types.classify", noting)
+    monkeypatch.setattr(text_values, "read_each", noting)
     convert(column(texts), expected)
     assert sum(looked_at) <= len(texts) / 4, "the regular expressions are slow"

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.transforms import native
+from recordmill.transforms.cast.text_values import read_column, read_plain
 from recordmill.transforms.native import Loops, numpy_loops
 from recordmill.transforms.native.interface import _load
-from recordmill.transforms.sources.text_types import cast_cells, read_plain
 
 pytestmark = pytest.mark.fuzz
 
@@ -44,16 +44,16 @@ NOT_PLAIN += ["1,5", "1e5", "nan", "0x10", "\u0661", "1.5-", "1-"]
 
 
 @fuzzed()
-@given(texts=CELLS | ODD_CELLS, dtype=st.sampled_from(["int64", "float32"]))
+@given(texts=CELLS | ODD_CELLS, dtype=st.sampled_from(["int64", "float64"]))
 @example(texts=["999999999999999999", "-999999999999999999", None, "0"], dtype="int64")
 @example(texts=["1000000000000000000"], dtype="int64")
 @example(texts=["-9223372036854775808"], dtype="int64")
 @example(texts=["-0"], dtype="int64")
 @example(
-    texts=["-0", "-0.0", "9007199254740991", "0.9007199254740991"], dtype="float32"
+    texts=["-0", "-0.0", "9007199254740991", "0.9007199254740991"], dtype="float64"
 )
-@example(texts=["9007199254740993"], dtype="float32")
-@example(texts=["9999999999999999999", "1.000000000000000000"], dtype="float32")
+@example(texts=["9007199254740993"], dtype="float64")
+@example(texts=["9999999999999999999", "1.000000000000000000"], dtype="float64")
 def test_numbers_are_those_of_arrow(texts: list[str | None], dtype: str) -> None:
     cells = pa.array(texts, pa.string())
     plain = read_plain(cells, dtype)
@@ -62,7 +62,7 @@ def test_numbers_are_those_of_arrow(texts: list[str | None], dtype: str) -> None
     plain.validate(full=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "loops", numpy_loops)
-        wanted = cast_cells(cells, dtype)
+        wanted = read_column(cells, dtype, strict=True)
     assert wanted is not None
     assert plain.type == wanted.type
     assert repr(plain.to_pylist()) == repr(wanted.to_pylist())  # tells -0.0 from 0.0
@@ -79,13 +79,13 @@ def test_integers_are_read(texts: list[str | None]) -> None:
 
 @given(texts=st.lists(st.floats(-1e6, 1e6).map("{:.6f}".format), min_size=1))
 def test_decimals_are_read(texts: list[str]) -> None:
-    read = read_plain(pa.array(texts), "float32")
+    read = read_plain(pa.array(texts), "float64")
     assert read is not None
     assert repr(read.to_pylist()) == repr(list(map(float, texts)))
 
 
 @pytest.mark.parametrize("text", NOT_PLAIN)
-@pytest.mark.parametrize("dtype", ["int64", "float32"])
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_what_is_not_plain_is_left_to_arrow(text: str, dtype: str) -> None:
     assert read_plain(pa.array(["1", text, "2"]), dtype) is None
 

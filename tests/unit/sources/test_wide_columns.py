@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.transforms.sources import text_types
-from recordmill.transforms.sources import text_types as wide_columns
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify,
@@ -55,13 +54,12 @@ def test_convert(table: list[list[str | None]], data: st.DataObject | TypeFlag) 
 def test_steps_do_not_grow_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand columns of integers take as many casts as one."""
     casts = []
-    cast = text_types.cast_cells
+    cast = text_types.read_as
 
     def counted(cells: pa.StringArray, dtype: str) -> pa.Array | None:
         casts.append(len(cells))
         return cast(cells, dtype)
 
-    monkeypatch.setattr(wide_columns, "cast_cells", counted)
-    monkeypatch.setattr(text_types, "cast_cells", counted)
+    monkeypatch.setattr(text_types, "read_as", counted)
     convert_columns(columns_of([["1", "22"]] * 1000), [int(TypeFlag.INTEGER)] * 1000)
     assert casts == [2000]
