@@ -14,7 +14,7 @@ from source_tools import Reading, read
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE, RowSink
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
@@ -62,9 +62,9 @@ def fetched(reading: Reading) -> list[dict[str, Any]]:
     return [
         row
         for input_range in reading.ranges
-        for referred in reading.source.list_references(input_range)
+        for referred in reading.source.list_references(input_range, RowSink())
         for row in reading.source.read_references(
-            referred.batch[REFERENCE]
+            referred.batch[REFERENCE], RowSink()
         ).batch.to_pylist()
     ]
 

@@ -27,7 +27,12 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.cifar import CifarSource
-from recordmill.transforms.sources.base import FRAMED, REFERENCE, Rows, number_ranges
+from recordmill.transforms.sources.base import (
+    FRAMED,
+    REFERENCE,
+    RowSink,
+    number_ranges,
+)
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
@@ -97,10 +102,9 @@ def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
         return
     by_reference = [*reading.source.checksums_of_prepare()]
     for input_range in reading.ranges:
-        for rows in reading.source.list_references(input_range):
-            by_reference += rows.checksums
-            references = rows.batch[REFERENCE]
-            by_reference += reading.source.read_references(references).checksums
+        sink = RowSink(checksums=by_reference)
+        for rows in reading.source.list_references(input_range, sink):
+            reading.source.read_references(rows.batch[REFERENCE], sink)
     assert contents(by_reference, sizes) == whole
 
 
@@ -361,7 +365,6 @@ def test_a_source_needs_little_more_than_cut_and_read() -> None:
     assert source.resolve_ranges([input_range], [0]) == [input_range]
     assert source.sample(input_range) == ()
     assert not source.needs_reencode((), (), ())
-    assert Rows.__dataclass_fields__["observed"].default == ()
 
 
 REFERRING = (
@@ -382,20 +385,19 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
     assert reading.source.supports_references
     windows, alone = [], []
     for input_range, part in zip(reading.ranges, reading.parts, strict=True):
-        rows, rejects, origins, positions = [], [], [], []
-        for referred in reading.source.list_references(input_range):
-            fetched = reading.source.read_references(referred.batch[REFERENCE])
+        rows, origins, positions, sink = [], [], [], RowSink()
+        for referred in reading.source.list_references(input_range, sink):
+            fetched = reading.source.read_references(referred.batch[REFERENCE], sink)
             rows += fetched.batch.to_pylist()
-            rejects += [*referred.rejects, *fetched.rejects]
             windows.append(referred.batch[REFERENCE])
-            alone.append((fetched.batch, fetched.rejects))
+            alone.append(fetched.batch)
             origins += referred.origins[fetched.kept].tolist()
             positions += referred.positions[fetched.kept].tolist()
         assert rows == part.rows
-        assert rejects == part.rejects
+        assert sink.rejects == part.rejects
         assert (origins, positions) == (part.origins, part.positions)
-    together = reading.source.read_windows(iter(windows))
-    assert [(found.batch, found.rejects) for found in together] == alone
+    together = reading.source.read_windows(iter(windows), RowSink())
+    assert [found.batch for found in together] == alone
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -403,7 +405,7 @@ def test_columns_are_known_before_reading(folder: Path, name: str) -> None:
     CASES[name].make(folder)
     reading = prepare(CASES[name].source, [folder])
     known = reading.source.columns()
-    (first, *_) = reading.source.read(reading.ranges[0], ())
+    (first, *_) = reading.source.read(reading.ranges[0], (), RowSink())
     assert known.names == first.batch.schema.names
     if not reading.source.infers_types:
         assert known.equals(first.batch.schema)
@@ -414,8 +416,8 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
     reading = prepare(CASES["cifar"].source, [folder])
     schema = reading.source.schema()
     for input_range in reading.ranges:
-        rows, _ = reading.source.read(input_range, ())
-        referred, _ = reading.source.list_references(input_range)
+        (rows,) = reading.source.read(input_range, (), RowSink())
+        (referred,) = reading.source.list_references(input_range, RowSink())
         (framed,) = frame_rows(rows.batch, schema, JobSpec(source="cifar", name="a"))
         lengths = np.diff(array_parts(framed.records)[0])
         assert referred.planned_bytes is not None
@@ -425,4 +427,4 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
 def test_rows_without_a_size_unread_cannot_be_referred_to() -> None:
     input_range = InputRange(0, "a", "a", 0, 4, 0, 10)
     with pytest.raises(NotImplementedError, match="CsvSource has no references"):
-        next(iter(CsvSource().list_references(input_range)))
+        next(iter(CsvSource().list_references(input_range, RowSink())))

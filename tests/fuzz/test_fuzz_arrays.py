@@ -28,7 +28,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
 from recordmill.transforms.sources.arrays.idx import IdxFinder
 from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.tasks.frame_records import frame_rows
 
 pytestmark = pytest.mark.fuzz
@@ -114,14 +114,13 @@ def encoded(source: Source, input_range: InputRange, checksums: list[Any]) -> in
     """Returns how many rows of a range became a record or a reject."""
     count = 0
     job = JobSpec(source="numpy", name="a")
-    for rows in source.read(input_range, ()):
-        count += len(rows.rejects)
-        checksums += rows.checksums
+    sink = RowSink(checksums=checksums)
+    for rows in source.read(input_range, (), sink):
         for framed in frame_rows(rows.batch, source.schema(), job):
             count += len(framed.records) + len(framed.invalid_rows)
             for row, _ in framed.invalid_rows:
                 assert rows.raw(row)[1]
-    return count
+    return count + len(sink.rejects)
 
 
 def test_damaged_declarations() -> None:

@@ -16,7 +16,7 @@ from source_tools import prepare
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.tasks.frame_records import frame_rows
 
@@ -73,7 +73,7 @@ def encoded(source: Source, input_range: InputRange) -> int:
     """Returns how many rows of a range became a record or a reject."""
     count = 0
     job = JobSpec(source="parquet", name="a")
-    for rows in source.read(input_range, ()):
+    for rows in source.read(input_range, (), RowSink()):
         for framed in frame_rows(rows.batch, source.schema(), job):
             count += len(framed.records)
             for row, _ in framed.invalid_rows:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial, reduce
+from collections import Counter, deque
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -15,6 +15,7 @@ from source_tools import prepare
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.keys import text_hash
+from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.label_split import (
@@ -77,23 +78,27 @@ def test_damaged_tables_with_roles(tmp_path: Path) -> None:
         names = tuple(sorted(text for text in found if text))[:2]
         types: TypeFlags = ()
         for input_range in ranges:
-            observed = [rows.observed for rows in plain.read(input_range, types)]
-            types = reduce(merge_type_flags, observed, types)
+            sink = RowSink()
+            deque(plain.read(input_range, types, sink), maxlen=0)
+            types = merge_type_flags(types, sink.observed)
         roles = SourceWithRoles(plain, LabelRole("kind", names))
         classes: Counter[int] = Counter()
         rows_in, rows_out, labels = 0, 0, Counter[int]()
         for input_range in ranges:
-            for rows in plain.read(input_range, types):
-                rows_in += rows.batch.num_rows + len(rows.rejects)
+            before, behind = RowSink(), RowSink()
+            for rows in plain.read(input_range, types, before):
+                rows_in += rows.batch.num_rows
                 if rows.batch.num_rows:
                     kinds = rows.batch.column("kind")
                     hashes = class_hashes(kinds, decimal_comma=comma)
                     classes.update(hashes.tolist())
-            for rows in roles.read(input_range, types):
+            for rows in roles.read(input_range, types, behind):
                 assert len(rows.origins) == len(rows.positions) == rows.batch.num_rows
-                rows_out += rows.batch.num_rows + len(rows.rejects)
+                rows_out += rows.batch.num_rows
                 if rows.batch.num_rows:
                     labels.update(rows.batch.column("kind").to_pylist())
+            rows_in += len(before.rejects)
+            rows_out += len(behind.rejects)
         assert classes == {
             text_hash(str(key)): sketch.count for key, sketch in by_key.items()
         }, number

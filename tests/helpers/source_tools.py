@@ -13,7 +13,7 @@ import pytest
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, OddRows, Reject
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.text_types import TypeFlag
@@ -111,22 +111,14 @@ def read_one(
     source: Source, input_range: InputRange, expected: tuple[int, ...] = ()
 ) -> RangeReader:
     """Reads one range."""
+    sink = RowSink()
     part = RangeReader(input_range)
-    for rows in source.read(input_range, expected):
+    for rows in source.read(input_range, expected, sink):
         part.rows += rows.batch.to_pylist()
-        part.rejects += rows.rejects
-        part.checksums += rows.checksums
-        part.odd += rows.odd
         part.origins += rows.origins.tolist()
         part.positions += rows.positions.tolist()
         part.keys += position_keys(input_range, rows.positions).tolist()
         part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
-        part.observed = _or(part.observed, rows.observed)
-        part.nulls = tuple(np.add(part.nulls or (0,) * len(rows.nulls), rows.nulls))
+    part.rejects, part.checksums = sink.rejects, sink.checksums
+    part.odd, part.observed, part.nulls = [*sink.issues], sink.observed, sink.nulls
     return part
-
-
-def _or(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-    if not first:
-        return second
-    return tuple(a | b for a, b in zip(first, second, strict=True))

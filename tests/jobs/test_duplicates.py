@@ -19,7 +19,7 @@ from tables_in_formats import write_table
 
 from recordmill import open_dataset
 from recordmill.transforms.dataset import split_overlap
-from recordmill.transforms.sources.base import ReferencedRows
+from recordmill.transforms.sources.base import ReferencedRows, RowSink
 from recordmill.transforms.sources.images.source import ImagesSource
 
 
@@ -29,10 +29,10 @@ def test_the_same_picture_under_two_names(
     read_references = ImagesSource.read_references
 
     def columns_only(
-        source: ImagesSource, references: pa.BinaryArray
+        source: ImagesSource, references: pa.BinaryArray, sink: RowSink
     ) -> ReferencedRows:
         assert not len(references)
-        return read_references(source, references)
+        return read_references(source, references, sink)
 
     one, other = sorted((SAMPLES / "images").rglob("*.png"))[:2]
     for split, name, picture in (

@@ -22,6 +22,7 @@ from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.cifar import CifarSource
+from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import reading
 from recordmill.transforms.tasks import write_shard
 
@@ -240,14 +241,14 @@ def test_labels_are_looked_at_again(inputs: Path) -> None:
     """By reference: a file that was written again and has its old time."""
     folder = inputs / "cifar"
     reading = read(CifarSource(), folder)
-    rows, _ = reading.source.list_references(reading.ranges[0])
+    (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
     file = folder / FILES["cifar"]
     facts, data = file.stat(), bytearray(file.read_bytes())
     data[3073] = 255
     file.write_bytes(data)
     os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     with pytest.raises(ChangedInputError, match=r"data_batch_1.bin: holds labels that"):
-        reading.source.read_references(rows.batch["reference"])
+        reading.source.read_references(rows.batch["reference"], RowSink())
 
 
 def test_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,13 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.ranges import InputRange, OddRows, Reject
+from recordmill.schemas.ranges import (
+    InputRange,
+    OddRows,
+    Reject,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.column_types import is_list
@@ -48,18 +54,9 @@ class Rows:
       raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
       paths: each row's file, where a range holds several; else () for the range's own.
       planned_bytes: planned bytes of each row, where the plan must not depend on reading.
-      rejects: rows that could not be read.
-      observed: the type flags of each column, if the source infers types.
-      nulls: missing values of each column, in the schema's column order.
-      odd: rows that the end of the run tells of.
+      splits: the index of each row's split among `own_splits`, where a column tells it.
       groups: a hash for each row, where those with equal ones stay in one split; None:
         `origins`.
-      dropped: rows of the input that are neither here nor rejects, because a function
-        (`map`) leaves them out.
-      added: rows here beside the first that comes from a row of the input.
-      checksums: of parts of the input that were read for these rows, and those of no
-        row; all `Rows` of a range together name each of its bytes (`tells_checksums`).
-      splits: the index of each row's split among `own_splits`, where a column tells it.
     """
 
     batch: pa.RecordBatch
@@ -68,21 +65,76 @@ class Rows:
     raw: Callable[[int], tuple[int, bytes]]
     paths: Sequence[str] = ()
     planned_bytes: I64 | None = None
-    rejects: list[Reject] = field(default_factory=list)
-    observed: tuple[int, ...] = ()
-    nulls: tuple[int, ...] = ()
-    odd: tuple[OddRows, ...] = ()
-    checksums: Sequence[FileChecksum] = ()
     splits: npt.NDArray[np.uint8] | None = None
     groups: U64 | None = None
+
+    def taken(self, kept: I64, batch: pa.RecordBatch | None = None) -> Rows:
+        """Returns the rows of these indices, with another batch if one is given."""
+        return replace(
+            self,
+            batch=self.batch.take(pa.array(kept)) if batch is None else batch,
+            origins=self.origins[kept],
+            positions=self.positions[kept],
+            raw=lambda row: self.raw(int(kept[row])),
+            paths=[self.paths[row] for row in kept] if self.paths else (),
+            planned_bytes=(
+                None if self.planned_bytes is None else self.planned_bytes[kept]
+            ),
+            splits=None if self.splits is None else self.splits[kept],
+            groups=None if self.groups is None else self.groups[kept],
+        )
+
+
+@dataclass(slots=True)
+class RowSink:
+    """What is found beside the rows of a range while it is read.
+
+    Attributes:
+      rejects: rows that could not be read.
+      checksums: of parts of the input that were read; once a range was read whole, they
+        name each of its bytes (`tells_checksums`).
+      issues: rows that the end of the run reports.
+      observed: the type flags of each column, if the source infers types.
+      nulls: missing values of each column, in the schema's column order.
+      dropped: rows of the input that are neither rows nor rejects, because a function
+        (`map`) leaves them out.
+      added: rows beside the first that comes from a row of the input.
+    """
+
+    rejects: list[Reject] = field(default_factory=list)
+    checksums: list[FileChecksum] = field(default_factory=list)
+    issues: tuple[OddRows, ...] = ()
+    observed: TypeFlags = ()
+    nulls: tuple[int, ...] = ()
     dropped: int = 0
     added: int = 0
 
-    @property
-    def num_read(self) -> int:
-        """Returns how many rows of the input they come from, rejects included."""
-        found: int = self.batch.num_rows + len(self.rejects)
-        return found + self.dropped - self.added
+    def add(
+        self,
+        *,
+        observed: TypeFlags = (),
+        nulls: Sequence[int] = (),
+        issues: Sequence[OddRows] = (),
+    ) -> None:
+        """Adds what a batch has."""
+        self.observed = merge_type_flags(self.observed, observed)
+        if nulls:
+            earlier = self.nulls or (0,) * len(nulls)
+            self.nulls = tuple(map(sum, zip(earlier, nulls, strict=True)))
+        if issues:
+            self.issues = OddRows.merged((self.issues, tuple(issues)))
+
+    def reject(
+        self, rows: Rows, reasons: Mapping[int, str], input_range: InputRange
+    ) -> Rows:
+        """Rejects some rows, by their index; returns the others."""
+        for row in sorted(reasons):
+            path = rows.paths[row] if rows.paths else input_range.path
+            position, raw = rows.raw(row)
+            self.rejects.append(Reject(path, position, reasons[row], raw))
+        if not reasons:
+            return rows
+        return rows.taken(np.delete(np.arange(rows.batch.num_rows), list(reasons)))
 
 
 @dataclass(slots=True)
@@ -91,12 +143,8 @@ class ReferencedRows:
 
     Attributes:
       batch: the columns of the rows that could be read.
-      kept: the indices of their references.
-      rejects: the other rows.
+      kept: the indices of their references; the other rows are rejects.
       raw: row index -> (path, byte offset in the file, the row's raw bytes).
-      observed: the type flags of what was read, as in `Rows`.
-      odd: rows that the end of the run tells of.
-      checksums: of the files that were read, if `list_references` did not read them.
       view_crcs: the CRC-32C of each value of the batch's only column of views (see
         recordmill.transforms.arrow), or None.
       view_values: these values, where they are known apart from the batch.
@@ -104,33 +152,9 @@ class ReferencedRows:
 
     batch: pa.RecordBatch
     kept: I64
-    rejects: list[Reject]
     raw: Callable[[int], tuple[str, int, bytes]]
-    observed: tuple[int, ...] = ()
-    odd: tuple[OddRows, ...] = ()
-    checksums: Sequence[FileChecksum] = ()
     view_crcs: U32 | None = None
     view_values: Sequence[bytes] | None = None
-
-
-def without_rows(rows: Rows, reasons: dict[int, str], input_range: InputRange) -> Rows:
-    """Returns the rows without some, which are rejects."""
-    kept: I64 = np.delete(np.arange(rows.batch.num_rows), list(reasons))
-    rejects = []
-    for row in sorted(reasons):
-        path = rows.paths[row] if rows.paths else input_range.path
-        position, raw = rows.raw(row)
-        rejects.append(Reject(path, position, reasons[row], raw))
-    return replace(
-        rows,
-        batch=rows.batch.take(pa.array(kept)),
-        origins=rows.origins[kept],
-        positions=rows.positions[kept],
-        raw=lambda row: rows.raw(int(kept[row])),
-        paths=[rows.paths[row] for row in kept] if rows.paths else (),
-        rejects=[*rows.rejects, *rejects],
-        splits=None if rows.splits is None else rows.splits[kept],
-    )
 
 
 # Then rows need not be kept until their shard is written: `list_references` tells which there
@@ -169,7 +193,7 @@ class ByReference:
         """Tells whether exchange by reference is the fastest for these files."""
         return False
 
-    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Lists references to a range's rows instead of the rows, in column REFERENCE.
 
         The other columns are those that are known without reading a row. Only where
@@ -177,18 +201,20 @@ class ByReference:
         """
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
-    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+    def read_references(
+        self, references: pa.BinaryArray, sink: RowSink
+    ) -> ReferencedRows:
         """Reads the rows that references of `list_references` stand for."""
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray]
+        self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
         """Reads the rows of windows of references, one after the other.
 
         A source that waits for a store asks for the next ones while the caller works.
         """
-        return map(self.read_references, windows)
+        return (self.read_references(window, sink) for window in windows)
 
 
 FRAMED = "framed record"  # the only column of a source that has whole records already
@@ -231,7 +257,7 @@ class Source(ByReference, ABC):
     def infers_types(self) -> bool:
         """Tells whether column types follow from the cells.
 
-        If so, the type flags of `sample`, `Rows.observed`, `schema` and
+        If so, the type flags of `sample`, `RowSink.observed`, `schema` and
         `needs_reencode` are those of `type_flags.TypeFlag`; else they are empty.
         """
         return False
@@ -327,7 +353,7 @@ class Source(ByReference, ABC):
 
         Args:
           schema: the features of the records.
-          odd: those of all `Rows` and `ReferencedRows`.
+          odd: the issues of all ranges.
           observed: the type flags of all rows.
         """
         return self.understood()
@@ -399,7 +425,7 @@ class Source(ByReference, ABC):
 
     @abstractmethod
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...]
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         """Reads a range in batches.
 
@@ -407,14 +433,17 @@ class Source(ByReference, ABC):
           input_range: the range.
           expected: the type flags to assume for each column; a batch has the types that
             this asks for together with all batches so far.
+          sink: gets what is found beside the rows, before the batch that it is about.
         """
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+    def read_for_statistics(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[Rows]:
         """Reads the columns of a range that statistics are made of.
 
         Columns of text whose types are inferred come as text.
         """
-        return self.read(input_range, ())
+        return self.read(input_range, (), sink)
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
         """Reads a range with columns whose types are inferred as text.
@@ -422,7 +451,8 @@ class Source(ByReference, ABC):
         So names of classes are what is written.
         """
         names = self.columns().names if self.infers_types else ()
-        return self.read(input_range, (int(TypeFlag.TEXT),) * len(names))
+        text = (int(TypeFlag.TEXT),) * len(names)
+        return self.read(input_range, text, RowSink())
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         """Writes a large list of files to a file of a store, for workers to read.
@@ -540,7 +570,7 @@ class PipelineRowsSource(Source):
         return self.features
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...]
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         return iter(())
 

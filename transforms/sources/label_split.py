@@ -44,9 +44,9 @@ from recordmill.transforms.cast.text_values import (
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.sources.base import (
     Rows,
+    RowSink,
     Source,
     SourceOnSource,
-    without_rows,
 )
 from recordmill.transforms.sources.text_types import TypeFlag
 
@@ -514,15 +514,19 @@ class SourceWithRoles(SourceOnSource):
     ) -> bool:
         return self.inner.needs_reencode(observed, used, final)
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
         if self.inner.infers_types:
             expected = expected or (int(TypeFlag.NOTHING),) * len(
                 self.inner.columns().names
             )
-        for rows in self.inner.read(input_range, self._as_text(expected)):
-            yield self._with_roles(rows, input_range)
+        for rows in self.inner.read(input_range, self._as_text(expected), sink):
+            sink.observed = self._as_text(sink.observed)
+            yield self._with_roles(rows, input_range, sink)
+        sink.observed = self._as_text(sink.observed)
 
-    def _with_roles(self, rows: Rows, input_range: InputRange) -> Rows:
+    def _with_roles(self, rows: Rows, input_range: InputRange, sink: RowSink) -> Rows:
         """Returns the rows with their labels and splits; the others are rejects."""
         batch = rows.batch
         reasons: dict[int, str] = {}
@@ -540,13 +544,14 @@ class SourceWithRoles(SourceOnSource):
             labels = index_in(values, self.label.names)
             _note(values, labels, self.label, reasons)
             batch = batch.set_column(number, self.label.column, labels)
-        rows = replace(
-            rows, batch=batch, splits=splits, observed=self._as_text(rows.observed)
+        return sink.reject(
+            replace(rows, batch=batch, splits=splits), reasons, input_range
         )
-        return without_rows(rows, reasons, input_range) if reasons else rows
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return self.inner.read_for_statistics(input_range)
+    def read_for_statistics(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[Rows]:
+        return self.inner.read_for_statistics(input_range, sink)
 
 
 def _note(

@@ -30,13 +30,17 @@ from recordmill.schemas.job import MapFunction, load_map
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
-    Reject,
     TypeFlags,
     merge_type_flags,
 )
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import copy_origins
-from recordmill.transforms.sources.base import Rows, Source, SourceOnSource
+from recordmill.transforms.sources.base import (
+    Rows,
+    RowSink,
+    Source,
+    SourceOnSource,
+)
 from recordmill.transforms.sources.map_check import (
     NOTHING_TRIED,
     Function,
@@ -211,68 +215,40 @@ class RowMaker:
     tried: Tried
     as_declared: bool
 
-    def without_rows(self, rows: Rows) -> Rows:
-        """Returns rows of which there are none."""
-        tried = self.tried
-        none = pa.RecordBatch.from_pylist([], schema=tried.arrow_schema())
-        nulls = () if self.as_declared else (0,) * len(tried.columns)
-        return replace(rows, batch=none, nulls=nulls, planned_bytes=None)
-
     def rows_made(
         self,
         rows: Rows,
         made: MappedBatch,
         input_range: InputRange,
         required: Schema | None,
-    ) -> Rows:
-        """Returns the rows that a function made of others.
+        sink: RowSink,
+    ) -> Rows | None:
+        """Returns the rows that a function made of others; None if there are none.
 
         Args:
           rows: the others.
           made: what the function made of their batch.
           input_range: where they are.
           required: features of a dataset that rows are appended to, or None.
+          sink: gets rejects and what was counted.
 
         Raises:
           SchemaError: they have other columns than the first rows, or other types.
         """
-
-        def reject(row: int, reason: str) -> Reject:
-            path = rows.paths[row] if rows.paths else input_range.path
-            position, raw = rows.raw(row)
-            return Reject(path, position, reason, raw)
-
-        rejects = [*rows.rejects, *(reject(*each) for each in made.invalid_rows)]
-        dropped = made.dropped(rows.batch.num_rows)
-        added = made.added
+        sink.reject(rows, dict(made.invalid_rows), input_range)
+        sink.dropped += made.dropped(rows.batch.num_rows)
+        sink.added += made.added
         if not made.batch.num_columns:
-            none = replace(rows, rejects=rejects, dropped=dropped)
-            none.origins, none.positions = rows.origins[:0], rows.positions[:0]
-            return self.without_rows(none)
-        batch, source_rows = self._flat(made.batch, input_range), made.rows
-        if missing := missing_required(batch, required):
-            rejects += [
-                reject(int(source_rows[row]), reason) for row, reason in missing.items()
-            ]
-            left = np.delete(np.arange(batch.num_rows), list(missing))
-            batch, source_rows = batch.take(pa.array(left)), source_rows[left]
-        origins = rows.origins[source_rows]
-        return replace(
-            rows,
-            batch=batch,
-            origins=copy_origins(origins, _copies(source_rows)) if added else origins,
-            groups=origins if added else None,
-            positions=rows.positions[source_rows],
-            raw=lambda row: rows.raw(int(source_rows[row])),
-            paths=[rows.paths[row] for row in source_rows] if rows.paths else (),
-            planned_bytes=None,
-            rejects=rejects,
-            nulls=()
-            if self.as_declared
-            else tuple(column.null_count for column in batch.columns),
-            dropped=dropped,
-            added=added,
-        )
+            return None
+        batch = self._flat(made.batch, input_range)
+        found = replace(rows.taken(made.rows, batch), planned_bytes=None)
+        if made.added:
+            found.groups = found.origins
+            found.origins = copy_origins(found.origins, _copies(made.rows))
+        found = sink.reject(found, missing_required(batch, required), input_range)
+        if not self.as_declared:
+            sink.add(nulls=[column.null_count for column in found.batch.columns])
+        return found
 
     def _flat(self, batch: pa.RecordBatch, input_range: InputRange) -> pa.RecordBatch:
         """Returns a batch with plain columns, those of the first rows.
@@ -483,24 +459,39 @@ class MappedSource(SourceOnSource):
         # A column without values may have put something into the records here.
         return bool(observed) and self.inner.needs_reencode(final, used, final)
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
         function = load_function(self.named)
         types = self._types(expected) if self.infers_types else expected
-        for rows in self.inner.read(input_range, types):
-            if self.infers_types and rows.observed:
-                rows.observed = self._types(rows.observed)
-                types = merge_type_flags(types, rows.observed)
-            tried = self._tried_with(types)
-            maker = RowMaker(self.named.label, tried, self.as_declared)
+        found = replace(sink)  # its nulls are not those of the columns that are made
+        if not self.as_declared:
+            sink.add(nulls=(0,) * len(self._tried_with(types).columns))
+        for rows in self.inner.read(input_range, types, found):
+            self._pass_on(found, sink)
+            types = merge_type_flags(types, sink.observed)
             if not rows.batch.num_rows:
-                yield maker.without_rows(rows)
                 continue
+            maker = RowMaker(
+                self.named.label, self._tried_with(types), self.as_declared
+            )
             made = map_batch(function, rows.batch, self.named.label)
-            required = self.fixed_schema and self.schema(rows.observed)
-            yield maker.rows_made(rows, made, input_range, required)
+            required = self.fixed_schema and self.schema(sink.observed)
+            mapped = maker.rows_made(rows, made, input_range, required, sink)
+            if mapped is not None:
+                yield mapped
+        self._pass_on(found, sink)
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return self.read(input_range, ())  # the function gets types, never text
+    def _pass_on(self, found: RowSink, sink: RowSink) -> None:
+        """Passes on what the other source found; its lists are the same."""
+        sink.issues, sink.observed = found.issues, found.observed
+        if self.infers_types and found.observed:
+            sink.observed = self._types(found.observed)
+
+    def read_for_statistics(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[Rows]:
+        return self.read(input_range, (), sink)  # the function gets types, never text
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        return self.read(input_range, ())
+        return self.read(input_range, (), RowSink())

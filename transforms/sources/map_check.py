@@ -36,7 +36,7 @@ from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.column_types import is_list, plain
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.plain_types import plain_columns
 
 Function = Callable[..., Any]
@@ -389,9 +389,10 @@ def _starts(
     any_read = False
     for input_range in ranges:
         try:
-            for rows in source.read(input_range, types):
+            sink = RowSink()
+            for rows in source.read(input_range, types, sink):
                 if rows.batch.num_rows:
-                    yield rows.batch.slice(0, each), rows.observed
+                    yield rows.batch.slice(0, each), sink.observed
                     break
             any_read = True
         except InputError as error:

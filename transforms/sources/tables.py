@@ -24,7 +24,7 @@ from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import PassedOver, Understood
-from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.encode.column_types import is_list, plain
@@ -33,9 +33,9 @@ from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
+    RowSink,
     Source,
     number_ranges,
-    single_values,
 )
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
@@ -461,7 +461,9 @@ class ColumnarSource(Source):
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return max(self.record_bytes, sum(file.size for file in files))
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
         uri, size = input_range.uri, size_of(input_range)
         groups, part = self._part(input_range, size)
         window = open_stream(input_range, self.storage, part=part)
@@ -469,7 +471,7 @@ class ColumnarSource(Source):
             window.part(0, size)  # is held: Arrow's readers jump about in it
         columns = self.columns()
         row = input_range.start
-        checksums = [FileChecksum(input_range.path, *part, window.drain())]
+        sink.checksums.append(FileChecksum(input_range.path, *part, window.drain()))
         with told_of(uri, WHAT[self.kind]):
             batches = _open_table(self.kind, window, size).batches(*groups)
         while row < input_range.stop:
@@ -481,9 +483,7 @@ class ColumnarSource(Source):
                         f"{input_range.stop - input_range.start}"
                     )
                 batch = flat_batch(found, columns)
-            rows = self._rows(batch, input_range, row)
-            rows.checksums, checksums = checksums, []
-            yield rows
+            yield self._rows(batch, input_range, row, sink)
             row += found.num_rows
 
     def _part(
@@ -499,33 +499,21 @@ class ColumnarSource(Source):
             first = last
         raise ValueError(f"{input_range.uri}: no range ends at row {input_range.stop}")
 
-    def _rows(self, batch: pa.RecordBatch, input_range: InputRange, row: int) -> Rows:
+    def _rows(
+        self, batch: pa.RecordBatch, input_range: InputRange, row: int, sink: RowSink
+    ) -> Rows:
         """Makes rows; those without a value that all of the dataset have are rejects."""
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
-        rejects: list[Reject] = []
-        if missing := missing_required(batch, self.fixed_schema):
-            path = input_range.path
-            rejects = [
-                Reject(path, int(numbers[at]), reason, row_as_json(batch, at))
-                for at, reason in missing.items()
-            ]
-            kept = np.delete(np.arange(batch.num_rows), list(missing))
-            batch, numbers = batch.take(pa.array(kept)), numbers[kept]
-
-        def raw(index: int) -> tuple[int, bytes]:
-            return int(numbers[index]), row_as_json(batch, index)
-
-        return Rows(
+        rows = Rows(
             batch=batch,
             origins=origins_in(input_range.path, 0, numbers),
             positions=numbers - input_range.start,
-            raw=raw,
-            rejects=rejects,
-            nulls=tuple(column.null_count for column in batch.columns),
+            raw=lambda index: (row + index, row_as_json(batch, index)),
         )
-
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return single_values(self.read(input_range, ()))
+        missing = missing_required(batch, self.fixed_schema)
+        rows = sink.reject(rows, missing, input_range)
+        sink.add(nulls=[column.null_count for column in rows.batch.columns])
+        return rows
 
 
 def _is_wide(arrow_type: pa.DataType) -> bool:

@@ -28,7 +28,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
-from recordmill.transforms.sources.base import Rows, Source, single_values
+from recordmill.transforms.sources.base import Rows, RowSink, Source, single_values
 from recordmill.transforms.sources.label_split import texts_of
 from recordmill.transforms.sources.text_types import TypeFlag, is_huge
 from recordmill.transforms.statistics.column_summary import (
@@ -225,30 +225,25 @@ def _range_stats(
     source: Source, input_range: InputRange, known: TableStats
 ) -> TableStats:
     """Returns the statistics of one input range."""
-    batches = []
-    rejected = 0
-    rejects: list[RejectedRow] = []
-    nulls: tuple[int, ...] = ()
-    # Not pictures, nor lists of labels, boxes, frames or pixels.
-    for rows in single_values(source.read_for_statistics(input_range)):
-        batches.append(rows.batch)
-        rejected += len(rows.rejects)
-        nulls = _add_nulls(nulls, rows.nulls)
-        rejects += [
-            RejectedRow(input_range.index, each.position, each.path, each.reason)
-            for each in rows.rejects[: MAX_REJECTS - len(rejects)]
-        ]
-    if not batches:
-        return TableStats()
+    sink = RowSink()
+    # Not images, nor lists of labels, boxes or pixels.
+    found = single_values(source.read_for_statistics(input_range, sink))
+    batches = [rows.batch for rows in found]
+    rejects = [
+        RejectedRow(input_range.index, each.position, each.path, each.reason)
+        for each in sink.rejects[:MAX_REJECTS]
+    ]
     columns = {}
-    table = pa.Table.from_batches(batches)
+    table = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in table.column_names:
         # All batches at once: values are counted once.
         cells = table.column(name).combine_chunks().cast(pa.string())
         before = known.column(name)
         counted = before.values is not None
         columns[name] = column_stats(cells, before.flags, counted)
-    return TableStats(table.num_rows, rejected, columns, tuple(rejects), nulls)
+    return TableStats(
+        table.num_rows, len(sink.rejects), columns, tuple(rejects), sink.nulls
+    )
 
 
 def _add_nulls(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
@@ -510,7 +505,7 @@ def _read(
 ) -> Iterator[Rows]:
     """Reads rows, or only what is known without reading them if that has the column."""
     if source.supports_references or source.lists_rows:
-        listed = source.list_references(input_range)
+        listed = source.list_references(input_range, RowSink())
         for rows in listed:
             if column is not None and column not in rows.batch.schema.names:
                 break

@@ -22,6 +22,7 @@ from recordmill.transforms.exchange.plan import (
     packed_histogram,
     shard_numbers,
 )
+from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.tasks.checkpoints import (
     discard_checkpoint,
     keeps_rejects,
@@ -140,7 +141,7 @@ def histogram_from_sizes(
     It is the same for every exchange.
     """
     yield make_histogram(context, *_NO_ROWS)
-    for rows in context.source.list_references(input_range):
+    for rows in context.source.list_references(input_range, RowSink()):
         assert rows.planned_bytes is not None  # known unread
         keys, splits = keys_and_splits(context, input_range, rows)
         yield make_histogram(context, keys, splits, rows.planned_bytes)
@@ -309,7 +310,7 @@ def _send_rows(
         if from_sizes:
             sent += _rows_of_shards(plan, block.keys, block.splits)
     if not reader.is_whole or context.source.needs_reencode(
-        reader.observed_types, reader.encoded_types, final_types
+        reader.sink.observed, reader.encoded_types, final_types
     ):
         raise _changed(input_range, "a column has other types")
     counts = (
@@ -320,7 +321,7 @@ def _send_rows(
         # A plan from sizes alone did not know of rejects: there may be more now.
         if now != before and not (from_sizes and noun == "reject"):
             raise _changed(input_range, f"{count(now, noun)}, before {before:,}")
-    by_map = (reader.rows_dropped, reader.rows_added)
+    by_map = (reader.sink.dropped, reader.sink.added)
     first = (measured.rows_dropped, measured.rows_added)
     if by_map != first:
         raise _changed(
@@ -359,7 +360,7 @@ def _records_from_sizes(
 ) -> I64:
     """Counts the rows of a range that were planned for each shard, rejects included."""
     planned = np.zeros(plan.num_shards, np.int64)
-    for rows in context.source.list_references(input_range):
+    for rows in context.source.list_references(input_range, RowSink()):
         planned += _rows_of_shards(plan, *keys_and_splits(context, input_range, rows))
     return planned
 

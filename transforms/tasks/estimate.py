@@ -24,7 +24,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
-from recordmill.transforms.sources.base import REFERENCE, Rows
+from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import make_histogram, range_histogram
@@ -88,19 +88,25 @@ def _sample_input(
         sample.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     final_types: TypeFlags = ()
     if context.source.infers_types:
-        for _, batches in _read_ranges(context, input_ranges, final_types, whole=whole):
-            for rows in batches:
-                final_types = merge_type_flags(final_types, rows.observed)
+        for _, batches, sink in _read_ranges(
+            context, input_ranges, final_types, whole=whole
+        ):
+            for _ in batches:
+                pass
+            final_types = merge_type_flags(final_types, sink.observed)
     compressor = _SampleCompressor(context.job)
-    for input_range, batches in _read_ranges(
+    for input_range, batches, sink in _read_ranges(
         context, input_ranges, final_types, whole=whole
     ):
         sample.positions += input_range.num_positions
         for rows in batches:
+            sample.reject(0, [reject.reason for reject in sink.rejects[:1]])
             for records in _add(context, input_range, rows, final_types, sample):
                 compressor.add(records)
+        sample.rows += len(sink.rejects) + sink.dropped - sink.added
+        sample.reject(len(sink.rejects), [reject.reason for reject in sink.rejects])
         if context.source.sizes_known_upfront or context.exchange == "reference":
-            for rows in context.source.list_references(input_range):
+            for rows in context.source.list_references(input_range, RowSink()):
                 assert (
                     rows.planned_bytes is not None
                 )  # the source knows sizes before reading
@@ -117,23 +123,25 @@ def _read_ranges(
     assumed_types: TypeFlags,
     *,
     whole: bool,
-) -> Iterator[tuple[InputRange, Iterable[Rows]]]:
+) -> Iterator[tuple[InputRange, Iterable[Rows], RowSink]]:
     """Yields each range with its rows, those of a whole input batch by batch."""
     problem: InputError | None = None
     any_read = False
     for input_range in input_ranges:
+        sink = RowSink()
+        found = context.source.read(input_range, assumed_types, sink)
         if whole:
-            yield input_range, context.source.read(input_range, assumed_types)
+            yield input_range, found, sink
             continue
         try:
-            batches = list(context.source.read(input_range, assumed_types))
+            batches = list(found)
         except InputError as error:
             # A range can begin inside a quoted field, as a survey would have found:
             # the others are enough for a sample.
             problem = error
             continue
         any_read = True
-        yield input_range, batches
+        yield input_range, batches, sink
     if problem is not None and not any_read:
         raise problem
 
@@ -168,8 +176,7 @@ def _add(
 ) -> Iterator[pa.BinaryArray]:
     """Adds a batch to the sample and yields its framed records."""
     num_rows = rows.batch.num_rows
-    sample.rows += rows.num_read
-    sample.reject(len(rows.rejects), [reject.reason for reject in rows.rejects])
+    sample.rows += num_rows
     if num_rows == 0:
         return
     keys, splits = keys_and_splits(context, input_range, rows)

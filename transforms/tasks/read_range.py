@@ -13,7 +13,6 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.ranges import (
     InputRange,
-    OddRows,
     RangeResult,
     Reject,
     RejectTotals,
@@ -31,7 +30,7 @@ from recordmill.transforms.exchange.keys import (
     value_hashes,
 )
 from recordmill.transforms.exchange.merge import Block
-from recordmill.transforms.sources.base import REFERENCE, Rows, Source
+from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink, Source
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     class_hashes,
@@ -50,15 +49,12 @@ class RangeReader:
       context: the run.
       input_range: the range.
       by_reference: whether payloads are references to unread rows, not records.
-      rows_read: rows found so far, rejects included.
-      rejects: rows left out so far.
-      rows_dropped, rows_added: what a function (`map`) made fewer or more.
-      observed_types: what each column was observed to hold.
-      odd: rows that the end of the run tells of.
-      nulls: missing values of each column.
+      sink: what was found beside the rows so far; rows that cannot be encoded are
+        rejects, too.
+      rows_given: rows that the source gave.
+      invalid: those of them that are rejects.
       encoded_types: what each column was taken for.
-      checksums: of what was read so far, but for files that cells name.
-      files: reads those.
+      files: reads the files that cells name.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
       live: where it notes how far it is.
       unwritten: whether records may stay unwritten (see `frame_rows`).
@@ -67,15 +63,10 @@ class RangeReader:
     context: RunContext
     input_range: InputRange
     by_reference: bool
-    rows_read: int = 0
-    rejects: list[Reject] = field(default_factory=list)
-    rows_dropped: int = 0
-    rows_added: int = 0
-    observed_types: TypeFlags = ()
-    odd: tuple[OddRows, ...] = ()
-    nulls: tuple[int, ...] = ()
+    sink: RowSink = field(default_factory=RowSink)
+    rows_given: int = 0
+    invalid: int = 0
     encoded_types: TypeFlags = ()
-    checksums: list[FileChecksum] = field(default_factory=list)
     files: SideFiles = field(init=False)
     is_whole: bool = False
     live: LiveCounts = NO_COUNTS
@@ -94,20 +85,22 @@ class RangeReader:
         """
         source = self.context.source
         self.encoded_types = assumed_types
+        sink, observed = self.sink, self.sink.observed
         if self.by_reference:
-            batches = source.list_references(self.input_range)
+            batches = source.list_references(self.input_range, sink)
         else:
-            batches = source.read(self.input_range, assumed_types)
+            batches = source.read(self.input_range, assumed_types, sink)
         blocks: list[Block] = []
         held = 0
         for rows in batches:
             before = self.encoded_types
-            self.encoded_types = merge_type_flags(before, rows.observed)
+            self.encoded_types = merge_type_flags(before, sink.observed)
             # Types may still widen while no value was encoded with the narrower one: in
             # the first batch, or in a column that was empty so far.
-            if source.needs_reencode(self.observed_types, before, self.encoded_types):
+            if source.needs_reencode(observed, before, self.encoded_types):
                 return
-            self._count(rows)
+            observed = sink.observed
+            self.rows_given += rows.batch.num_rows
             self._note(rows)
             if rows.batch.num_rows == 0:
                 continue
@@ -127,9 +120,20 @@ class RangeReader:
         self.is_whole = True
 
     @property
+    def rejects(self) -> list[Reject]:
+        """Returns the rows that are no records."""
+        return self.sink.rejects
+
+    @property
+    def rows_read(self) -> int:
+        """Returns how many rows of the input were read, rejects included."""
+        unread = len(self.rejects) - self.invalid + self.sink.dropped - self.sink.added
+        return self.rows_given + unread
+
+    @property
     def all_checksums(self) -> list[FileChecksum]:
         """Returns the checksums of all that was read."""
-        return [*self.checksums, *self.files.checksums()]
+        return [*self.sink.checksums, *self.files.checksums()]
 
     def result(
         self,
@@ -149,26 +153,15 @@ class RangeReader:
             rows_read=self.rows_read,
             rows_rejected=len(self.rejects),
             runs=runs,
-            observed_types=self.observed_types,
-            odd=self.odd,
+            observed_types=self.sink.observed,
+            odd=self.sink.issues,
             encoded_types=self.encoded_types,
-            nulls=self.nulls,
+            nulls=self.sink.nulls,
             rejects=rejects,
             checksums=checksums,
-            rows_dropped=self.rows_dropped,
-            rows_added=self.rows_added,
+            rows_dropped=self.sink.dropped,
+            rows_added=self.sink.added,
         )
-
-    def _count(self, rows: Rows) -> None:
-        self.rows_read += rows.num_read
-        self.rows_dropped += rows.dropped
-        self.rows_added += rows.added
-        self.rejects += rows.rejects
-        self.checksums += rows.checksums
-        self.observed_types = merge_type_flags(self.observed_types, rows.observed)
-        self.odd = OddRows.merged((self.odd, rows.odd))
-        earlier = self.nulls or (0,) * len(rows.nulls)
-        self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
 
     def _note(self, rows: Rows) -> None:
         if len(rows.positions):
@@ -203,6 +196,7 @@ class RangeReader:
                 path = rows.paths[row] if rows.paths else self.input_range.path
                 position, raw = rows.raw(row)
                 self.rejects.append(Reject(path, position, reason, raw))
+                self.invalid += 1
             yield framed.records, framed.kept
 
 

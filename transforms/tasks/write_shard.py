@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,15 +12,11 @@ from typing import Self
 import pyarrow as pa
 
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
-from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import index_file_name, shard_file_name
 from recordmill.schemas.ranges import (
-    OddRows,
     Reject,
     SortedRunRef,
-    TypeFlags,
-    merge_type_flags,
 )
 from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, ShardTask
 from recordmill.transforms.arrow import offsets_of, without_views
@@ -28,6 +24,7 @@ from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.encode.large_values import Window, record_lengths, whole
 from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder, gather
+from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.array_record import write_array_records
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
@@ -200,21 +197,6 @@ def _is_file(
     return crc == expected_crc
 
 
-@dataclass(slots=True)
-class _SeenRows:
-    """What was seen in the rows of a shard that were read by reference.
-
-    Attributes:
-      observed: their type flags.
-      odd: those that the end of the run tells of.
-      checksums: of the files that were read.
-    """
-
-    observed: TypeFlags = ()
-    odd: tuple[OddRows, ...] = ()
-    checksums: list[FileChecksum] = field(default_factory=list)
-
-
 def write_shard(
     context: RunContext,
     task: ShardTask,
@@ -233,8 +215,7 @@ def write_shard(
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
-    rejects: list[Reject] = []
-    seen = _SeenRows()
+    sink = RowSink()
     run_folder = folder or context.workspace.runs
     windows = gather(
         run_folder,
@@ -245,10 +226,10 @@ def write_shard(
     if folder is not None:
         windows = _verify(windows, f"{task_name(task)}, a window")
     elif context.exchange == "reference":
-        windows = _encode_references(context, windows, rejects, seen)
+        windows = _encode_references(context, windows, sink)
     else:
         windows = _verify_runs(context, runs, windows, f"{task_name(task)}, a window")
-    return _store_shard(context, task, windows, rejects, seen)
+    return _store_shard(context, task, windows, sink)
 
 
 def write_inline(
@@ -283,17 +264,16 @@ def write_inline(
         pieces, break_ties_by_content=not context.source.has_positions
     )
     windows = _verify(windows, f"{task_name(task)}, a window")
-    return _store_shard(context, task, windows, [], _SeenRows())
+    return _store_shard(context, task, windows, RowSink())
 
 
 def _store_shard(
     context: RunContext,
     task: ShardTask,
     windows: Iterable[Window],
-    rejects: list[Reject],
-    rows: _SeenRows,
+    sink: RowSink,
 ) -> ShardResult:
-    """Writes a shard into staging; reading the windows fills `rejects` and `rows`."""
+    """Writes a shard into staging; reading the windows fills the sink."""
     job, name = context.job, task_name(task)
     file = shard_file_name(
         job.name,
@@ -305,7 +285,7 @@ def _store_shard(
         container=job.container,
     )
     with counting(context.workspace, name) as live:
-        return _write_file(context, task, file, counted(windows, live), rejects, rows)
+        return _write_file(context, task, file, counted(windows, live), sink)
 
 
 def _write_file(
@@ -313,8 +293,7 @@ def _write_file(
     task: ShardTask,
     file: str,
     windows: Iterable[Window],
-    rejects: list[Reject],
-    rows: _SeenRows,
+    sink: RowSink,
 ) -> ShardResult:
     """Writes the file of a shard and its checkpoint."""
     job, name = context.job, task_name(task)
@@ -328,7 +307,7 @@ def _write_file(
         context.workspace.stage_shard(path, written.crc32c)
         if index is not None:
             context.workspace.stage_shard(_index_path(path), index.crc32c)
-    kept = save_rejects(context.workspace, name, rejects)
+    kept = save_rejects(context.workspace, name, sink.rejects)
     result = ShardResult(
         split=task.split,
         shard_index=task.shard_index,
@@ -339,9 +318,9 @@ def _write_file(
         crc32c=written.crc32c,
         rows_rejected=kept.rows,
         rejects=kept,
-        observed_types=rows.observed,
-        odd=rows.odd,
-        checksums=save_checksums(context.workspace, name, rows.checksums),
+        observed_types=sink.observed,
+        odd=sink.issues,
+        checksums=save_checksums(context.workspace, name, sink.checksums),
         index=index,
     )
     checkpoint = ShardCheckpoint(task, result, seen, index_seen)
@@ -369,16 +348,11 @@ def _index_path(path: Path) -> Path:
 def _encode_references(
     context: RunContext,
     windows: Iterator[pa.BinaryArray],
-    rejects: list[Reject],
-    seen: _SeenRows,
+    sink: RowSink,
 ) -> Iterator[Window]:
     """Reads the rows that windows of references name, and encodes them."""
     schema = context.schema()
-    for referenced in context.source.read_windows(windows):
-        rejects += referenced.rejects
-        seen.checksums += referenced.checksums
-        seen.observed = merge_type_flags(seen.observed, referenced.observed)
-        seen.odd = OddRows.merged((seen.odd, referenced.odd))
+    for referenced in context.source.read_windows(windows, sink):
         if not referenced.batch.num_rows:
             continue
         hollow = frame_around(
@@ -400,7 +374,7 @@ def _encode_references(
         ):
             for row, reason in framed.invalid_rows:
                 path, position, raw = referenced.raw(row)
-                rejects.append(Reject(path, position, reason, raw))
+                sink.rejects.append(Reject(path, position, reason, raw))
             yield framed.records
 
 

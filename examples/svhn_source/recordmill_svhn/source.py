@@ -23,7 +23,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, Source, number_ranges
+from recordmill.transforms.sources.base import Rows, RowSink, Source, number_ranges
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 
@@ -93,10 +93,11 @@ class SvhnSource(Source):
         return Schema((image, FeatureSpec("label", Kind.INT64, class_names=names)))
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...]
+        self, input_range: InputRange, expected: tuple[int, ...], sink: RowSink
     ) -> Iterator[Rows]:
         file = next(file for file, _ in self.digits if file.path == input_range.path)
         data, arrays = self._arrays(file)
+        sink.checksums.append(FileChecksum(file.path, 0, len(data), crc32c(data)))
         images, labels = np.moveaxis(arrays["X"], -1, 0), arrays["y"].reshape(-1)
         for start in range(0, len(labels), STEP):
             own = labels[start : start + STEP]
@@ -108,6 +109,10 @@ class SvhnSource(Source):
 
             pixels = [images[row].tobytes() for row in rows]
             digits = labels[rows].astype(np.int64) % 10
+            sink.rejects += [
+                Reject(file.path, row, f"{labels[row]} is no digit", raw(row)[1])
+                for row in wrong
+            ]
             yield Rows(
                 batch=pa.RecordBatch.from_arrays(
                     [pa.array(pixels), pa.array(digits)], schema=self.columns()
@@ -115,13 +120,6 @@ class SvhnSource(Source):
                 origins=origins_in(file.path, 0, rows),
                 positions=rows,
                 raw=lambda row, rows=rows: raw(int(rows[row])),
-                rejects=[
-                    Reject(file.path, row, f"{labels[row]} is no digit", raw(row)[1])
-                    for row in wrong
-                ],
-                checksums=[FileChecksum(file.path, 0, len(data), crc32c(data))]
-                if start == 0
-                else (),
             )
 
 

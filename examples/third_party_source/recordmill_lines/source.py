@@ -15,7 +15,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, Source, number_ranges
+from recordmill.transforms.sources.base import Rows, RowSink, Source, number_ranges
 from recordmill.transforms.storage.reading import read_range
 
 
@@ -57,11 +57,10 @@ class LinesSource(Source):
         return Schema((text, FeatureSpec("length", Kind.INT64)))
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...]
+        self, input_range: InputRange, expected: tuple[int, ...], sink: RowSink
     ) -> Iterator[Rows]:
         lines: list[tuple[int, bytes]] = []
         texts: list[str] = []
-        rejects = []
         offset = 0
         data = read_range(input_range.uri, 0, input_range.stop, self.storage)
         for line in data.splitlines(keepends=True):
@@ -72,7 +71,7 @@ class LinesSource(Source):
                     lines.append((offset, raw))
                 except UnicodeDecodeError as error:
                     reason = f"not UTF-8 at byte {error.start} of the line"
-                    rejects.append(Reject(input_range.path, offset, reason, raw))
+                    sink.rejects.append(Reject(input_range.path, offset, reason, raw))
             offset += len(line)
         offsets = np.array([offset for offset, _ in lines], np.int64)
         lengths = [len(raw) for _, raw in lines]
@@ -83,5 +82,4 @@ class LinesSource(Source):
             origins=origins_in(input_range.path, input_range.start, offsets),
             positions=offsets,
             raw=lambda row: lines[row],
-            rejects=rejects,
         )

@@ -24,7 +24,7 @@ from recordmill.transforms.sources.arrays.cifar import (
     detect_layout,
     split_of,
 )
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE, RowSink
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:
@@ -70,20 +70,24 @@ def test_rows_that_are_kept_stay_as_they_were(
         (tmp_path / name).write_bytes(b"".join(some))
     reading = prepare(CifarSource(), [tmp_path])
     source, ranges = reading.source, reading.ranges
-    read_rows = [rows for each in ranges for rows in source.read(each, ())]
+    read_rows = [rows for each in ranges for rows in source.read(each, (), RowSink())]
     images = [image for rows in read_rows for image in rows.batch["image"].to_pylist()]
     assert images == [naive_pixels(record, 1) for record in records]
     raw = [rows.raw(n)[1] for rows in read_rows for n in range(len(rows.positions))]
     assert raw == records
-    listed = [rows.batch for each in ranges for rows in source.list_references(each)]
+    listed = [
+        rows.batch
+        for each in ranges
+        for rows in source.list_references(each, RowSink())
+    ]
     references = pa.concat_arrays([batch[REFERENCE] for batch in listed])
     orders = [[8, 2, 5, 0, 1], [3, 7, 1, 4, 4], [6, 6, 0, 8, 2]]
     monkeypatch.setattr(arrays_source, "WINDOW_BYTES", 2 * 3073)
     windows = [references.take(pa.array(order)) for order in orders]
     parts = [order[start : start + 2] for order in orders for start in (0, 2, 4)]
     for numbers, found in (
-        (orders, [source.read_references(window) for window in windows]),
-        (parts, list(source.read_windows(windows))),
+        (orders, [source.read_references(window, RowSink()) for window in windows]),
+        (parts, list(source.read_windows(windows, RowSink()))),
     ):
         for some, rows in zip(numbers, found, strict=True):
             expected = [naive_pixels(records[n], 1) for n in some]
@@ -94,7 +98,7 @@ def test_rows_that_are_kept_stay_as_they_were(
             ]
             told = [(*place, records[n]) for place, n in zip(places, some, strict=True)]
             assert [rows.raw(row) for row in range(len(some))] == told
-    nothing = source.read_references(references[:0])
+    nothing = source.read_references(references[:0], RowSink())
     assert nothing.batch.num_rows == 0
 
 

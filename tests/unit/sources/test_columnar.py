@@ -22,6 +22,7 @@ from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.sources import tables
+from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 
 KINDS: tuple[FileKind, ...] = ("parquet", "arrow")
@@ -120,7 +121,7 @@ def test_a_large_group_is_read_in_parts(
     file = table_in(tmp_path, kind, {"a": range(10)})
     reading = prepare(ColumnarSource(kind=kind), [file])
     (whole,) = reading.ranges
-    sizes = [rows.batch.num_rows for rows in reading.source.read(whole, ())]
+    sizes = [rows.batch.num_rows for rows in reading.source.read(whole, (), RowSink())]
     assert sizes == [3, 3, 3, 1]
     part = read_one(reading.source, whole)
     assert [row["a"] for row in part.rows] == part.positions == list(range(10))
@@ -256,7 +257,7 @@ def test_text_that_is_not_utf8_rejects_its_row(tmp_path: Path) -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), text)
     file = table_in(tmp_path, "parquet", {"t": text, "l": lists})
     reading = prepare(ColumnarSource(), [file])
-    (rows,) = reading.source.read(reading.ranges[0], ())
+    (rows,) = reading.source.read(reading.ranges[0], (), RowSink())
     assert rows.raw(1) == (
         1,
         json.dumps({"t": r"\xfe\xff", "l": [r"\xfe\xff"]}).encode(),

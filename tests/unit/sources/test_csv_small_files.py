@@ -18,7 +18,7 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.sources.base import RANGE_BYTES, number_ranges
+from recordmill.transforms.sources.base import RANGE_BYTES, RowSink, number_ranges
 from recordmill.transforms.sources.csv import ranges as small_files
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.ranges import FILES_PER_RANGE, join_small_files
@@ -58,7 +58,8 @@ def everything_read(source: CsvSource, folder: Path) -> dict[str, Any]:
         name: [] for name in ("rows", "origins", "keys", "raws", "rejects", "checksums")
     }
     for input_range in reading.ranges:
-        for rows in reading.source.read(input_range, (0, 0)):
+        sink = RowSink(found["rejects"], found["checksums"])
+        for rows in reading.source.read(input_range, (0, 0), sink):
             count = rows.batch.num_rows
             paths = rows.paths or [input_range.path] * count
             raws = [rows.raw(row) for row in range(count)]
@@ -70,8 +71,6 @@ def everything_read(source: CsvSource, folder: Path) -> dict[str, Any]:
             found["raws"] += [
                 (path, *raw) for path, raw in zip(paths, raws, strict=True)
             ]
-            found["rejects"] += rows.rejects
-            found["checksums"] += rows.checksums
     return found
 
 
@@ -177,4 +176,4 @@ def test_one_of_the_files_changed(tmp_path: Path) -> None:
     reading = prepare(CsvSource(), [tmp_path])
     (tmp_path / "1.csv").write_text("a\n1\n2\n")
     with pytest.raises(ChangedInputError, match=r"1\.csv: has 6 bytes, but had 4"):
-        list(reading.source.read(reading.ranges[0], ()))
+        list(reading.source.read(reading.ranges[0], (), RowSink()))

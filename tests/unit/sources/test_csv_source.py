@@ -26,6 +26,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
@@ -119,7 +120,7 @@ def test_header_that_changed_after_the_inventory(tmp_path: Path) -> None:
     path.write_bytes(b"a,c\n1,x\n")
     os.utime(path, ns=(1, 1))
     with pytest.raises(InputError, match="was written again after the run began"):
-        list(reading.source.read(reading.ranges[0], ()))
+        list(reading.source.read(reading.ranges[0], (), RowSink()))
     os.utime(path, ns=(time, time))
     with pytest.raises(InputError, match="it lacks b and also has c"):
         read_one(reading.source, reading.ranges[0])
@@ -249,7 +250,7 @@ def test_batches_of_a_range_join_to_the_range(
     whole = read(CsvSource(), path)
     monkeypatch.setattr(range_rows, "BATCH_BYTES", 300)
     reading = prepare(CsvSource(), [path])
-    batches = list(reading.source.read(reading.ranges[0], ()))
+    batches = list(reading.source.read(reading.ranges[0], (), RowSink()))
     assert len(batches) > 5
     parts = read(CsvSource(), path)
     assert parts.rows == whole.rows

@@ -20,7 +20,7 @@ from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.images.header import read_header
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.base import REFERENCE, RowSink
 from recordmill.transforms.sources.images import rows as picture_rows
 from recordmill.transforms.sources.images import source
 from recordmill.transforms.sources.images.options import FeatureNames, ImagesOptions
@@ -233,7 +233,7 @@ def test_planned_bytes_are_known_unread(
         raise AssertionError(f"{uri} was read")
 
     monkeypatch.setattr(picture_rows, "read_file", refuse)
-    (rows,) = reading.source.list_references(reading.ranges[0])
+    (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
     assert rows.planned_bytes is not None
     assert rows.planned_bytes.tolist() == [
         len(JPEG) + FRAME_BYTES,
@@ -270,7 +270,7 @@ def test_ranges_are_cut_by_bytes_too(
         rows = [
             row
             for input_range in reading.ranges
-            for row in reading.source.list_references(input_range)
+            for row in reading.source.list_references(input_range, RowSink())
         ]
         keys = [
             position_keys(input_range, row.positions)
@@ -374,10 +374,10 @@ def test_the_next_window_is_requested_while_the_caller_works(
 
     monkeypatch.setattr(reading_files, "read_file", read_file)
     reading = prepare(ImagesSource(), [root])
-    (rows,) = reading.source.list_references(reading.ranges[0])
+    (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
     references = rows.batch[REFERENCE]
     found = reading.source.read_windows(
-        [references[:2], references[:0], references[2:]]
+        [references[:2], references[:0], references[2:]], RowSink()
     )
     assert next(found).batch.num_rows == 2
     assert asked[f"{root}/b/3.jpg"].wait(60)

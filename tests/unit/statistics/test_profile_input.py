@@ -21,7 +21,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.sources.arrays.cifar import CifarSource
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -82,7 +82,9 @@ def test_types_of_the_tricky_columns(tmp_path: Path) -> None:
 
 
 def read_all(source: Source, files: list[InputFile], expected: Any) -> pa.Table:
-    batches = [r.batch for s in source.cut(files) for r in source.read(s, expected)]
+    batches = [
+        r.batch for s in source.cut(files) for r in source.read(s, expected, RowSink())
+    ]
     return pa.Table.from_batches(batches)
 
 
@@ -226,7 +228,7 @@ def test_error_in_one_range_ends_all(
     (tmp_path / "in.csv").write_bytes(b"a\n" + b"1\n" * 500)
     looked_at = []
 
-    def failing(self: CsvSource, input_range: Any, expected: Any) -> Any:
+    def failing(self: CsvSource, input_range: Any, *_: Any) -> Any:
         looked_at.append(input_range.index)
         raise InputError("cannot be read")
 

@@ -33,7 +33,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
 )
 from recordmill.transforms.sources.arrays.rows import Reasons
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.base import Rows
+from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.sources.built_in import Variant
 from recordmill.transforms.sources.listing import unreadable_error
 
@@ -222,9 +222,11 @@ class CifarSource(ArraysSource):
     def is_listed(self, field: Field) -> bool:
         return field.constant is None and not field.is_bytes
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+    def read_for_statistics(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[Rows]:
         """Reads the labels of a range, without laying out the pixels."""
-        return self.list_references(input_range)
+        return self.list_references(input_range, sink)
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         ordinals = (positions - input_range.start) // part.scale

@@ -50,9 +50,9 @@ from recordmill.transforms.sources.base import (
     REFERENCE,
     ReferencedRows,
     Rows,
+    RowSink,
     Source,
     number_ranges,
-    single_values,
     spread_evenly,
 )
 from recordmill.transforms.storage.free_memory import available_memory
@@ -222,14 +222,16 @@ class ArraysSource(Source):
     def _index(self) -> PartIndex:
         return PartIndex(self.found.parts)
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        return self._read(input_range, lambda _: True)
-
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return single_values(self.read(input_range, ()))
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        return self._read(input_range, lambda _: True, sink)
 
     def _read(
-        self, input_range: InputRange, is_wanted: Callable[[Field], bool]
+        self,
+        input_range: InputRange,
+        is_wanted: Callable[[Field], bool],
+        sink: RowSink,
     ) -> Iterator[Rows]:
         """Reads a range with the columns that are wanted."""
         part = self._index.part_of(input_range)
@@ -246,16 +248,15 @@ class ArraysSource(Source):
         start = first
         for found in zip(*readers, strict=True):
             checksums.add(found)
-            yield self._rows(part, input_range, start, found, is_wanted)
+            yield self._rows(part, input_range, start, found, is_wanted, sink)
             start += len(found[0])
-        rows = self._rows(part, input_range, last, _no_rows(part), is_wanted)
-        rows.checksums = list(checksums.finish())
+        sink.checksums += checksums.finish()
         if part.tail and input_range.stop == part.stop:
             position = part.first + part.num_rows * part.scale
             reason = f"{count(part.tail, 'byte')} at the end of the file, "
             reason += self.found.tail_reason
-            rows.rejects = [Reject(part.file.path, position, reason, checksums.tail)]
-        yield rows
+            reject = Reject(part.file.path, position, reason, checksums.tail)
+            sink.rejects.append(reject)
 
     def _rows(
         self,
@@ -264,31 +265,19 @@ class ArraysSource(Source):
         start: int,
         found: Sequence[U8],
         is_wanted: Callable[[Field], bool],
+        sink: RowSink,
     ) -> Rows:
         """Makes rows; those with a label that is no class are rejects."""
         batch, reasons = self._batch(part, found, is_wanted)
         positions: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
         positions = part.first + positions * part.scale
-        path = part.file.path
-
-        def raw_of(index: int) -> tuple[int, bytes]:
-            return int(positions[index]), _raw(found, index)
-
-        rejects = [
-            Reject(path, raw_of(row)[0], reasons[row], raw_of(row)[1])
-            for row in sorted(reasons)
-        ]
-        kept = np.arange(len(positions))
-        if reasons:
-            kept = np.delete(kept, list(reasons))
-            batch = batch.take(pa.array(kept))
-        return Rows(
+        rows = Rows(
             batch=batch,
-            origins=self._origins(part, input_range, positions[kept]),
-            positions=positions[kept] - input_range.start,
-            raw=lambda row: raw_of(int(kept[row])),
-            rejects=rejects,
+            origins=self._origins(part, input_range, positions),
+            positions=positions - input_range.start,
+            raw=lambda row: (int(positions[row]), _raw(found, row)),
         )
+        return sink.reject(rows, reasons, input_range)
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         return origins_in(part.file.path, 0, positions)
@@ -331,12 +320,12 @@ class ArraysSource(Source):
         """Tells whether references come with a column."""
         return True
 
-    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Lists each row's position in the whole input; reads the range for its labels.
 
         A row whose position is 258 is the reference 02 01 00 00 00 00 00 00.
         """
-        for rows in self._read(input_range, self.is_listed):
+        for rows in self._read(input_range, self.is_listed, sink):
             positions = (rows.positions + input_range.first_position).astype("<u8")
             offsets = np.arange(len(positions) + 1, dtype=np.int64) * 8
             references = binary_array(offsets, positions.view(np.uint8))
@@ -352,12 +341,14 @@ class ArraysSource(Source):
         batch, _ = part_batch(part, row, self.found.class_names)
         return len(encode(batch, self.schema())[0].as_py()) + FRAME_BYTES
 
-    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+    def read_references(
+        self, references: pa.BinaryArray, sink: RowSink
+    ) -> ReferencedRows:
         (found,) = self._referenced(references, max(1, len(references)))
         return found
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray]
+        self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
         """Reads the rows of windows; yields those of each in parts.
 
@@ -416,7 +407,7 @@ class ArraysSource(Source):
                     "writes to the inputs"
                 )
             kept = np.arange(len(some[0]), dtype=np.int64)
-            yield ReferencedRows(batch, kept, [], partial(_at, raw_of, start))
+            yield ReferencedRows(batch, kept, partial(_at, raw_of, start))
 
 
 def _at(raw_of: Callable[[int], RawRow], start: int, row: int) -> RawRow:

@@ -8,7 +8,7 @@ of Arrow takes some microseconds, which of a file of ten rows is nearly all of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from recordmill.schemas.ranges import InputRange, OddRows
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
-from recordmill.transforms.sources.base import Rows
+from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.sources.csv.cells import (
     Body,
     Parsed,
@@ -129,41 +129,19 @@ class RangeRows:
             window_bytes=window_bytes,
         )
 
-    def text_rows(self, input_range: InputRange) -> Iterator[Rows]:
+    def text_rows(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Yields all rows of a range, in order, with columns of text.
-
-        The last ones, perhaps none, have the checksums of the range's bytes.
 
         Raises:
           ChangedInputError: a file is shorter than it was.
           InputError: a file has other columns, or cannot be unpacked.
         """
-        odd: tuple[OddRows, ...] = ()
         if self.dialect.comment:
-            odd = self._comments_before_rows(input_range)
-        checksums: list[FileChecksum] = []
+            sink.add(issues=self._comments_before_rows(input_range))
         if input_range.files:
-            found = self._rows_of_files(input_range, checksums)
+            yield from self._rows_of_files(input_range, sink)
         else:
-            found = self._rows_of_file(input_range, checksums)
-        for rows in found:
-            yield replace(rows, odd=(*odd, *rows.odd)) if odd else rows
-            odd = ()
-        yield self._no_rows(checksums, odd)
-
-    def _no_rows(
-        self, checksums: Sequence[FileChecksum], odd: tuple[OddRows, ...]
-    ) -> Rows:
-        none = np.empty(0, np.int64)
-        names = [(name, pa.string()) for name in self.names]
-        return Rows(
-            pa.RecordBatch.from_pylist([], schema=pa.schema(names)),
-            origins=none.view(np.uint64),
-            positions=none,
-            raw=_no_row,
-            checksums=checksums,
-            odd=odd,
-        )
+            yield from self._rows_of_file(input_range, sink)
 
     def _comments_before_rows(self, input_range: InputRange) -> tuple[OddRows, ...]:
         """Returns the comments before the headers of a range's files."""
@@ -175,20 +153,20 @@ class RangeRows:
                 found.append(header_comments(read(0, begin), self.dialect))
         return OddRows.merged(found)
 
-    def _rows_of_file(
-        self, input_range: InputRange, checksums: list[FileChecksum]
-    ) -> Iterator[Rows]:
-        """Yields the rows of a range of one file; adds the checksum of its bytes."""
+    def _rows_of_file(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+        """Yields the rows of a range of one file."""
         path, read = input_range.path, self.of_file(input_range)
         cut = self._cut_block if self.packing.is_plain else self._cut_text
         rows_before = 0
-        for piece in cut(input_range, checksums):
+        for piece in cut(input_range, sink):
             body, begin = piece.body, piece.begin
             broken = find_broken_rows(
                 read, body, begin, piece.unclosed, self.dialect, is_whole=piece.is_whole
             )
             found = parse_rows(body, piece.names, path, begin, broken, self.dialect)
             ordinals = found.ordinals
+            sink.rejects += found.rejects
+            sink.add(issues=found.odd)
             yield Rows(
                 batch=found.batch.select(self.names),
                 origins=origins_in(path, input_range.start, ordinals + rows_before),
@@ -196,16 +174,12 @@ class RangeRows:
                     ordinals, found.num_rows, begin, begin + len(body)
                 ),
                 raw=found.raw,
-                rejects=found.rejects,
-                odd=found.odd,
             )
             rows_before += found.num_rows
 
-    def _cut_block(
-        self, input_range: InputRange, checksums: list[FileChecksum]
-    ) -> Iterator[_Piece]:
+    def _cut_block(self, input_range: InputRange, sink: RowSink) -> Iterator[_Piece]:
         """Cuts a range of a plain file, which is read by one request, mostly."""
-        data, read = _hold_block(self.of_file(input_range), input_range, checksums)
+        data, read = _hold_block(self.of_file(input_range), input_range, sink)
         begin, names = self.first(input_range, read)
         if begin is None:  # no row starts in this block
             return
@@ -229,9 +203,7 @@ class RangeRows:
             body = data[start:end]
             yield _Piece(names, body, at, input_range.unclosed, whole, positions)
 
-    def _cut_text(
-        self, input_range: InputRange, checksums: list[FileChecksum]
-    ) -> Iterator[_Piece]:
+    def _cut_text(self, input_range: InputRange, sink: RowSink) -> Iterator[_Piece]:
         """Cuts the text of a packed file, which is read from its start to its end."""
         read = self.of_file(input_range)
         names, begin = self._header(input_range, read)
@@ -240,11 +212,9 @@ class RangeRows:
         for body, at, unclosed in _cut_stream(text, begin, self.dialect, read):
             yield _Piece(names, body, at, unclosed, True, of_rows)
         whole = FileChecksum(input_range.path, 0, input_range.stop, text.drain())
-        checksums.append(whole)
+        sink.checksums.append(whole)
 
-    def _rows_of_files(
-        self, input_range: InputRange, checksums: list[FileChecksum]
-    ) -> Iterator[Rows]:
+    def _rows_of_files(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Yields the rows of a range of several files, those of many files at once."""
         names: tuple[str, ...] = ()
         head = b""
@@ -256,7 +226,7 @@ class RangeRows:
             data = read_range(each.uri, 0, size, self.storage, each.seen)
             if len(data) < size:
                 raise _ends_early(each, len(data))
-            checksums.append(FileChecksum(each.path, 0, size, crc32c(data)))
+            sink.checksums.append(FileChecksum(each.path, 0, size, crc32c(data)))
             # Most files repeat the header of the one before; behind \r a \n might follow.
             if not (head.endswith(b"\n") and data.startswith(head)):
                 names, end = self._header(each, _reader_of(data))
@@ -265,7 +235,9 @@ class RangeRows:
             files.append(_File(each, names, data, body))
             num_bytes += size
             if num_bytes >= BATCH_BYTES or each is ranges[-1]:
-                yield _rows_of_files(files, self.names, input_range.first_position)
+                yield _rows_of_files(
+                    files, self.names, input_range.first_position, sink
+                )
                 files, num_bytes = [], 0
 
     def _header(
@@ -379,14 +351,14 @@ def _held_from(input_range: InputRange) -> int:
 
 
 def _hold_block(
-    file: Reader, input_range: InputRange, checksums: list[FileChecksum]
+    file: Reader, input_range: InputRange, sink: RowSink
 ) -> tuple[bytes, Reader]:
     """Reads a block by one request, with what is mostly left of its last row.
 
     Args:
       file: reads the range's file.
       input_range: the range.
-      checksums: is given that of the block.
+      sink: gets the checksum of the block.
 
     Returns:
       The bytes from `_held_from` the block on, and a reader of the whole file that
@@ -403,7 +375,7 @@ def _hold_block(
     # The whole block, though its first bytes belong to a row of the one before: so
     # the checksums of all blocks join.
     crc = crc32c(memoryview(data)[start - begin : stop - begin])
-    checksums.append(FileChecksum(input_range.path, start, stop, crc))
+    sink.checksums.append(FileChecksum(input_range.path, start, stop, crc))
     return data, read
 
 
@@ -520,7 +492,7 @@ class _File(NamedTuple):
 
 
 def _rows_of_files(
-    files: Sequence[_File], names: Sequence[str], first_position: int
+    files: Sequence[_File], names: Sequence[str], first_position: int, sink: RowSink
 ) -> Rows:
     """Returns the rows of small files, as they would be of each file alone.
 
@@ -528,6 +500,7 @@ def _rows_of_files(
       files: one after the other in an input range.
       names: of the columns that the rows get.
       first_position: of that range in the whole input.
+      sink: gets rejects and issues.
     """
     joined = _split_joined(files)
     parts = [joined] if joined else [_split_alone(file) for file in files]
@@ -545,14 +518,14 @@ def _rows_of_files(
     paths = [each.path for each in ranges]
     # The positions are those of `_cut_block`, behind the files before.
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
+    sink.rejects += chain.from_iterable(parsed.rejects for parsed, _ in parts)
+    sink.add(issues=OddRows.merged(parsed.odd for parsed, _ in parts))
     return Rows(
         batch=batches[0] if joined else pa.concat_batches(batches),
         origins=origins_of(hashes[owners], ordinals),
         positions=starts[owners] + offsets * stops[owners] // sizes[owners],
         raw=lambda row: files[int(owners[row])].body.row(int(ordinals[row])),
         paths=[paths[owner] for owner in owners.tolist()],
-        rejects=list(chain.from_iterable(parsed.rejects for parsed, _ in parts)),
-        odd=OddRows.merged(parsed.odd for parsed, _ in parts),
     )
 
 
@@ -606,10 +579,6 @@ def _split_joined(files: Sequence[_File]) -> tuple[Parsed, list[int]] | None:
 
 def _reader_of(data: bytes) -> Reader:
     return lambda start, stop: data[start:stop]
-
-
-def _no_row(row: int) -> tuple[int, bytes]:
-    raise IndexError(f"there is no row {row}")
 
 
 def _ends_early(input_range: InputRange, end: int) -> ChangedInputError:

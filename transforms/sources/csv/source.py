@@ -31,7 +31,7 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
-from recordmill.transforms.sources.base import RANGE_BYTES, Rows, Source, without_rows
+from recordmill.transforms.sources.base import RANGE_BYTES, Rows, RowSink, Source
 from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.dialect import (
     ASK_NOTHING,
@@ -86,7 +86,7 @@ from recordmill.transforms.sources.text_types import (
 
 
 def _fit_rows(
-    rows: Rows, schema: Schema, input_range: InputRange, decimal: str
+    rows: Rows, schema: Schema, input_range: InputRange, decimal: str, sink: RowSink
 ) -> tuple[Rows, pa.RecordBatch]:
     """Returns the rows of text that fit a dataset's schema, and their typed columns.
 
@@ -116,10 +116,7 @@ def _fit_rows(
     if not reasons:
         return rows, batch
     kept = np.delete(np.arange(batch.num_rows), list(reasons))
-    rows = without_rows(rows, reasons, input_range)
-    files = {file.path: index for index, file in enumerate(input_range.files)}
-    rows.rejects.sort(key=lambda each: (files.get(each.path, 0), each.position))
-    return rows, batch.take(pa.array(kept))
+    return sink.reject(rows, reasons, input_range), batch.take(pa.array(kept))
 
 
 def _typed(
@@ -369,41 +366,50 @@ class CsvSource(Source):
             for seen, taken, wanted in zip(observed, used, final, strict=True)
         )
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        names, decimal = self.names, self.dialect.decimal
-        expected = expected or (int(TypeFlag.NOTHING),) * len(names)
-        for rows in self._rows.text_rows(input_range):
-            text, odd = rows.batch, list(rows.odd)
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        nothing = (int(TypeFlag.NOTHING),) * len(self.names)
+        decimal, expected = self.dialect.decimal, expected or nothing
+        if self.infers_types:
+            sink.add(observed=nothing, nulls=nothing)
+        files = {file.path: index for index, file in enumerate(input_range.files)}
+        first = len(sink.rejects)
+        for rows in self._rows.text_rows(input_range, sink):
+            text, odd = rows.batch, list[OddRows]()
             if not text.num_rows:
-                types = self.columns()
-                if self.infers_types:
-                    rows.observed = rows.nulls = (0,) * len(names)
-                    dtypes = [ARROW_TYPES[column_dtype(flags)] for flags in expected]
-                    types = pa.schema(zip(names, dtypes, strict=True))
-                rows.batch = pa.RecordBatch.from_pylist([], schema=types)
-                yield rows
-                continue
+                continue  # its rejects are sorted with those of the next one
             if self.fixed_schema is not None:
-                rows, typed = _fit_rows(rows, self.fixed_schema, input_range, decimal)
+                schema = self.fixed_schema
+                rows, typed = _fit_rows(rows, schema, input_range, decimal, sink)
                 text = rows.batch
+                sink.rejects[first:] = sorted(
+                    sink.rejects[first:],
+                    key=lambda each: (files.get(each.path, 0), each.position),
+                )
             elif self.as_text:
                 typed = text
             else:
-                typed, rows.observed = _typed(text, expected, decimal)
-                rows.nulls = tuple(column.null_count for column in text.columns)
-                odd += count_missing(text, typed, rows.observed)
-                expected = merge_type_flags(expected, rows.observed)
+                typed, observed = _typed(text, expected, decimal)
+                nulls = [column.null_count for column in text.columns]
+                sink.add(observed=observed, nulls=nulls)
+                odd += count_missing(text, typed, observed)
+                expected = merge_type_flags(expected, observed)
             if not self.as_text:
                 odd += count_long(text, typed)
             if self.marked:
                 odd += count_marked(text, self.marked, decimal)
-            rows.batch, rows.odd = typed, tuple(odd)
+            sink.add(issues=odd)
+            rows.batch = typed
             yield rows
+            first = len(sink.rejects)  # the caller may have added its own
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+    def read_for_statistics(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[Rows]:
         """Reads a range with all cells as text, numbers with a point."""
         text = (int(TypeFlag.TEXT),) * len(self.names)
-        for rows in self.read(input_range, text):
+        for rows in self.read(input_range, text, sink):
             if self.decimal_comma:
                 columns = [swap_in_numbers(column) for column in rows.batch.columns]
                 rows.batch = pa.RecordBatch.from_arrays(

@@ -25,7 +25,12 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
-from recordmill.transforms.sources.base import REFERENCE, ReferencedRows, Rows
+from recordmill.transforms.sources.base import (
+    REFERENCE,
+    ReferencedRows,
+    Rows,
+    RowSink,
+)
 from recordmill.transforms.sources.images.annotations import (
     Annotations,
     Note,
@@ -57,15 +62,13 @@ class ReadImages:
     """The images that could be read, a list entry for each, and the others.
 
     Attributes:
-      kept: the indices of their references.
+      kept: the indices of their references; the others are rejects.
       paths: of these images.
       notes: what is known of them.
       data: their bytes.
       crcs: the CRC-32Cs of their files.
       headers: their headers.
       kinds: of the files; see ImageHeader.
-      rejects: the other references.
-      checksums: of all files that were read.
       next_index: the first reference that is still to be read.
     """
 
@@ -76,8 +79,6 @@ class ReadImages:
     crcs: list[int] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    checksums: list[FileChecksum] = field(default_factory=list)
     next_index: int = 0
 
 
@@ -166,6 +167,7 @@ def read_images(
     root: str,
     contents: Iterator[bytes],
     take: Callable[[bytes], CheckedImage],
+    sink: RowSink,
     max_bytes: int | None = None,
 ) -> ReadImages:
     """Reads and checks images.
@@ -175,6 +177,7 @@ def read_images(
       root: what every uri begins with, before the path.
       contents: what `contents_of` yields for these references, and perhaps for more.
       take: makes a file's bytes an image, or raises ImageHeaderError.
+      sink: gets rejects and checksums.
       max_bytes: reading ends with the file after which this much is held; None for all.
 
     Raises:
@@ -189,13 +192,13 @@ def read_images(
         found.next_index = index + 1
         size = seen.size
         if problem:
-            found.rejects.append(Reject(path, note.at, problem, note.raw))
+            sink.rejects.append(Reject(path, note.at, problem, note.raw))
             continue
         if size > MAX_CELL_BYTES:  # not worth the reading
             reason = (
                 f"has {size:,} bytes, more than a record can hold ({MAX_CELL_BYTES:,})"
             )
-            found.rejects.append(Reject(path, 0, reason, b""))
+            sink.rejects.append(Reject(path, 0, reason, b""))
             continue
         content = next(contents)
         if len(content) != size:
@@ -204,14 +207,14 @@ def read_images(
                 "began; did it change meanwhile?"
             )
         crc = crc32c(content)
-        found.checksums.append(FileChecksum(path, 0, size, crc))
+        sink.checksums.append(FileChecksum(path, 0, size, crc))
         try:
             if note.problem:
                 raise ImageHeaderError(note.problem)
             image = take(content)
         except ImageHeaderError as error:
             held += size
-            found.rejects.append(Reject(path, 0, str(error), content))
+            sink.rejects.append(Reject(path, 0, str(error), content))
             continue
         found.kept.append(index)
         found.paths.append(path)
@@ -302,10 +305,6 @@ def read_rows_of(listed: Rows, found: ReferencedRows, first: int) -> Rows:
         positions=listed.positions[kept],
         raw=partial(_raw_of_kept, listed, kept),
         paths=found.batch["filename"].to_pylist(),
-        rejects=found.rejects,
-        observed=found.observed,
-        odd=found.odd,
-        checksums=found.checksums,
     )
 
 

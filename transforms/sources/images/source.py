@@ -39,6 +39,7 @@ from recordmill.transforms.sources.base import (
     REFERENCE,
     ReferencedRows,
     Rows,
+    RowSink,
     Source,
     spread_evenly,
 )
@@ -253,7 +254,7 @@ class ImagesSource(Source):
         ]
 
     def columns(self) -> pa.Schema:
-        return self.read_references(pa.array([], pa.binary())).batch.schema
+        return self.read_references(pa.array([], pa.binary()), RowSink()).batch.schema
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         return spread_evenly(ranges, SAMPLED_FILES, 1)
@@ -279,7 +280,7 @@ class ImagesSource(Source):
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True
 
-    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Lists size and path of each file in a slice of the inventory."""
         start, stop = input_range.start, input_range.stop
         files: Sequence[InputFile]
@@ -292,53 +293,58 @@ class ImagesSource(Source):
         columns = self.found.listed(table)
         yield listed_rows(files, columns, self.storage, write_notes(table, columns))
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        for rows in self.list_references(input_range):
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        for rows in self.list_references(input_range, sink):
             named = parse_references(rows.batch[REFERENCE])
             contents = contents_of(named, self.found.root, self.storage)
             start = 0
             while start < len(named):
-                read = self._read(named[start:], contents, READ_BYTES)
-                yield read_rows_of(rows, self._rows_of(read), start)
+                read = self._read(named[start:], contents, sink, READ_BYTES)
+                yield read_rows_of(rows, self._rows_of(read, sink), start)
                 start += read.next_index
 
-    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+    def read_references(
+        self, references: pa.BinaryArray, sink: RowSink
+    ) -> ReferencedRows:
         """Reads the images of these sizes at these paths.
 
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
-        return next(self.read_windows([references]))
+        return next(self.read_windows([references], sink))
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray]
+        self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
         named, ahead = tee(map(parse_references, windows))
         files = chain.from_iterable(ahead)
         with closing(contents_of(files, self.found.root, self.storage)) as contents:
             for window in named:
-                yield self._rows_of(self._read(window, contents), by_view=True)
+                found = self._read(window, contents, sink)
+                yield self._rows_of(found, sink, by_view=True)
 
     def _read(
         self,
         named: Sequence[Reference],
         contents: Iterator[bytes],
+        sink: RowSink,
         max_bytes: int | None = None,
     ) -> ReadImages:
         root = self.found.root
-        return read_images(named, root, contents, self._take, max_bytes)
+        return read_images(named, root, contents, self._take, sink, max_bytes)
 
-    def _rows_of(self, found: ReadImages, *, by_view: bool = False) -> ReferencedRows:
+    def _rows_of(
+        self, found: ReadImages, sink: RowSink, *, by_view: bool = False
+    ) -> ReferencedRows:
         odd = observe(found.kinds, found.paths)
+        sink.add(observed=self._type_flags(found.kinds, odd), issues=odd)
         columns = self.found.columns([note.values for note in found.notes])
         return ReferencedRows(
             image_batch(found, columns, by_view=by_view),
             np.array(found.kept, np.int64),
-            found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
-            observed=self._type_flags(found.kinds, odd),
-            odd=odd,
-            checksums=found.checksums,
             # Of files whose bytes were kept; others have no references.
             view_crcs=np.array(found.crcs, np.uint32) if by_view else None,
             view_values=found.data if by_view else None,
@@ -445,8 +451,10 @@ class PixelImages(ImagesSource):
         # What was changed is a JPEG or a PNG now.
         return type_flags(kinds, [each for each in odd if CHANGE not in each.kind])
 
-    def _rows_of(self, found: ReadImages, *, by_view: bool = False) -> ReferencedRows:
-        rows = super()._rows_of(found)
+    def _rows_of(
+        self, found: ReadImages, sink: RowSink, *, by_view: bool = False
+    ) -> ReferencedRows:
+        rows = super()._rows_of(found, sink)
         if self.rules.form == "raw" and None in self.rules.shape:
             images = pixel_lists(rows.batch["image"], found.headers)
             column = rows.batch.schema.get_field_index("image")

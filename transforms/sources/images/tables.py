@@ -19,7 +19,7 @@ from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.base import Rows, RowSink, Source
 from recordmill.transforms.sources.csv.inspect import (
     count_long,
     count_missing,
@@ -238,17 +238,17 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
     if source.needs_survey(ranges):
         surveys = [source.survey(each) for each in ranges]
         ranges = source.resolve_ranges(ranges, surveys)
-    parts = [rows for each in ranges for rows in source.read(each, ())]
+    sink = RowSink()
+    parts = [rows for each in ranges for rows in source.read(each, (), sink)]
     filled = [rows for rows in parts if rows.batch.num_rows]
-    rejects = tuple(reject for rows in parts for reject in rows.rejects)
     if not filled:
-        raise InputError(_without_rows(file, source.columns().names, rejects))
+        raise InputError(_without_rows(file, source.columns().names, sink.rejects))
     return LabelTable(
         file,
         split,
         pa.Table.from_batches([rows.batch for rows in filled], source.columns()),
-        rejects,
-        tuple(each for rows in parts for each in rows.checksums),
+        tuple(sink.rejects),
+        tuple(sink.checksums),
         tuple(filled),
         tuple(accumulate(rows.batch.num_rows for rows in filled)),
     )

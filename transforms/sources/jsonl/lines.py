@@ -21,6 +21,7 @@ from recordmill.transforms.storage.input_stream import (
 )
 
 Row = dict[str, Any]
+_Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 _MAX_DEPTH = 8  # of lists
 _BOM = b"\xef\xbb\xbf"  # in front of a file, or of those that were joined to it
@@ -280,33 +281,44 @@ def _lines(data: bytes, start: int, stop: int) -> list[Line]:
 
 
 def build_rows(
-    values: Sequence[_Value],
+    items: Sequence[_Item],
+    parse: Callable[[_Item], _Value | str],
     batch_of: Callable[[Sequence[_Value]], pa.RecordBatch | None],
     misfit_of: Callable[[_Value], str],
     schema: Schema | None,
-) -> tuple[pa.RecordBatch, list[int], dict[int, str]]:
-    """Makes a batch of values, without those that do not fit or miss a required value.
+) -> tuple[pa.RecordBatch, dict[int, _Value], dict[int, str]]:
+    """Makes a batch of rows, without those that do not fit or miss a required value.
 
     Args:
-      values: one for each row.
+      items: one for each row.
+      parse: returns the values of a row, or why there are none.
       batch_of: returns rows as columns, or None if a value of some row does not fit.
       misfit_of: returns why a row does not fit, or "".
       schema: of the dataset that they are appended to, or None.
 
     Returns:
-      The batch, the indices of its rows, and the reason of each other row.
+      The batch, the values of its rows by their index, and the reason of each other row.
     """
-    kept, reasons = list(range(len(values))), dict[int, str]()
-    batch = batch_of(values)
+    values: dict[int, _Value] = {}
+    reasons: dict[int, str] = {}
+    for at, item in enumerate(items):
+        row = parse(item)
+        if isinstance(row, str):
+            reasons[at] = row
+        else:
+            values[at] = row
+    batch = batch_of([*values.values()])
     if batch is None:  # one by one, as few do not fit
-        reasons = {at: why for at in kept if (why := misfit_of(values[at]))}
-        kept = [at for at in kept if at not in reasons]
-        batch = batch_of([values[at] for at in kept])
+        reasons |= {at: why for at, row in values.items() if (why := misfit_of(row))}
+        values = {at: row for at, row in values.items() if at not in reasons}
+        batch = batch_of([*values.values()])
         if batch is None:
             raise ValueError("values fit one by one only")
     if missing := missing_required(batch, schema):
+        kept = [*values]
         reasons |= {kept[at]: why for at, why in missing.items()}
-        left = [at for at in range(len(kept)) if at not in missing]
-        batch = batch.take(pa.array(left, pa.int64()))
-        kept = [kept[at] for at in left]
-    return batch, kept, reasons
+        batch = batch.take(
+            pa.array([at for at in range(len(kept)) if at not in missing], pa.int64())
+        )
+        values = {at: row for at, row in values.items() if at not in reasons}
+    return batch, values, reasons

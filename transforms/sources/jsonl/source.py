@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Self
 
@@ -27,9 +28,9 @@ from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
+    RowSink,
     Source,
     number_ranges,
-    single_values,
 )
 from recordmill.transforms.sources.jsonl.lines import (
     Line,
@@ -251,40 +252,33 @@ class JsonLinesSource(Source):
         """Yields the lines at the start of a file; all of a compressed one."""
         return read_lines(self._open(file, (0, min(size, file.size))), BATCH_BYTES)
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = self._open(input_range, part)
-        found: Rows | None = None  # held until it is known whether it is the last one
+        sink.add(nulls=(0,) * len(self.types))
         for lines in read_lines(stream, BATCH_BYTES):
-            if found is not None:
-                yield found
-            found = self._rows(lines, input_range, stream)
-        found = found or self._rows([], input_range, stream)
-        found.checksums = [FileChecksum(input_range.path, *part, stream.drain())]
-        yield found
+            yield self._rows(lines, input_range, stream, sink)
+        sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
 
     def _rows(
-        self, lines: list[Line], input_range: InputRange, stream: InputStream
+        self,
+        lines: list[Line],
+        input_range: InputRange,
+        stream: InputStream,
+        sink: RowSink,
     ) -> Rows:
         """Makes rows of lines; those that do not fit the columns are rejects."""
-        types = dict(self.types)
-        reasons: dict[int, str] = {}
-        found: list[Row] = []
-        kept: list[int] = []
-        for index, (_, line) in enumerate(lines):
-            row = parse_line(line)
-            if isinstance(row, str):
-                reasons[index] = row
-            elif not self.as_declared and not row.keys() <= types.keys():
-                reasons[index] = self._unknown(row)
-            else:
-                found.append(row)
-                kept.append(index)
-        batch, rows, misfits = build_rows(
-            found, self._batch, self._misfit, self.fixed_schema
+        batch, values, reasons = build_rows(
+            lines, self._parse, self._batch, self._misfit, self.fixed_schema
         )
-        reasons |= {kept[at]: reason for at, reason in misfits.items()}
-        kept = [kept[at] for at in rows]
+        sink.rejects += [
+            Reject(input_range.path, lines[index][0], reasons[index], lines[index][1])
+            for index in sorted(reasons)
+        ]
+        sink.add(nulls=[column.null_count for column in batch.columns])
+        kept = [*values]
         offsets = np.array([lines[index][0] for index in kept], np.int64)
         positions = offsets - input_range.start
         if stream.is_packed:
@@ -294,14 +288,13 @@ class JsonLinesSource(Source):
             origins=origins_in(input_range.path, 0, offsets),
             positions=positions,
             raw=lambda row: lines[kept[row]],
-            rejects=[
-                Reject(
-                    input_range.path, lines[index][0], reasons[index], lines[index][1]
-                )
-                for index in sorted(reasons)
-            ],
-            nulls=tuple(column.null_count for column in batch.columns),
         )
+
+    def _parse(self, line: Line) -> Row | str:
+        row = parse_line(line[1])
+        if isinstance(row, str) or self.as_declared or row.keys() <= self._names:
+            return row
+        return self._unknown(next(name for name in row if name not in self._names))
 
     def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
         """Returns rows as columns, or None if a value does not fit."""
@@ -314,8 +307,11 @@ class JsonLinesSource(Source):
         schema = self.columns()
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _unknown(self, row: Row) -> str:
-        name = next(name for name in row if name not in dict(self.types))
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.types)
+
+    def _unknown(self, name: str) -> str:
         if self.fixed_schema is not None:
             return f"{shown(name)}: is no feature of the dataset"
         return (
@@ -330,6 +326,3 @@ class JsonLinesSource(Source):
                 whose = "in the dataset" if self.fixed_schema else "in most rows"
                 return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
         return ""
-
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return single_values(self.read(input_range, ()))

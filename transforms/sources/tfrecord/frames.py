@@ -12,7 +12,7 @@ A reference has 16 bytes, little-endian:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -27,7 +27,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows
+from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import (
     LocalInput,
@@ -458,7 +458,11 @@ _NO_BATCH = pa.record_batch([pa.array([], pa.binary())], [""])
 
 
 def rows_of(
-    window: FrameWindow, input_range: InputRange, file: InputStream, before: int
+    window: FrameWindow,
+    input_range: InputRange,
+    file: InputStream,
+    before: int,
+    sink: RowSink,
 ) -> Rows:
     """Makes the rows of a window, whose batch is still to be set.
 
@@ -469,6 +473,7 @@ def rows_of(
       input_range: the range.
       file: its bytes.
       before: bytes of the file that were read before this window.
+      sink: gets what is lost in the window.
     """
     positions = window.offsets - input_range.start
     if file.is_packed:  # about where they are in the file, as their offsets are not
@@ -478,15 +483,15 @@ def rows_of(
             1, num_rows
         )
         positions = np.minimum(positions, max(0, file.consumed - 1))
+    sink.rejects += [
+        Reject(input_range.path, lost.offset, lost.reason, lost.raw)
+        for lost in window.lost
+    ]
     return Rows(
         batch=_NO_BATCH,
         origins=origins_in(input_range.path, 0, window.offsets),
         positions=positions,
         raw=window.raw,
-        rejects=[
-            Reject(input_range.path, lost.offset, lost.reason, lost.raw)
-            for lost in window.lost
-        ],
     )
 
 
@@ -498,34 +503,4 @@ def without_frames(window: FrameWindow) -> pa.BinaryArray:
         return pa.array([], pa.binary())
     # Rows that stand for what is around: data, frame, data, frame, ...
     edges = np.column_stack([starts, ends]).ravel()
-    return binary_array(edges, window.data).take(pa.array(_even(len(edges))))
-
-
-def _even(count: int) -> I64:
-    return np.arange(0, count, 2)
-
-
-def without_rejects(
-    rows: Rows, reasons: Mapping[int, str], window: FrameWindow, path: str
-) -> Rows:
-    """Returns rows whose batch is set without those that became rejects."""
-    if reasons:
-        mask = np.ones(rows.batch.num_rows, np.bool_)
-        mask[list(reasons)] = False
-        kept = np.flatnonzero(mask)
-        rejected = [Reject(path, *_at(window, row, reasons)) for row in sorted(reasons)]
-        rows.batch = rows.batch.filter(pa.array(mask))
-        rows.origins, rows.positions = rows.origins[mask], rows.positions[mask]
-        rows.raw = lambda row: window.raw(int(kept[row]))
-        rows.rejects = sorted(
-            rows.rejects + rejected, key=lambda reject: reject.position
-        )
-    rows.nulls = tuple(column.null_count for column in rows.batch.columns)
-    return rows
-
-
-def _at(
-    window: FrameWindow, row: int, reasons: Mapping[int, str]
-) -> tuple[int, str, bytes]:
-    offset, raw = window.raw(row)
-    return offset, reasons[row], raw
+    return binary_array(edges, window.data).take(pa.array(np.arange(0, len(edges), 2)))

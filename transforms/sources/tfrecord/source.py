@@ -37,9 +37,9 @@ from recordmill.transforms.sources.base import (
     REFERENCE,
     ReferencedRows,
     Rows,
+    RowSink,
     Source,
     number_ranges,
-    single_values,
 )
 from recordmill.transforms.sources.built_in import Records, SplitFrom
 from recordmill.transforms.sources.required_values import missing_required
@@ -65,7 +65,6 @@ from recordmill.transforms.sources.tfrecord.frames import (
     read_frames,
     rows_of,
     without_frames,
-    without_rejects,
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.free_memory import available_memory
@@ -510,42 +509,42 @@ class TfrecordSource(Source):
         size = sum(file.size for file in files)
         return size if self._input.all_plain else _UNPACKED * size
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        if self.records == "keep":
-            yield from self._read_kept(input_range)
-        else:
-            yield from self._read_decoded(input_range)
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        if self.records == "decode":
+            return self._read_decoded(input_range, sink)
+        return self._read_kept(input_range, sink)
 
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return single_values(self._read_decoded(input_range))
+    def read_for_statistics(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[Rows]:
+        return self._read_decoded(input_range, sink)
 
-    def _windows(self, input_range: InputRange) -> Iterator[tuple[FrameWindow, Rows]]:
-        """Yields windows, and their rows, whose batch is to be set.
-
-        At last an empty window with the checksum of the range.
-        """
+    def _windows(
+        self, input_range: InputRange, sink: RowSink
+    ) -> Iterator[tuple[FrameWindow, Rows]]:
+        """Yields windows, and their rows, whose batch is to be set."""
         file = open_range(input_range, self.storage)
         stop = None if file.is_packed else input_range.stop
         before = file.consumed
         for window in read_frames(file, input_range.start, stop, self.window_bytes):
-            yield window, rows_of(window, input_range, file, before)
+            yield window, rows_of(window, input_range, file, before, sink)
             before = file.consumed
-        nothing = np.zeros(0, np.int64)
-        last = FrameWindow(0, np.zeros(0, np.uint8), nothing, nothing)
-        rows = rows_of(last, input_range, file, before)
         part = input_range.path, input_range.start, input_range.stop
-        rows.checksums = [FileChecksum(*part, file.drain())]
-        yield last, rows
+        sink.checksums.append(FileChecksum(*part, file.drain()))
 
-    def _read_kept(self, input_range: InputRange) -> Iterator[Rows]:
-        for window, rows in self._windows(input_range):
+    def _read_kept(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+        for window, rows in self._windows(input_range, sink):
             rows.batch = pa.record_batch([window.records()], [FRAMED])
             yield rows
 
-    def _read_decoded(self, input_range: InputRange) -> Iterator[Rows]:
+    def _read_decoded(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         known = self._input
         unknown: Unknown = "error" if self.declared is None else "ignore"
-        for window, rows in self._windows(input_range):
+        sink.add(nulls=(0,) * len(self._decoded_types))
+        before = len(sink.rejects)
+        for window, rows in self._windows(input_range, sink):
             records = without_frames(window)
             decoded = decode_payload(
                 records, known.schema, known.payload, unknown=unknown
@@ -554,7 +553,13 @@ class TfrecordSource(Source):
             if self.is_appended:
                 reasons = missing_required(decoded.batch, known.schema) | reasons
             rows.batch = decoded.batch
-            yield without_rejects(rows, reasons, window, input_range.path)
+            rows = sink.reject(rows, reasons, input_range)
+            sink.rejects[before:] = sorted(
+                sink.rejects[before:], key=lambda reject: reject.position
+            )
+            sink.add(nulls=[column.null_count for column in rows.batch.columns])
+            yield rows
+            before = len(sink.rejects)  # the caller may have added its own
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Tells whether the page cache can hold the input, and records are not tiny."""
@@ -565,18 +570,19 @@ class TfrecordSource(Source):
             and sum(file.seen.size for file in known.files) <= available_memory() // 2
         )
 
-    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Lists where each record lies; reads the range to check them."""
         number = self._input.number_of(input_range.path)
-        for window, rows in self._windows(input_range):
+        for window, rows in self._windows(input_range, sink):
             references = make_references(number, window.offsets, window.lengths)
             rows.batch = pa.record_batch([references], [REFERENCE])
             rows.planned_bytes = window.lengths
             yield rows
 
-    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+    def read_references(
+        self, references: pa.BinaryArray, sink: RowSink
+    ) -> ReferencedRows:
         found = ReferencedFrames(references, self._files)
         batch = pa.record_batch([found.records], [FRAMED])
-        return ReferencedRows(
-            batch, np.arange(len(references), dtype=np.int64), [], found.raw
-        )
+        kept = np.arange(len(references), dtype=np.int64)
+        return ReferencedRows(batch, kept, found.raw)

@@ -30,9 +30,9 @@ from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.base import (
     Rows,
+    RowSink,
     Source,
     number_ranges,
-    single_values,
 )
 from recordmill.transforms.sources.images.summary import (
     DECODED,
@@ -269,26 +269,23 @@ class WebDatasetSource(Source):
         )
         return 2 * growth + _ENTRY_BYTES * len(self.types)
 
-    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
         path, start, stop = input_range.path, input_range.start, input_range.stop
         shard = open_shard(input_range, self.storage, (start, stop))
         found = ShardMembers(shard)
-        rows: Rows | None = None  # held until it is known whether it is the last one
         keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
+        sink.add(
+            observed=(0,) * len(pictures_of([name for name, _ in self.types])),
+            nulls=(0,) * len(self.types),
+        )
         for samples in _batches(found.samples()):
-            if rows is not None:
-                yield rows
-            rows = self._rows_of(samples, path, shard, keys, start)
-        rows = rows or self._rows_of([], path, shard, keys)
-        rows.checksums = [FileChecksum(path, start, stop, shard.drain())]
+            yield self._rows_of(samples, path, shard, keys, start, sink)
+        sink.checksums.append(FileChecksum(path, start, stop, shard.drain()))
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
-            told = OddRows(LEFT_OUT, len(found.left_out), f"{path}!/{name}")
-            rows.odd = OddRows.merged([rows.odd, (told,)])
-        yield rows
-
-    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        return single_values(self.read(input_range, ()))
+            sink.add(issues=[OddRows(LEFT_OUT, len(found.left_out), f"{path}!/{name}")])
 
     @property
     def _used(self) -> tuple[str, ...] | None:
@@ -301,56 +298,50 @@ class WebDatasetSource(Source):
         path: str,
         shard: InputStream,
         keys: set[int],
-        first: int = 0,
+        first: int,
+        sink: RowSink,
     ) -> Rows:
         """Makes rows of samples; those that do not fit are rejects."""
         types = dict(self.types)
         whose = "in the dataset" if self.fixed_schema else "in most samples"
-        reasons: dict[int, str] = {}
-        values: list[Values] = []
-        kept: list[int] = []
-        pictures: list[dict[str, ImageHeader]] = []
-        for index, sample in enumerate(samples):
+
+        def parse(sample: Sample) -> tuple[Values, dict[str, ImageHeader]] | str:
             headers: dict[str, ImageHeader] = {}
             found = self._values_of(sample, headers)
-            if not isinstance(found, str):
-                found = misfit_in(found, types, whose, only_arrays=True) or found
             if isinstance(found, str):
-                reasons[index] = found
-                continue
-            values.append(found)
-            kept.append(index)
-            pictures.append(headers)
-        batch, whole, misfits = build_rows(
-            values,
-            lambda found: batch_of(found, types),
-            lambda found: misfit_in(found, types, whose, only_arrays=False),
+                return found
+            misfit = misfit_in(found, types, whose, only_arrays=True)
+            return misfit or (found, headers)
+
+        batch, values, reasons = build_rows(
+            samples,
+            parse,
+            lambda rows: batch_of([found for found, _ in rows], types),
+            lambda row: misfit_in(row[0], types, whose, only_arrays=False),
             self.fixed_schema,
         )
-        reasons |= {kept[at]: told for at, told in misfits.items()}
-        headers_kept = [pictures[at] for at in whole]
-        kept = [kept[at] for at in whole]
+        kept = [*values]
         starts = np.array([samples[index].start for index in kept], np.int64)
         positions = shard.positions.of(starts) if shard.is_packed else starts - first
         names = [f"{path}: {samples[index].key}" for index in kept]
-        observed, odd = _observe_pictures(pictures_of([*types]), headers_kept, names)
+        headers = [own for _, own in values.values()]
+        observed, odd = _observe_pictures(pictures_of([*types]), headers, names)
         again = []
         for index, name in zip(kept, names, strict=True):
             hashed = hash(samples[index].key)
-            again += [(OddRows(AGAIN, 1, name),)] if hashed in keys else []
+            again += [OddRows(AGAIN, 1, name)] if hashed in keys else []
             keys.add(hashed)
+        sink.rejects += [
+            Reject(path, samples[index].start, reasons[index], samples[index].raw)
+            for index in sorted(reasons)
+        ]
+        nulls = [column.null_count for column in batch.columns]
+        sink.add(observed=observed, nulls=nulls, issues=[*odd, *again])
         return Rows(
             batch=batch,
             origins=origins_in(path, 0, starts),
             positions=positions,
             raw=lambda row: (samples[kept[row]].start, samples[kept[row]].raw),
-            rejects=[
-                Reject(path, samples[index].start, reasons[index], samples[index].raw)
-                for index in sorted(reasons)
-            ],
-            observed=observed,
-            odd=OddRows.merged([odd, *again]),
-            nulls=tuple(column.null_count for column in batch.columns),
         )
 
     def _values_of(
