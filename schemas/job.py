@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
@@ -412,10 +412,11 @@ _NO_STORAGE_OPTIONS = BothSides()
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a job is run; none of it changes a byte.
+    """How a job is run and where it reports to; none of it changes a byte.
 
     Its fields are the options of these names (options.py), or made of them: `version` is
-    auto, `keep` is 0 for all, `beam_args` are options of Beam as it spells them.
+    auto, `keep` is 0 for all, `beam_args` are options of Beam as it spells them. `style`
+    is how messages spell options.
 
     Raises:
       UsageError: a pipeline option is named like a secret.
@@ -439,6 +440,10 @@ class RunOptions:
     storage: BothSides = _NO_STORAGE_OPTIONS
     detach: bool = False
     beam_args: tuple[str, ...] = ()
+    as_json: bool = False
+    metrics_file: str = ""
+    log_format: LogFormat | None = None
+    style: Style = field(default="command", compare=False)
 
     def __post_init__(self) -> None:
         require_secretless_arguments(self.beam_args)
@@ -456,16 +461,6 @@ class RunOptions:
             if name == "--runner":
                 runner = value if equals else "".join(self.beam_args[index + 1 :][:1])
         return is_embedded_runner(runner)
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """Where a run reports to: options of these names, and how messages spell them."""
-
-    as_json: bool = False
-    metrics_file: str = ""
-    log_format: LogFormat | None = None
-    style: Style = "command"
 
 
 def is_embedded_runner(name: str | None) -> bool:

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -48,7 +47,6 @@ from recordmill.schemas.job import (
     JobSpec,
     MapFunction,
     RejectLimit,
-    ReportOptions,
     RunOptions,
     Sharding,
     Splits,
@@ -270,19 +268,11 @@ _ROLES = ("label", "split_column", "split_by_time")  # of columns of a table
 _SHARD_RULES = ("shards", "shard_size", "readers")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedJob:
-    """A job as a front end was given it.
-
-    Attributes:
-      job: what is converted and how.
-      options: how it is run.
-      report: where it reports to.
-    """
+class LoadedJob(NamedTuple):
+    """A job as a front end was given it: what is converted, and how that is run."""
 
     job: JobSpec
     options: RunOptions
-    report: ReportOptions
 
 
 def check_options(
@@ -351,12 +341,12 @@ def make_job(
             StorageOptions.of(storage.input), StorageOptions.of(storage.output)
         ),
         "beam_args": values["beam"],
+        "style": style,
     }
     given = {name: value for name, value in values.items() if value is not None}
     return LoadedJob(
         JobSpec.model_validate(_of(JobSpec.model_fields, given) | job),
         RunOptions(**_of(RunOptions.__dataclass_fields__, given) | options),
-        ReportOptions(**_of(ReportOptions.__dataclass_fields__, given), style=style),
     )
 
 

@@ -5,7 +5,7 @@ and the tables in docs/ are made from OPTIONS; that WriteDataset agrees is teste
 options of one input format alone are declared by the format (source_options.py).
 
 A new option is declared here, and used where its value is a field of JobSpec (if it
-changes the dataset), RunOptions (if not) or ReportOptions, which take values by name.
+changes the dataset) or RunOptions (if not), which take values by name.
 
 Messages name an option in backticks, "raise `max_rejects`", "use `exchange=auto`", and
 `spell` puts there what the reader has typed or can type. Nothing here imports pydantic:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 from recordmill.beam_jobs.cli.signals import told_at_the_deadline
 from recordmill.beam_jobs.report.monitoring import (
     LogLines,
-    Stages,
     require_metrics_file,
     write_metrics,
 )
-from recordmill.beam_jobs.report.progress import Bars, PlainLines, Silent
+from recordmill.beam_jobs.report.progress import Bars, PlainLines
 from recordmill.beam_jobs.report.summary import (
     outcome_facts,
     show_outcome,
@@ -30,36 +29,29 @@ from recordmill.schemas.errors import (
     exit_status,
     kind_of,
 )
-from recordmill.schemas.input_summary import Understood
-from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
+from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
-from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.progress_reader import Reporter
 
 _UNPUBLISHED = "nothing was published. Run the same command again to resume"
 
 
-def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) -> None:
+def execute(job: JobSpec, options: RunOptions) -> None:
     """Runs a job and shows how it ended.
 
     Raises:
       RecordmillError: it failed; metrics and log say so, too.
     """
-    stages = Stages()
-    lines = (
-        LogLines(report_options.log_format, sys.stderr, report_options.style)
-        if report_options.log_format
-        else None
-    )
-    without_metrics = replace(report_options, metrics_file="")
-    if report_options.metrics_file:
+    without_metrics = replace(options, metrics_file="")
+    if options.metrics_file:
         with report_failure(without_metrics, job.name):
-            require_metrics_file(report_options.metrics_file)
-    with report_failure(report_options, job.name, stages.seconds):
+            require_metrics_file(options.metrics_file)
+    reporter = _reporter(options)
+    lines = reporter if isinstance(reporter, LogLines) else None
+    with report_failure(options, job.name, reporter.seconds):
         try:
-            with nullcontext(lines) if lines else _shown(report_options) as shown:
-                outcome = run_versioned(job, options, _Several([stages, shown]))
+            with reporter:
+                outcome = run_versioned(job, options, reporter)
         except JobSubmitted as end:
             # The metrics are about datasets: those of the last run stay.
             if lines:
@@ -69,31 +61,29 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
                     template=end.template,
                     job=end.job,
                 )
-            if report_options.as_json or not lines:
-                show_submitted(end, as_json=report_options.as_json)
+            if options.as_json or not lines:
+                show_submitted(end, as_json=options.as_json)
             return
-    understood = outcome.understood.spelled(partial(spell, style=report_options.style))
-    outcome = replace(outcome, understood=understood, stages=stages.seconds)
-    if report_options.metrics_file:
-        _write_metrics(
-            report_options, job.name, outcome.seconds, outcome, stages.seconds
-        )
+    understood = outcome.understood.spelled(partial(spell, style=options.style))
+    outcome = replace(outcome, understood=understood, stages=reporter.seconds)
+    if options.metrics_file:
+        _write_metrics(options, job.name, outcome.seconds, outcome, outcome.stages)
     if lines:
-        _log_outcome(lines, outcome, stages.seconds)
-    if report_options.as_json or not lines:
-        show_outcome(outcome, as_json=report_options.as_json)
+        _log_outcome(lines, outcome)
+    if options.as_json or not lines:
+        show_outcome(outcome, as_json=options.as_json)
 
 
 @contextmanager
 def report_failure(
-    report_options: ReportOptions,
+    options: RunOptions,
     dataset: str,
     stages: Mapping[str, float] | None = None,
 ) -> Iterator[None]:
     """Notes in the metrics and the log that a run failed.
 
     Args:
-      report_options: where they are.
+      options: where they are.
       dataset: its name; "" if it is not known yet.
       stages: seconds of each stage, filled in as the run goes on.
 
@@ -105,11 +95,11 @@ def report_failure(
     def tell(error: BaseException) -> None:
         if isinstance(error, Interrupted) and not error.state:
             error.state = _UNPUBLISHED
-        if report_options.metrics_file:
+        if options.metrics_file:
             seconds = time.time() - started
-            _write_metrics(report_options, dataset, seconds, None, stages or {})
-        if report_options.log_format:
-            lines = LogLines(report_options.log_format, stream)
+            _write_metrics(options, dataset, seconds, None, stages or {})
+        if options.log_format:
+            lines = LogLines(options.log_format, stream)
             with suppress(OSError):  # the terminal may be gone: SIGHUP says so
                 lines.event(
                     "run_failed",
@@ -117,7 +107,7 @@ def report_failure(
                     dataset=dataset,
                     kind=kind_of(error),
                     exit_status=exit_status(error),
-                    message=spell(str(error), report_options.style),
+                    message=spell(str(error), options.style),
                 )
             if isinstance(error, RecordmillError | Interrupted):
                 error.in_log = True
@@ -131,48 +121,48 @@ def report_failure(
 
 
 def _write_metrics(
-    report_options: ReportOptions,
+    options: RunOptions,
     dataset: str,
     seconds: float,
     outcome: Outcome | None,
     stages: Mapping[str, float],
 ) -> None:
     """Writes the metrics; if that fails, a warning says so: it changes no outcome."""
-    file = report_options.metrics_file
+    file = options.metrics_file
     try:
         write_metrics(file, dataset, seconds, outcome, stages)
     except RecordmillError as error:
-        message = spell(str(error), report_options.style)
-        if report_options.log_format:
-            lines = LogLines(report_options.log_format, sys.stderr)
+        message = spell(str(error), options.style)
+        if options.log_format:
+            lines = LogLines(options.log_format, sys.stderr)
             lines.event("metrics_failed", "warning", message=message)
         else:
             sys.stderr.write(f"Warning: {message}\n")
 
 
-def _shown(report_options: ReportOptions) -> Silent:
+def _reporter(options: RunOptions) -> Reporter:
     """Returns what shows the progress; warnings go to stderr, except beside JSON."""
-    if report_options.as_json:
-        return Silent()
     stream = sys.stderr  # the run sends its own to the log
+    if options.log_format:
+        return LogLines(options.log_format, stream, options.style)
+    if options.as_json:
+        return Reporter()
 
     def warn(warning: str) -> None:
-        stream.write(f"Warning: {spell(warning, report_options.style)}\n")
+        stream.write(f"Warning: {spell(warning, options.style)}\n")
         stream.flush()
 
     if not stream.isatty():
         return PlainLines(stream, warn)
     from rich.console import Console
 
-    return Bars(Console(file=stream), spell=partial(spell, style=report_options.style))
+    return Bars(Console(file=stream), spell=partial(spell, style=options.style))
 
 
-def _log_outcome(
-    lines: LogLines, outcome: Outcome, stages: Mapping[str, float]
-) -> None:
+def _log_outcome(lines: LogLines, outcome: Outcome) -> None:
     facts = outcome_facts(outcome)
-    status, reasons = facts.pop("status"), facts.pop("reasons")
-    del facts["classes"], facts["stages"]  # many numbers in one line
+    status, reasons, stages = map(facts.pop, ("status", "reasons", "stages"))
+    del facts["classes"]  # many numbers in one line
     if outcome.manifest.rows_rejected:
         rejected = outcome.manifest.rows_rejected
         lines.event(
@@ -183,34 +173,4 @@ def _log_outcome(
             reasons=reasons,
         )
     lines.warn(outcome.understood)
-    rounded = {stage: round(seconds, 3) for stage, seconds in stages.items()}
-    lines.event(f"run_{status}", **facts, stages=rounded)
-
-
-class _Several(Reporter):
-    """A reporter that passes everything on to several others."""
-
-    def __init__(self, reporters: Sequence[Reporter]) -> None:
-        self._reporters = reporters
-
-    def doing(self, stage: str, what: str) -> None:
-        for reporter in self._reporters:
-            reporter.doing(stage, what)
-
-    def tell(self, understood: Understood) -> None:
-        for reporter in self._reporters:
-            reporter.tell(understood)
-
-    def begin(
-        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None:
-        for reporter in self._reporters:
-            reporter.begin(context, ranges, input_bytes)
-
-    def poll(self) -> None:
-        for reporter in self._reporters:
-            reporter.poll()
-
-    def end(self) -> None:
-        for reporter in self._reporters:
-            reporter.end()
+    lines.event(f"run_{status}", **facts, stages=stages)

@@ -7,7 +7,7 @@ module whatever it is asked to do.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,7 @@ from recordmill.schemas.options import (
 )
 
 if TYPE_CHECKING:
+    from recordmill.schemas.job import RunOptions
     from recordmill.schemas.job_options import LoadedJob, Problems
     from recordmill.transforms.sources.registry import SourceFormat
 
@@ -86,25 +87,24 @@ convert.examples = (
 def _convert(
     ctx: click.Context, paths: tuple[str, ...], values: dict[str, Any]
 ) -> None:
-    from dataclasses import replace
-
     as_json, only_plan, detach = (values.pop(name) for name in _OWN)
     values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
     loaded = _load_typed(values)
     beam_args = tuple(ctx.find_root().obj or ())
-    options = replace(loaded.options, detach=detach, beam_args=beam_args)
-    report = replace(loaded.report, as_json=as_json)
+    options = replace(
+        loaded.options, detach=detach, beam_args=beam_args, as_json=as_json
+    )
     from recordmill.beam_jobs.service.inputs import with_standard_input
 
     with with_standard_input(options) as options:
         if only_plan:
             from recordmill.beam_jobs.report.plan_report import show_plan
 
-            show_plan(loaded.job, options, report)
+            show_plan(loaded.job, options)
         else:
             from recordmill.beam_jobs.cli.execute import execute
 
-            execute(loaded.job, options, report)
+            execute(loaded.job, options)
 
 
 def _load_typed(values: dict[str, Any]) -> LoadedJob:
@@ -165,8 +165,6 @@ def _report(problems: Problems, section: str) -> str:
     return "\n  ".join([f"{len(lines)} problems:", *lines])
 
 
-_Record = TypeVar("_Record")
-
 _PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
 _JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
 
@@ -210,13 +208,12 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     """
     from recordmill.beam_jobs.cli.execute import execute, report_failure
     from recordmill.beam_jobs.service.inputs import with_standard_input
-    from recordmill.schemas.job import ReportOptions
+    from recordmill.schemas.job import RunOptions
 
-    report = _with_given(ReportOptions(style="job_file"), values)
-    with report_failure(report, ""):
+    with report_failure(_with_given(RunOptions((), "", style="job_file"), values), ""):
         loaded = _load_file(ctx, values)
     with with_standard_input(loaded.options) as options:
-        execute(loaded.job, options, loaded.report)
+        execute(loaded.job, options)
 
 
 @command(
@@ -236,7 +233,7 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
 
     loaded = _load_file(ctx, values)
     with with_standard_input(loaded.options) as options:
-        show_plan(loaded.job, options, loaded.report)
+        show_plan(loaded.job, options)
 
 
 def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
@@ -261,15 +258,12 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         InstalledFormats(),
     )
     beam_args = (*loaded.options.beam_args, *(ctx.find_root().obj or ()))
-    return replace(
-        loaded,
-        options=_with_given(replace(loaded.options, beam_args=beam_args), values),
-        report=_with_given(loaded.report, values),
-    )
+    options = replace(loaded.options, beam_args=beam_args)
+    return loaded._replace(options=_with_given(options, values))
 
 
-def _with_given(record: _Record, values: dict[str, Any]) -> _Record:
+def _with_given(options: RunOptions, values: dict[str, Any]) -> RunOptions:
     """Replaces the fields that the command line gives."""
-    names = [field.name for field in fields(record)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(options)]
     changes = {name: values[name] for name in names if values.get(name) is not None}
-    return replace(record, **changes)  # type: ignore[type-var]
+    return replace(options, **changes)

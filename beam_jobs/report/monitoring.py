@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from recordmill.beam_jobs.report.progress import Watch
+from recordmill.beam_jobs.report.progress import Silent
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.input_summary import Understood
@@ -27,7 +27,6 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.progress_reader import FinishedTasks, Reporter
 from recordmill.transforms.tasks.rejects import RejectKind
 
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
@@ -36,45 +35,6 @@ _LAST_SUCCESS = "recordmill_last_success_timestamp_seconds"
 
 _Sample = tuple[Mapping[str, str], float]
 _Family = tuple[str, str, list[_Sample]]  # name, help, samples
-
-
-class Stages(Reporter):
-    """A reporter that notes how long the stages of a run took.
-
-    The checkpoints of finished tasks show when the last range was read and the last shard
-    written; `end` comes before they are removed.
-    """
-
-    def __init__(self) -> None:
-        self._started = self._begun = time.time()
-        self._finished: FinishedTasks | None = None
-        self.seconds: dict[str, float] = {}
-
-    def begin(
-        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None:
-        self._begun = time.time()
-        self._finished = FinishedTasks(context.workspace)
-        self.seconds["prepare"] = self._begun - self._started
-
-    def poll(self) -> None:
-        # On this machine the files themselves tell when they were written.
-        if self._finished is not None and self._finished.in_store:
-            self._finished.look()
-
-    def end(self) -> None:
-        if self._finished is None:
-            return
-        before = self._begun
-        self._finished.look(now=True)
-        finished = self._finished.times()
-        # What an earlier try finished took none of this run's time.
-        for stage, prefix in (("read", "range"), ("write", "shard")):
-            times = [at for name, at in finished.items() if name.startswith(prefix)]
-            done = max([before, *times])
-            self.seconds[stage] = done - before
-            before = done
-        self.seconds["publish"] = max(0.0, time.time() - before)
 
 
 def require_metrics_file(file: str) -> None:
@@ -242,7 +202,7 @@ def _last_success(path: Path) -> tuple[str, float]:
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 
 
-class LogLines(Reporter):
+class LogLines(Silent):
     """Writes events; as a reporter, those of a run's progress.
 
     Args:
@@ -254,13 +214,13 @@ class LogLines(Reporter):
     def __init__(
         self, form: LogFormat, stream: TextIO, style: Style = "command"
     ) -> None:
+        super().__init__()
         self._form = form
         self._style: Style = style
         self._warned: set[str] = set()
         self._stream = stream
-        self._watch: Watch | None = None
         self._ranges = 0
-        self._told = 0.0
+        self._told = float("inf")
 
     def event(self, event: str, level: str = "info", /, **facts: Any) -> None:
         """Writes one line."""
@@ -299,8 +259,7 @@ class LogLines(Reporter):
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
-        self._watch = Watch(time.monotonic)
-        self._watch.follow(context, ranges, input_bytes)
+        super().begin(context, ranges, input_bytes)
         self._ranges = len(ranges) * context.readings
         self._told = time.monotonic()
         self.event(
@@ -314,11 +273,12 @@ class LogLines(Reporter):
         )
 
     def poll(self) -> None:
-        if self._watch is None or time.monotonic() - self._told < SECONDS_BETWEEN:
+        super().poll()
+        if time.monotonic() - self._told < SECONDS_BETWEEN:
             return
         self._told = time.monotonic()
-        view = self._watch.look(now=True)
-        ranges, shards = self._watch.num_finished()
+        view = self.watch.look(now=True)
+        ranges, shards = self.watch.num_finished()
         self.event(
             "run_progress",
             stage=view.stage,
@@ -328,7 +288,7 @@ class LogLines(Reporter):
             bytes_done=round(view.done) if view.unit == "bytes" else None,
             bytes=round(view.total) if view.total and view.unit == "bytes" else None,
             rows=view.rows,
-            rows_rejected=self._watch.rows_rejected(),
+            rows_rejected=self.watch.rows_rejected(),
             seconds_left=view.seconds_left and round(view.seconds_left),
         )
 

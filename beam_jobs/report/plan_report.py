@@ -14,7 +14,7 @@ import click
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.service.preview import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
-from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
+from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count, human_bytes
 
@@ -29,23 +29,23 @@ _VERDICTS = {
 }
 
 
-def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
+def show_plan(job: JobSpec, options: RunOptions) -> None:
     """Shows on stdout what a run would do.
 
     Raises:
       SystemExit: it would be refused.
     """
     doing = "reading some of the input"
-    with showing(sys.stderr, "plan", doing, wanted=not report.as_json):
+    with showing(sys.stderr, "plan", doing, wanted=not options.as_json):
         plan = plan_run(job, options)
-    in_style = partial(spell, style=report.style)
+    in_style = partial(spell, style=options.style)
     plan = replace(
         plan,
         reason=in_style(plan.reason),
         warnings=tuple(map(in_style, plan.warnings)),
         understood=plan.understood.spelled(in_style),
     )
-    if report.as_json:
+    if options.as_json:
         click.echo(json.dumps(_plan_json(plan, in_style)))
     else:
         for line in _plan_lines(plan, in_style):

@@ -177,6 +177,7 @@ class RunView:
           position: how far the run is.
         """
         rejected = position.read.rejected + position.written.rejected
+        all_read = position.ranges >= self.num_ranges * position.readings
         begun = position.shards or any(
             name.startswith("shard-") for name in position.working
         )
@@ -185,11 +186,11 @@ class RunView:
             return View("publish", doing, position.checked, rejected=rejected)
         if position.planned and position.shards >= position.planned.shards:
             return View("publish", "checking and moving the files", rejected=rejected)
-        if position.planned and (position.all_read or begun):
+        if position.planned and (all_read or begun):
             self.write_rate.add(now, position.written.bytes)
             self.record_rate.add(now, position.written.rows)
             return replace(self._writing(position), rejected=rejected)
-        if position.all_read:
+        if all_read:
             if position.again:
                 ranges = count(position.again, "range")
                 return View("read", f"again with wider types: {ranges} at work")
@@ -320,15 +321,10 @@ class Silent(Reporter):
         warn: Callable[[str], None] = lambda _: None,
         clock: Clock = time.monotonic,
     ) -> None:
+        super().__init__()
         self._warn = warn
         self._clock = clock
         self.watch = Watch(clock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def doing(self, stage: str, what: str) -> None:
         self.watch.set(View(stage, what))
@@ -340,6 +336,7 @@ class Silent(Reporter):
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
+        super().begin(context, ranges, input_bytes)
         self.watch.follow(context, ranges, input_bytes)
 
 
@@ -455,6 +452,7 @@ class Bars(Silent):
             self._print(f"Warning: {self._spell(warning)}")
 
     def end(self) -> None:
+        super().end()
         self.watch.look(now=True)
         self.draw()
 

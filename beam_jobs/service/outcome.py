@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,7 +42,6 @@ class Outcome:
       output: folder of the dataset.
       manifest: of the dataset.
       seconds: wall time of the whole run.
-      rejects: folder with the rejected rows, or "".
       base: of the dataset that the run appended to, or None.
       understood: what the source took the input for; nothing if nothing was read.
       reject_kinds: why rows were rejected, the commonest first.
@@ -56,7 +56,6 @@ class Outcome:
     output: str
     manifest: Manifest
     seconds: float
-    rejects: str = ""
     base: Manifest | None = None
     understood: Understood = NOTHING
     reject_kinds: tuple[RejectKind, ...] = ()
@@ -65,6 +64,12 @@ class Outcome:
     at_work: tuple[str, ...] = ()
     classes: tuple[LabelCounts, ...] | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rejects(self) -> str:
+        """Returns the folder with the rejected rows, or "" if there are none."""
+        rejected = self.manifest.rows_rejected
+        return posixpath.join(self.output, REJECTS_NAME) if rejected else ""
 
 
 def outcome_of(
@@ -75,9 +80,8 @@ def outcome_of(
     understood: Understood = NOTHING,
 ) -> Outcome:
     """Returns how a run ended, with the reasons of the rejects that are kept."""
-    rejects, kinds = "", []
+    kinds: list[RejectKind] = []
     if manifest.rows_rejected:
-        rejects = run.store.uri_of(REJECTS_NAME)
         kinds = count_kinds(
             islice(published_rejects(run.store), MAX_COUNTED), manifest.rows_rejected
         )
@@ -86,7 +90,6 @@ def outcome_of(
         run.store.uri,
         manifest,
         time.time() - started,
-        rejects,
         run.base,
         understood,
         tuple(kinds),
@@ -115,7 +118,7 @@ def understood_at_end(store: Store, manifest: Manifest) -> Understood:
         metadata = json.loads(store.read(run_metadata_name(manifest.appended)))
         return Understood.from_dict(metadata["understood"])
     except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
-        return NOTHING  # by an earlier version, which said nothing of it
+        return NOTHING  # of rows of a pipeline
 
 
 def _replaced_shards(store: Store, manifest: Manifest) -> int:

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from recordmill.beam_jobs.report.progress import Silent
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.run import run_versioned
 from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, Sharding
@@ -16,6 +15,7 @@ from recordmill.schemas.options import WantedExchange
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.base import Source
+from recordmill.transforms.tasks.progress_reader import Reporter
 
 FORMAT = "a_case"
 
@@ -55,4 +55,4 @@ def run_case(
         workers=1,
         append=append,
     )
-    return run_versioned(job, options, Silent())
+    return run_versioned(job, options, Reporter())

@@ -13,9 +13,9 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
@@ -149,8 +149,7 @@ _NOTHING = Counts()
 _READ = re.compile(rb'"rows_read":(\d+),"rows_rejected":(\d+)')
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTotals:
+class PlannedTotals(NamedTuple):
     """What the shard plan says of all shards together."""
 
     shards: int
@@ -165,7 +164,7 @@ def save_plan_totals(workspace: Workspace, plan: ShardPlan) -> None:
         sum(sum(split.shard_records) for split in plan.splits),
         sum(sum(split.shard_bytes) for split in plan.splits),
     )
-    workspace.put(_PLAN, json.dumps(asdict(totals)).encode())
+    workspace.put(_PLAN, json.dumps(totals).encode())
 
 
 class FinishedTasks:
@@ -287,7 +286,7 @@ class FinishedTasks:
     def planned(self) -> PlannedTotals | None:
         """Returns what the plan says, once it is made."""
         if self._plan is None and (data := self._workspace.get(_PLAN)) is not None:
-            self._plan = PlannedTotals(**json.loads(data))
+            self._plan = PlannedTotals(*json.loads(data))
         return self._plan
 
 
@@ -320,7 +319,6 @@ class Position:
       planned: what the plan says; None before it is made.
       working: names of the tasks that are at work.
       again: how many of them read a range again, with wider types.
-      all_read: whether no range is left to be read.
       knows_rows: whether finished tasks tell how many rows they had.
       checked: bytes of shards that were verified before they are published.
     """
@@ -335,7 +333,6 @@ class Position:
     planned: PlannedTotals | None
     working: tuple[str, ...]
     again: int
-    all_read: bool
     knows_rows: bool
     checked: int = 0
 
@@ -369,26 +366,42 @@ def find_position(
             written += counts
     # The second reading finds the same rows once more.
     rows = (last.rows or first.rows, max(first.rejected, last.rejected))
-    num_read = sum(name.startswith("range-") for name in names)
     return Position(
         surveyed=sum(name.startswith("survey-") for name in names),
         read=Counts(first.positions + last.positions, *rows),
         total_positions=readings * sum(each.num_positions for each in ranges),
         readings=readings,
         written=written,
-        ranges=num_read,
+        ranges=sum(name.startswith("range-") for name in names),
         shards=sum(name.startswith("shard-") for name in names),
         planned=finished.planned(),
         working=tuple(sorted(live)),
         again=len(live.keys() & {*names}),
-        all_read=num_read >= len(ranges) * readings,
         knows_rows=not finished.in_store,
         checked=sum(live[name].bytes for name in live if name.startswith("publish")),
     )
 
 
 class Reporter:
-    """A reporter on a run's progress; this one shows nothing."""
+    """A reporter on a run's progress; this one shows nothing, and times the stages.
+
+    The checkpoints of finished tasks show when the last range was read and the last shard
+    written; `end` comes before they are removed.
+
+    Attributes:
+      seconds: how long each stage took that is over.
+    """
+
+    def __init__(self) -> None:
+        self._started = self._begun = time.time()
+        self._finished: FinishedTasks | None = None
+        self.seconds: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def doing(self, stage: str, what: str) -> None:
         """Shows what goes on where no task tells it."""
@@ -400,9 +413,27 @@ class Reporter:
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         """Starts to follow the tasks of a run."""
+        self._begun = time.time()
+        self._finished = FinishedTasks(context.workspace)
+        self.seconds["prepare"] = self._begun - self._started
 
     def poll(self) -> None:
         """Looks at the tasks, now and then while they run."""
+        # On this machine the files themselves tell when they were written.
+        if self._finished is not None and self._finished.in_store:
+            self._finished.look()
 
     def end(self) -> None:
         """Ends: the tasks are finished, or failed."""
+        if self._finished is None:
+            return
+        before = self._begun
+        self._finished.look(now=True)
+        finished = self._finished.times()
+        # What an earlier try finished took none of this run's time.
+        for stage, prefix in (("read", "range"), ("write", "shard")):
+            times = [at for name, at in finished.items() if name.startswith(prefix)]
+            done = max([before, *times])
+            self.seconds[stage] = done - before
+            before = done
+        self.seconds["publish"] = max(0.0, time.time() - before)

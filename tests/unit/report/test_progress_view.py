@@ -20,11 +20,10 @@ NOTHING = Position(
     planned=None,
     working=(),
     again=0,
-    all_read=False,
     knows_rows=True,
 )
 PLANNED = PlannedTotals(shards=4, records=80, bytes=8_000_000)
-ALL_READ = replace(NOTHING, read=Counts(1_000, 82, 2), ranges=4, all_read=True)
+ALL_READ = replace(NOTHING, read=Counts(1_000, 82, 2), ranges=4)
 
 
 def view_of_run(*, by_reference: bool = False) -> RunView:
@@ -101,7 +100,7 @@ def test_a_store_tells_of_tasks_only() -> None:
     position = replace(NOTHING, knows_rows=False, read=Counts(500), ranges=2)
     run = view_of_run()
     assert run.at(0, position).line() == "read: 50 %, 1.0 MB of 2.0 MB"
-    planned = replace(position, all_read=True, planned=PLANNED, shards=1)
+    planned = replace(position, ranges=4, planned=PLANNED, shards=1)
     assert run.at(1, planned).line() == "write: 25 %, 1 of 4 shards"
 
 

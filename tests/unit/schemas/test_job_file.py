@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError, SchemaError, UsageError
 from recordmill.schemas.job import (
     JobSpec,
-    ReportOptions,
     RunOptions,
     Sharding,
     SplitSpec,
@@ -117,10 +116,10 @@ def test_everything() -> None:
         storage=BothSides(
             StorageOptions.of({"anon": True, "endpoint_url": "http://host:9000"})
         ),
+        metrics_file="/metrics/pets.prom",
+        log_format="json",
     )
-    assert loaded.report == ReportOptions(
-        metrics_file="/metrics/pets.prom", log_format="json", style="job_file"
-    )
+    assert options.style == "job_file"
 
 
 def test_versions_and_schema_file() -> None:

@@ -53,8 +53,6 @@ def test_the_command_and_a_job_file_make_the_same_job(
     file = load_job(text.encode(), "/j.yaml", {}, date(2026, 1, 1), bytes, FORMATS)
     assert made[0].job == file.job
     assert made[0].options == file.options
-    assert made[0].report.metrics_file == file.report.metrics_file
-    assert made[0].report.log_format == file.report.log_format
 
 
 def test_all_problems_are_collected() -> None:

@@ -16,7 +16,7 @@ from dataflow_form import FILE, updated_form
 from recordmill.beam_jobs.cli.job_commands import convert, run_command
 from recordmill.beam_jobs.cli.options import all_commands
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
-from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
+from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.job_file import job_schema
 from recordmill.schemas.job_options import check_options, job_file_model, make_job
 from recordmill.schemas.options import (
@@ -116,15 +116,12 @@ def test_defaults_are_those_of_the_values() -> None:
     made = make_job(check_options(given, FORMATS, {}), None, "command")
     assert made.job == JobSpec(source="csv", name="users", source_options=CsvOptions())
     assert made.options == RunOptions(inputs=("a",), output="/b/users")
-    assert made.report == ReportOptions()
 
 
 def test_every_option_has_a_use() -> None:
     """Each is a field of a class that the work is done with, or is named here."""
     used = {*JobSpec.model_fields}
-    used |= {
-        field.name for kind in (RunOptions, ReportOptions) for field in fields(kind)
-    }
+    used |= {field.name for field in fields(RunOptions)}
     elsewhere = {"shards", "shard_size", "readers"}  # JobSpec.sharding
     elsewhere |= {"schema", "beam"}  # JobSpec.declared, RunOptions.beam_args
     elsewhere |= {"plan", "set", "params"}  # before there is a job
