@@ -15,8 +15,8 @@ from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.transforms.sources.images.rows import parse_references, reference_to
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
+from recordmill.transforms.storage.conditional import can_read_version
 from recordmill.transforms.storage.read_member import close_all
-from recordmill.transforms.storage.read_version import can_read_version
 from recordmill.transforms.storage.reading import (
     is_local,
     read_file,

@@ -17,8 +17,9 @@ from flaky_store import Flaky
 from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import MissingFileError, OutputError
-from recordmill.transforms.storage import LocalStore, Store, conditional
-from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.clouds import filesystem_of
+from recordmill.transforms.storage.conditional import RemoteFile
 from recordmill.transforms.storage.store import Level
 from recordmill.transforms.tfrecord import crc32c
 
@@ -331,17 +332,17 @@ def test_discard_spares_what_comes_amid_it(
     # the tests for GCS (1.56) passes over this condition, which it knows for puts.
     if not store.uri.startswith(("s3:", "az:")):
         return
-    look = conditional._look
+    look = RemoteFile._look
     came = iter([b"2"])
 
-    def look_and_pause(system: Any, path: str) -> Any:
-        found = look(system, path)
+    def look_and_pause(self: RemoteFile) -> Any:
+        found = look(self)
         for data in came:
             store.put_bytes(data, "m")
         return found
 
     store.put_bytes(b"1", "m")
-    monkeypatch.setattr(conditional, "_look", look_and_pause)
+    monkeypatch.setattr(RemoteFile, "_look", look_and_pause)
     gone = store.discard("m", seen=b"1")
     monkeypatch.undo()
     assert (gone, store.find("m")) == (False, b"2")

@@ -8,7 +8,7 @@ from tcp_proxy import Proxy
 
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
-from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.clouds import filesystem_of
 
 
 @dataclass

@@ -23,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.clouds import filesystem_of
 
 TOOLS = Path(__file__).parents[2] / ".tools"
 

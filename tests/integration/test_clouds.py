@@ -40,7 +40,7 @@ def big_file(folder: Path) -> Path:
 def test_gcsfs_does_not_ask_for_the_type_of_a_bucket() -> None:
     """It would do so by gRPC, and wait a minute where that is blocked."""
     code = (
-        "from recordmill.transforms.storage.filesystems import filesystem_of; "
+        "from recordmill.transforms.storage.clouds import filesystem_of; "
         "from recordmill.schemas.storage_options import StorageOptions; "
         "system, _ = filesystem_of('gs://b/x', StorageOptions.of({'token': 'anon'})); "
         "import gcsfs.core; assert type(system) is gcsfs.core.GCSFileSystem, type(system)"

@@ -23,7 +23,7 @@ from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.storage import reading
+from recordmill.transforms.storage.conditional import RemoteFile
 from recordmill.transforms.tasks import write_shard
 
 FILES = {"csv": "a.csv", "cifar": "data_batch_1.bin", "images": "cat/b.jpg"}
@@ -283,15 +283,15 @@ def test_replaced_between_two_reads_of_an_object(
     kept = place.store.read(changed)
     monkeypatch.setattr(arrays_source, "BATCH_BYTES", 3 * 3073)
     reads: list[str] = []
-    read = reading.read_version
+    read = RemoteFile.read_version
 
-    def replaced(uri: str, *arguments: Any) -> bytes:
-        its_first = changed in uri and uri not in reads
-        reads.append(uri)
-        data = None if source == "images" else read(uri, *arguments)
+    def replaced(self: RemoteFile, *arguments: Any) -> bytes:
+        its_first = changed in self.path and self.path not in reads
+        reads.append(self.path)
+        data = None if source == "images" else read(self, *arguments)
         if its_first:
             place.store.put_bytes(kept[:-1] + b"x", changed)
-        return read(uri, *arguments) if data is None else data
+        return read(self, *arguments) if data is None else data
 
     def put_back(*arguments: Any) -> None:
         place.store.put_bytes(kept, changed)
@@ -302,7 +302,7 @@ def test_replaced_between_two_reads_of_an_object(
     job = ["convert", source, f"{place.root}/in", output, "--exchange", "engine"]
     job += ["--storage-option", f"input:endpoint_url={server('s3')}"]
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "read_version", replaced)
+        patch.setattr(RemoteFile, "read_version", replaced)
         patch.setattr(staging, "require_same_inputs", put_back)
         ran = recordmill(*job)
     assert ran.status == 75

@@ -17,7 +17,7 @@ from store_servers import display_path
 
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.tasks import kept_checksums
 
 SOURCES = ("csv", "cifar", "images", "named")

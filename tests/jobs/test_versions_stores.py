@@ -34,7 +34,7 @@ from store_servers import SERVERS, Place, display_path
 from recordmill.beam_jobs.service.run import run_job
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder
-from recordmill.transforms.storage.remote import RemoteRequests
+from recordmill.transforms.storage.remote import RemoteStore
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 # It does what S3 does, in one process: the contract of stores and test_remote_output
@@ -158,7 +158,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
     steps = iter(range(step))
     inside = False
     guard = threading.Lock()
-    do = RemoteRequests.do
+    do = RemoteStore._do
 
     def job(*args: Any) -> object:
         nonlocal inside
@@ -167,7 +167,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
         inside = False
         return outcome
 
-    def do_or_die(self: RemoteRequests, done: str, *more: Any) -> object:
+    def do_or_die(self: RemoteStore, done: str, *more: Any) -> object:
         with guard:
             if not inside and done != "read" and next(steps, None) is None:
                 raise KilledError
@@ -175,7 +175,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.service.run.run_job", job)
-        patch.setattr(RemoteRequests, "do", do_or_die)
+        patch.setattr(RemoteStore, "_do", do_or_die)
         try:
             publish(place, *options)
         except KilledError:

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.errors import with_retries
-from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tfrecord import crc32c

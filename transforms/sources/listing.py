@@ -33,6 +33,11 @@ from recordmill.transforms.sources.globs import (
     search,
 )
 from recordmill.transforms.storage.archives import list_archive
+from recordmill.transforms.storage.clouds import (
+    NO_FILE,
+    filesystem_of,
+    version_of,
+)
 from recordmill.transforms.storage.errors import (
     describe_failure,
     input_error,
@@ -40,10 +45,7 @@ from recordmill.transforms.storage.errors import (
     with_retries,
 )
 from recordmill.transforms.storage.file_status import file_status
-from recordmill.transforms.storage.filesystems import filesystem_of
-from recordmill.transforms.storage.fsspec_files import NO_FILE
 from recordmill.transforms.storage.left_out import is_left_out
-from recordmill.transforms.storage.read_version import version_of
 from recordmill.transforms.storage.reading import is_local, local_path
 
 

@@ -26,20 +26,16 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.parallel import ahead
+from recordmill.transforms.storage.clouds import AnotherVersionError
+from recordmill.transforms.storage.conditional import RemoteFile, can_read_version
 from recordmill.transforms.storage.errors import (
     describe_failure,
     input_error,
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.read_member import MemberReader
-from recordmill.transforms.storage.read_version import (
-    AnotherVersionError,
-    can_read_version,
-    read_version,
-)
 
 REQUESTS = 32  # at once, by each worker
 FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
@@ -196,19 +192,10 @@ class ObjectInput(Input):
         uri, seen = self.uri, self.seen
 
         def read() -> bytes:
-            system, path = filesystem_of(uri, self.options)
+            file = RemoteFile.at(uri, self.options)
             if seen is not None and can_read_version(uri, seen):
-                part = None if stop is None else (start, stop)
-                return read_version(uri, system, path, seen, part)
-            if stop is None:
-                return bytes(system.cat_file(path))
-            # Stores answer differently to a range after the end, so never ask for one.
-            end = min(stop, system.size(path))
-            return (
-                bytes(system.cat_file(path, start=start, end=end))
-                if start < end
-                else b""
-            )
+                return file.read_version(seen, None if stop is None else (start, stop))
+            return file.read() if stop is None else file.read_between(start, stop)
 
         try:
             return with_retries(read)

@@ -14,7 +14,7 @@ from recordmill.transforms.sources.csv.ranges import TAIL_BYTES
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import open_store
-from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import read_range
 
 RANGE_BYTES = 200_000

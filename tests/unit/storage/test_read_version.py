@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from recordmill.schemas.input_files import Seen
-from recordmill.transforms.storage.read_version import AnotherVersionError, read_version
+from recordmill.transforms.storage.clouds import AnotherVersionError, Gcs
+from recordmill.transforms.storage.conditional import RemoteFile
 
 
 class Bucket:
@@ -49,7 +50,7 @@ OLD, NEW = ("old=", "1", b"old"), ("new=", "2", b"new")
 
 
 def read(bucket: Bucket, version: str) -> bytes:
-    return read_version("gs://b/a", bucket, "b/a", Seen(3, version))
+    return RemoteFile(Gcs(), bucket, "b/a").read_version(Seen(3, version))
 
 
 def test_the_same_generation() -> None:

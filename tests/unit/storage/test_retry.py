@@ -25,9 +25,9 @@ from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import (
     LocalStore,
     RemoteStore,
-    conditional,
     open_store,
 )
+from recordmill.transforms.storage.conditional import RemoteFile
 from recordmill.transforms.storage.errors import (
     DEFAULT_RETRIES,
     RetryPolicy,
@@ -267,7 +267,9 @@ def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*arguments: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", wrong)
+    monkeypatch.setattr(
+        "recordmill.transforms.storage.conditional.filesystem_of", wrong
+    )
     with pytest.raises(TypeError, match="a bug"):
         RemoteStore("memory://x").read("a")
 
@@ -379,16 +381,16 @@ def test_a_store_that_knows_no_conditions_is_found_out(
     monkeypatch: pytest.MonkeyPatch, flaky: Flaky, passed_over: str
 ) -> None:
     """Some S3-compatible servers pass over conditions and overwrite."""
-    real = conditional._put_if
+    real = RemoteFile._put_over
 
-    def put_if(url: str, system: Any, path: str, data: bytes, info: Any) -> bool:
+    def put_over(self: RemoteFile, info: Any, data: bytes) -> bool:
         if passed_over == ("If-Match" if info else "If-None-Match"):
-            system.pipe_file(path, data)
+            self.put(data)
             return True
-        return real(url, system, path, data, info)
+        return real(self, info, data)
 
     assert flaky.direct.preflight().exclusive
-    monkeypatch.setattr(conditional, "_put_if", put_if)
+    monkeypatch.setattr(RemoteFile, "_put_over", put_over)
     assert flaky.direct.exclusive
     assert not flaky.direct.preflight().exclusive
     assert flaky.direct.list() == {}
@@ -400,22 +402,21 @@ def test_secrets_are_not_in_errors(
     """Whatever a library says: here it says all it knows."""
 
     class Talkative:
-        def cat_file(self, path: str, *data: bytes, detail: bool = True) -> bytes:
+        def cat_file(self, path: str, *data: bytes, **options: object) -> bytes:
             raise OSError(f"GET {path}?sig=abc%2Fdef&x=1 with {SECRET} failed")
 
-        info = find = pipe_file = cat_file
+        call_s3 = pipe_file = cat_file
+
+        def split_path(self, path: str) -> tuple[str, str, None]:
+            return "b", path, None
 
         def invalidate_cache(self) -> None: ...
 
     def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
         return Talkative(), url
 
-    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", talkative)
     monkeypatch.setattr(
-        "recordmill.transforms.storage.reading.filesystem_of", talkative
-    )
-    monkeypatch.setattr(
-        "recordmill.transforms.sources.listing.filesystem_of", talkative
+        "recordmill.transforms.storage.conditional.filesystem_of", talkative
     )
     for act, kind in (
         (lambda: flaky.store.read("a"), OutputError),
