@@ -22,11 +22,11 @@ MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-depend
 STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
 CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready
 CONTAINERS := $(TOOLS)/containers/base.tar
-PICTURES := $(TOOLS)/pictures/.ready
+IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER) $(READERS)
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -108,7 +108,7 @@ bench: $(VENV)/.ready bench-peers
 	$(BIN)/python tests/bench/run.py --tools $(TOOLS) $(PARTS)
 
 # The environments of the peers, 5 GB. PyTorch is that of Debian 12.
-bench-peers: $(INTEROP)/.ready $(PEERS) $(TOOLS)/torch/.ready $(PICTURES)
+bench-peers: $(INTEROP)/.ready $(PEERS) $(TOOLS)/torch/.ready $(IMAGES)
 
 # What is checked out here beside another commit, in pairs: make bench-quick COMMIT=main,
 # of a few: make bench-quick PAIRS=3 PARTS="csv help".
@@ -201,9 +201,9 @@ $(TOOLS)/torch/.ready: tests/integration/unpack_torch.sh
 	@sh $< $(CURDIR)/$(@D)
 	@touch $@
 
-# Pictures of other projects: folders that test decoders, and photographs.
-$(PICTURES): tests/integration/pictures.lock
-	@echo "Downloading pictures of other projects to $(@D)"
+# Images of other projects: folders that test decoders, and photographs.
+$(IMAGES): tests/integration/images.lock
+	@echo "Downloading images of other projects to $(@D)"
 	@rm -rf $(@D) && mkdir -p $(@D)/go
 	@$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --no-binary pillow --dest $(@D) -r $<
 	@tar -C $(@D) -xzf $(@D)/pillow-*.tar.gz && mv $(@D)/pillow-*/Tests/images $(@D)/pillow

@@ -51,7 +51,7 @@ Dtype = Literal[
 Stored = Literal["int64_list", "float_list", "bytes_list", "tensor"]
 Cell = Literal["plain", "json", "hex", "base64"]
 Unit = Literal["d", "s", "ms", "us", "ns"]
-PictureFormat = Literal["jpeg", "png", "gif", "bmp", "webp", "tiff"]
+ImageFormat = Literal["jpeg", "png", "gif", "bmp", "webp", "tiff"]
 Dimension = Annotated[int, Field(ge=0, lt=1 << 31)] | None
 Bound = Annotated[float, Field(allow_inf_nan=False)] | int
 Side = Annotated[int, Field(ge=1, lt=1 << 31)]
@@ -67,24 +67,24 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PictureRule(_Frozen):
-    """What a picture must be like; others are rejected. None allows anything."""
+class ImageRule(_Frozen):
+    """What an image must be like; others are rejected. None allows anything."""
 
     height: Side | None = Field(None, description="pixels")
     width: Side | None = Field(None, description="pixels")
     channels: Annotated[int, Field(ge=1, le=4)] | None = Field(
         None, description="as a TensorFlow decoder reports them"
     )
-    format: PictureFormat | None = None
+    format: ImageFormat | None = None
     decodable: bool = Field(
         True,
         description="whether readers get pixels; false where GIF, WebP or TIFF are "
-        "among the pictures, which no one TensorFlow op decodes as the others",
+        "among the images, which no one TensorFlow op decodes as the others",
     )
 
     @property
     def has_pixels(self) -> bool:
-        """Returns whether one TensorFlow op decodes all pictures to one rank."""
+        """Returns whether one TensorFlow op decodes all images to one rank."""
         return self.decodable and self.format not in ("gif", "webp", "tiff")
 
 
@@ -104,7 +104,7 @@ class DeclaredFeature(_Frozen):
     classes: tuple[str, ...] = Field((), description="text of each class index")
     min: Bound | None = Field(None, description="lowest value allowed")
     max: Bound | None = Field(None, description="highest value allowed")
-    picture: PictureRule | None = None
+    picture: ImageRule | None = None
     unit: Unit | None = Field(None, description="of dates and times stored as int64")
     separator: str = Field("", description="between the values in a text cell")
     null_values: tuple[str, ...] = Field(
@@ -147,9 +147,9 @@ class DeclaredFeature(_Frozen):
         if self.unit and self.dtype != "int64":
             raise ValueError(f"unit needs dtype int64, got {self.dtype}")
         if (self.picture or self.bytes_from) and self.dtype != "bytes":
-            raise ValueError(f"pictures and files are bytes, got dtype {self.dtype}")
+            raise ValueError(f"images and files are bytes, got dtype {self.dtype}")
         if (self.picture or self.bytes_from) and self.shape:
-            raise ValueError("a picture or a file is one value: leave out the shape")
+            raise ValueError("an image or a file is one value: leave out the shape")
         if self.cell in ("hex", "base64") and self.dtype != "bytes":
             raise ValueError(f"{self.cell} cells hold bytes, got dtype {self.dtype}")
         listed = self.shape or self.sequence
@@ -189,7 +189,7 @@ class DeclaredFeature(_Frozen):
     def content(self) -> Content:
         """Returns what the stored values are."""
         if self.picture is not None:
-            return Content.PICTURE
+            return Content.IMAGE
         if self.storage == "tensor":
             return Content.TENSOR
         if self.storage == "bytes_list" and self.dtype not in ("string", "bytes"):
@@ -279,7 +279,7 @@ def declare_feature(spec: FeatureSpec) -> DeclaredFeature:
         fields["column"] = spec.column
     if spec.content is Content.TENSOR:
         fields["stored"] = "tensor"
-    elif spec.content is Content.PICTURE:
+    elif spec.content is Content.IMAGE:
         fields |= {"dtype": "bytes", "shape": ()}
         fields["picture"] = {"decodable": False}
         if spec.dtype != "bytes":
@@ -405,7 +405,7 @@ def _sentence(location: Loc, rest: Loc, detail: ErrorDetails) -> str:
         words = [feature, *items]
     if unknown is not None:
         models: dict[int, type[BaseModel]] = {0: DeclaredSchema, 2: DeclaredFeature}
-        known = models.get(len(steps), PictureRule).model_fields
+        known = models.get(len(steps), ImageRule).model_fields
         what = unknown_field(str(unknown), known)
     elif detail["type"] in ("model_type", "dict_type") and len(steps) == 2:
         found = _shown(detail["input"])

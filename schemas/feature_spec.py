@@ -34,7 +34,7 @@ class Content(StrEnum):
     """What the values of a feature are, for those who read the dataset."""
 
     VALUES = "values"  # numbers, text or bytes as they are
-    PICTURE = "picture"  # the bytes of a picture file
+    IMAGE = "picture"  # the bytes of an image file; datasets store this word
     ARRAY = "array"  # an array's row-major bytes
     TENSOR = "tensor"  # a serialized TensorProto (tf.io.parse_tensor reads it)
 
@@ -216,7 +216,7 @@ def differences(expected: Schema, found: Schema) -> list[str]:
 
     Only what readers would notice counts, not where a column was in the source.
     A feature that always has a value may take the place of an optional one, and one
-    expected without class names or picture size may have any.
+    expected without class names or image size may have any.
     """
     before = {spec.name: spec for spec in expected.features}
     after = {spec.name: spec for spec in found.features}
@@ -303,9 +303,9 @@ def _class_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
 def _shape_fits(before: FeatureSpec, after: FeatureSpec) -> bool:
     if before.shape == after.shape:
         return True
-    if before.content is not Content.PICTURE or after.content is not Content.PICTURE:
+    if before.content is not Content.IMAGE or after.content is not Content.IMAGE:
         return False
-    # Of pictures the shape is a rule for their size, not how they are stored.
+    # Of images the shape is a rule for their size, not how they are stored.
     return all(
         old in (None, new)
         for old, new in zip_longest(before.shape, after.shape, fillvalue=None)
@@ -314,8 +314,11 @@ def _shape_fits(before: FeatureSpec, after: FeatureSpec) -> bool:
 
 def _described(spec: FeatureSpec) -> str:
     optional = " or missing" if spec.optional else ""
+    shape = f"{spec.dtype} {_shape(spec.shape)} in {spec.kind}"
+    if spec.content is Content.IMAGE:
+        return f"{shape}, an image{optional}"
     stored = "" if spec.content is Content.VALUES else f", a {spec.content}"
-    return f"{spec.dtype} {_shape(spec.shape)} in {spec.kind}{stored}{optional}"
+    return f"{shape}{stored}{optional}"
 
 
 def _shape(shape: Sequence[int | None]) -> str:

@@ -17,11 +17,11 @@ from recordmill.schemas.text import count
 DUPLICATES = "duplicates"  # the fact that tells what was found of them
 CLASSES = "classes"
 BY_FOLDER = "splits by folder"
-BY_SPLIT = "pictures by split"
-PICTURES = "pictures"
+BY_SPLIT = "images by split"
+IMAGES = "images"
 
-# Facts that count pictures before they are read, and so those that are rejected, too.
-_COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, PICTURES))
+# Facts that count images before they are read, and so those that are rejected, too.
+_COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, IMAGES))
 _IN_INPUT = " in the input"
 
 

@@ -400,7 +400,7 @@ def _fill(
     else:
         target.value_count.SetInParent()
         target.value_count.MergeFrom(schema_pb2.ValueCount(min=number, max=number))
-    if spec.content is Content.PICTURE:
+    if spec.content is Content.IMAGE:
         target.image_domain.SetInParent()
     elif spec.kind is Kind.INT64 and spec.class_names:
         last = len(spec.class_names) - 1

@@ -14,7 +14,7 @@ import pytest
 from example_counts import examples
 from flaky_store import Flaky
 from hypothesis import settings
-from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
+from job_inputs import MixedInput, make_cifar, make_images, make_mixed
 from job_tools import IRIS, convert
 from quick_beam import keep_arguments
 from store_servers import SERVERS, Place, display_path
@@ -56,8 +56,8 @@ def cifar_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
-    make_pictures(folder)
+    folder = tmp_path_factory.mktemp("images")
+    make_images(folder)
     return folder
 
 

@@ -8,10 +8,10 @@ rm -rf "$output"
 
 say() { printf '\n$ recordmill %s\n' "$*"; "$recordmill" "$@"; }
 
-say convert images "$samples/images" "$output/pictures" --split train=0.8 --split test=0.2
+say convert images "$samples/images" "$output/images" --split train=0.8 --split test=0.2
 say convert cifar "$samples/cifar" "$output/digits"
 say convert csv "$samples/iris/iris.csv" "$output/iris" --shards 2
-for dataset in pictures digits iris; do
+for dataset in images digits iris; do
     say verify "$output/$dataset"
     say inspect "$output/$dataset" --examples 1
 done

@@ -99,7 +99,7 @@ def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 # An array of views has one item of 16 bytes for each value, which says in which buffer the
-# value lies. Here each value is a buffer of its own. Two pictures of 75,000 and 68,000
+# value lies. Here each value is a buffer of its own. Two images of 75,000 and 68,000
 # bytes:
 #
 #     length, first 4 bytes, buffer, offset

@@ -457,7 +457,7 @@ def rejects_command(
 def report_command(
     output: str, page_file: str, as_json: bool, storage: tuple[str, ...]
 ) -> None:
-    """Writes a page of HTML on a dataset: classes, pictures, values, shards, rejects.
+    """Writes a page of HTML on a dataset: classes, images, values, shards, rejects.
 
     Every row is read once, and verified. The page is a single file that needs no
     network. A file that is not such a page is never replaced.

@@ -252,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     _use_small_pages()
     # By default Python looks for cycles at every 700 new objects, of which imports and
-    # lists of files make a million that all stay: a sixth of the time of 20,000 pictures.
+    # lists of files make a million that all stay: a sixth of the time of 20,000 images.
     # Cycles are rare in a run, so few objects wait for it.
     gc.set_threshold(_NEW_OBJECTS)
     try:

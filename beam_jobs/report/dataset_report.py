@@ -18,7 +18,7 @@ from recordmill.beam_jobs.report.text_tables import (
     write_json,
 )
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.dataset.files import class_names, read_manifest
@@ -274,8 +274,10 @@ def _shape(feature: FeatureSpec) -> str:
 
 
 def _what(feature: FeatureSpec) -> str:
-    if feature.content != "values":
-        return feature.content
+    if feature.content is Content.IMAGE:
+        return "image"
+    if feature.content is not Content.VALUES:
+        return str(feature.content)
     if feature.num_classes is not None:
         return count(feature.num_classes, "class")
     if feature.kind != "bytes_list":

@@ -11,16 +11,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from recordmill.beam_jobs.report.page_cards import (
     balance_table,
     class_card,
+    image_card,
     kind_text,
     mix_chart,
-    picture_card,
     size_chart,
     value_card,
 )
 from recordmill.beam_jobs.report.page_charts import (
     Fact,
+    Image,
     Page,
-    Picture,
     Sheet,
     SheetRow,
     Snippet,
@@ -117,7 +117,7 @@ def _tfds_data_source(folder: str, split: str) -> str:
 
 LISTED_FEATURES = 1_000
 LISTED_REASONS = 50
-_EXACT_SIDE = 48  # pixels: smaller pictures are drawn with sharp pixels
+_EXACT_SIDE = 48  # pixels: smaller images are drawn with sharp pixels
 
 
 def build_page(
@@ -149,11 +149,11 @@ def build_page(
         snippets=loading_snippets(manifest, figures.names, folder),
         classes=tuple(class_card(classes, splits) for classes in figures.classes),
         sheets=tuple(_sheet(sheet, figures) for sheet in figures.sheets),
-        pictures=tuple(picture_card(f) for f in figures.features if f.pictures),
+        images=tuple(image_card(f) for f in figures.features if f.images),
         values=tuple(
             value_card(feature, splits)
             for feature in figures.features
-            if not feature.pictures and feature.feature.num_classes is None
+            if not feature.images and feature.feature.num_classes is None
         ),
         values_note=_left_out(figures),
         missing=_missing(figures.features, splits),
@@ -219,37 +219,37 @@ def _splits(manifest: Manifest) -> Table:
 
 def _sheet(sheet: ContactSheet, figures: DatasetFigures) -> Sheet:
     if not sheet.label:
-        pictures = tuple(p for _, row in sheet.rows for p in row)
-        row = SheetRow("", "", _pictures(pictures, shown(sheet.feature)))
+        images = tuple(p for _, row in sheet.rows for p in row)
+        row = SheetRow("", "", _images(images, shown(sheet.feature)))
         return Sheet(shown(sheet.feature), (row,), "The first ones.")
     counts = next(found for found in figures.classes if found.feature == sheet.label)
     rows = tuple(_sheet_row(counts, index, row) for index, row in sheet.rows)
-    note = f"The first pictures of each class of {shown(sheet.label)}."
+    note = f"The first images of each class of {shown(sheet.label)}."
     if (more := sheet.of_classes - len(rows)) > 0:
         note += f" {count(more, 'class')} more."
     return Sheet(shown(sheet.feature), rows, note)
 
 
 def _sheet_row(
-    counts: ClassFigures, index: int, pictures: Sequence[Thumbnail]
+    counts: ClassFigures, index: int, images: Sequence[Thumbnail]
 ) -> SheetRow:
     name = shown(counts.names[index])
     number = f"{counts.totals[index]:,}"
-    return SheetRow(name, number, _pictures(pictures, name))
+    return SheetRow(name, number, _images(images, name))
 
 
-def _pictures(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Picture, ...]:
-    pictures = []
+def _images(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Image, ...]:
+    images = []
     for number, thumbnail in enumerate(thumbnails, 1):
-        alt = f"{name}, picture {number}: {thumbnail.width} × {thumbnail.height}"
+        alt = f"{name}, image {number}: {thumbnail.width} × {thumbnail.height}"
         if not thumbnail.mime:
-            alt = f"{name}, picture {number}: {shown(thumbnail.problem)}"
-            pictures.append(Picture("", alt))
+            alt = f"{name}, image {number}: {shown(thumbnail.problem)}"
+            images.append(Image("", alt))
             continue
         data = base64.b64encode(thumbnail.data).decode()
         exact = max(thumbnail.width, thumbnail.height) <= _EXACT_SIDE
-        pictures.append(
-            Picture(
+        images.append(
+            Image(
                 f"data:{thumbnail.mime};base64,{data}",
                 alt,
                 thumbnail.width,
@@ -257,7 +257,7 @@ def _pictures(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Picture, ...]
                 exact,
             )
         )
-    return tuple(pictures)
+    return tuple(images)
 
 
 def _left_out(figures: DatasetFigures) -> str:

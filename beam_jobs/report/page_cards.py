@@ -30,9 +30,9 @@ from recordmill.transforms.statistics.column_summary import (
     MAX_SIZES,
     CommonValues,
     FeatureFigures,
+    ImageFigures,
     NumberFigures,
     NumberSketch,
-    PictureFigures,
 )
 from recordmill.transforms.tasks.rejects import readable_raw
 
@@ -69,27 +69,27 @@ def value_card(figures: FeatureFigures, splits: Sequence[str] = ()) -> Card:
     )
 
 
-def picture_card(figures: FeatureFigures) -> Card:
-    """Returns the card of a feature that holds picture files."""
-    pictures = figures.pictures
-    assert pictures is not None
+def image_card(figures: FeatureFigures) -> Card:
+    """Returns the card of a feature that holds image files."""
+    images = figures.images
+    assert images is not None
     facts = _common_facts(figures)
-    total = pictures.bytes.values
+    total = images.bytes.values
     tables, charts = [], []
     if total:
-        facts.append(_range_fact("Bytes of a file", pictures.bytes))
-        tables.append(("Formats and channels", _kinds_table(pictures, total)))
-        tables.append(("Commonest sizes", _sizes_table(pictures, total)))
+        facts.append(_range_fact("Bytes of a file", images.bytes))
+        tables.append(("Formats and channels", _kinds_table(images, total)))
+        tables.append(("Commonest sizes", _sizes_table(images, total)))
     for caption, numbers in (
-        ("Width in pixels", pictures.widths),
-        ("Height in pixels", pictures.heights),
-        ("Bytes of a file", pictures.bytes),
+        ("Width in pixels", images.widths),
+        ("Height in pixels", images.heights),
+        ("Bytes of a file", images.bytes),
     ):
         if numbers.values and numbers.minimum != numbers.maximum:
             charts += _number_charts(caption, numbers)
-    if pictures.damaged:
-        problem = f"such as: {shown(pictures.problem)}"
-        facts.append(Fact("Not readable", f"{pictures.damaged:,}", problem))
+    if images.damaged:
+        problem = f"such as: {shown(images.problem)}"
+        facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
     kind = kind_text(figures.feature)
     return Card(
         shown(figures.feature.name),
@@ -104,13 +104,13 @@ def picture_card(figures: FeatureFigures) -> Card:
 def kind_text(feature: FeatureSpec) -> str:
     """Describes what a feature holds: "uint8 array, 32 × 32 × 3"."""
     what = feature.dtype
-    if feature.content is Content.PICTURE:
-        what = "pictures"
+    if feature.content is Content.IMAGE:
+        what = "images"
     elif feature.content is not Content.VALUES:
         what += f" {feature.content}"
     if feature.num_classes is not None:
         what += f", {count(feature.num_classes, 'class')}"
-    if feature.shape and feature.content is not Content.PICTURE:
+    if feature.shape and feature.content is not Content.IMAGE:
         sides = ("any" if side is None else f"{side:,}" for side in feature.shape)
         what += f", {' × '.join(sides)}"
     if feature.sequence:
@@ -272,30 +272,30 @@ def _value_text(value: str | bytes | bool) -> str:
     return shown(value) if value else "(empty)"
 
 
-def _kinds_table(pictures: PictureFigures, total: int) -> Table:
+def _kinds_table(images: ImageFigures, total: int) -> Table:
     return Table(
         ("Format", "Channels", "Count", "Share"),
         tuple(
             (kind, f"{depth}", f"{number:,}", percent(number, total))
-            for kind, depth, number in pictures.kinds
+            for kind, depth, number in images.kinds
         ),
-        tuple(number / total for _, _, number in pictures.kinds),
+        tuple(number / total for _, _, number in images.kinds),
     )
 
 
-def _sizes_table(pictures: PictureFigures, total: int) -> Table:
-    if pictures.num_sizes is None:
+def _sizes_table(images: ImageFigures, total: int) -> Table:
+    if images.num_sizes is None:
         note = f"More than {MAX_SIZES:,} sizes; the first {MAX_SIZES:,} are counted."
     else:
-        more = pictures.num_sizes - len(pictures.sizes)
+        more = images.num_sizes - len(images.sizes)
         note = f"{count(more, 'size')} more." if more else ""
     return Table(
         ("Width × height", "Count", "Share"),
         tuple(
             (f"{width:,} × {height:,}", f"{number:,}", percent(number, total))
-            for width, height, number in pictures.sizes
+            for width, height, number in images.sizes
         ),
-        tuple(number / total for _, _, number in pictures.sizes),
+        tuple(number / total for _, _, number in images.sizes),
         note,
     )
 

@@ -343,8 +343,8 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A small picture: a data: URL, or why there is none."""
+class Image:
+    """A small image: a data: URL, or why there is none."""
 
     url: str
     alt: str
@@ -355,11 +355,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """The first pictures of a class."""
+    """The first images of a class."""
 
     name: str
     count: str
-    pictures: tuple[Picture, ...]
+    images: tuple[Image, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ class Page:
     snippets: tuple[Snippet, ...]
     classes: tuple[Card, ...] = ()
     sheets: tuple[Sheet, ...] = ()
-    pictures: tuple[Card, ...] = ()
+    images: tuple[Card, ...] = ()
     values: tuple[Card, ...] = ()
     values_note: str = ""
     missing: Table | None = None

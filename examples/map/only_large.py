@@ -1,4 +1,4 @@
-"""Leaves out pictures that are smaller than 128 x 128 pixels.
+"""Leaves out images that are smaller than 128 x 128 pixels.
 
 recordmill convert images tests/samples/images out/large --map examples/map/only_large.py:only_large
 """

@@ -79,7 +79,7 @@ CSV_LEVER = (
 IMAGES_LEVER = (
     "The shards are written at 1.2 GB/s, about what the disk takes; start-up, listing and "
     "publishing take two of the five seconds, in one thread. Of the processor time opening and "
-    "reading files takes a fifth, start-up a tenth, heads of pictures a twelfth. The next "
+    "reading files takes a fifth, start-up a tenth, heads of images a twelfth. The next "
     "lever is to list and to publish in fewer passes over the files."
 )
 CIFAR_LEVER = (

@@ -217,7 +217,7 @@ def link_cifar(target: Path, num_rows: int) -> None:
 
 
 def link_images(target: Path, num_rows: int) -> None:
-    """Links each picture under several names."""
+    """Links each image under several names."""
     base = make_input("images", MOST_IMAGES, target.parent)
     files = sorted(base.glob("*/*"))
     for number in range(num_rows):
@@ -296,7 +296,7 @@ def link_photos(target: Path, source: Path) -> None:
     """Copies the photographs of scikit-image, and links each under more names."""
     files = [p for p in sorted(source.iterdir()) if p.suffix in (".jpg", ".png")]
     if not files:
-        raise FileNotFoundError(f"{source} has no pictures")
+        raise FileNotFoundError(f"{source} has no images")
     for file in files:
         folder = target / file.suffix.removeprefix(".")
         folder.mkdir(parents=True, exist_ok=True)
@@ -327,7 +327,7 @@ def writer_of(
     if kind == "images" and num_rows > MOST_IMAGES:
         return link_images
     if kind == "photos":
-        return lambda target, _: link_photos(target, tools / "pictures/photos")
+        return lambda target, _: link_photos(target, tools / "images/photos")
     return MORE.get(kind) or WRITERS[kind]
 
 

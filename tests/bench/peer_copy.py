@@ -1,4 +1,4 @@
-"""Floor: one plain loop that reads each picture, checksums it, appends it, and syncs.
+"""Floor: one plain loop that reads each image, checksums it, appends it, and syncs.
 
     python tests/bench/peer_copy.py images INPUT OUTPUT
 

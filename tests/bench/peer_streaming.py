@@ -11,7 +11,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-# The package's own __init__ loads its readers of pictures, which need torchvision; a writer
+# The package's own __init__ loads its readers of images, which need torchvision; a writer
 # does not. So only the subpackage `base` is imported.
 SPEC = importlib.util.find_spec("streaming")
 sys.modules["streaming"] = importlib.util.module_from_spec(SPEC)
@@ -22,7 +22,7 @@ COLUMNS = {"image": "bytes", "label": "int"}
 
 
 def main(argv: list[str]) -> int:
-    """Writes a sample for each picture in a folder of classes."""
+    """Writes a sample for each image in a folder of classes."""
     source, output = map(Path, argv)
     with MDSWriter(out=str(output), columns=COLUMNS, size_limit=1 << 26) as writer:
         for label, folder in enumerate(sorted(source.iterdir())):

@@ -58,7 +58,7 @@ class BenchCifar(tfds.core.GeneratorBasedBuilder):
 
 
 class BenchImages(tfds.core.GeneratorBasedBuilder):
-    """A folder with one folder of pictures per class."""
+    """A folder with one folder of images per class."""
 
     VERSION = tfds.core.Version("1.0.0")
 

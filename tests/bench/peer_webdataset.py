@@ -15,7 +15,7 @@ SHARD_BYTES = 1 << 30
 
 
 def main(argv: list[str]) -> int:
-    """Writes a sample for each picture in a folder of classes."""
+    """Writes a sample for each image in a folder of classes."""
     source, output = map(Path, argv)
     output.mkdir(parents=True)
     pattern = str(output / "rows-%05d.tar")

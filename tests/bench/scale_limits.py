@@ -25,7 +25,7 @@ TB = 10**12
 GIB = 1 << 30
 
 # Assumed.
-RECORD_BYTES = 10_000  # a small picture, a wide row; in the input and in the shard
+RECORD_BYTES = 10_000  # a small image, a wide row; in the input and in the shard
 FILE_BYTES = 256_000_000  # of an input of tables
 SPLITS = 1
 DOLLARS_PER_SHUFFLED_GB = 0.011  # a managed shuffle; on Flink it is local disks
@@ -252,7 +252,7 @@ def limits_table() -> list[str]:
     pieces = [pieces_of(case) for case in CASES]
     moved = [shuffled_bytes(case) for case in CASES]
     files = [case.launcher_bytes(case.input_bytes / FILE_BYTES) for case in CASES]
-    pictures = [case.launcher_bytes(case.records) for case in CASES]
+    images = [case.launcher_bytes(case.records) for case in CASES]
     return table(
         ["", *(case.name for case in CASES)],
         [
@@ -262,7 +262,7 @@ def limits_table() -> list[str]:
             row("buckets of a shard", "", [c.buckets / c.shards for c in CASES]),
             row("the job's graph", "B", [case.graph_bytes for case in CASES]),
             row("memory: launcher, tables", "B", files),
-            row("memory: launcher, a file for each record", "B", pictures),
+            row("memory: launcher, a file for each record", "B", images),
             row("memory: the worker that plans", "B", [c.planner_bytes for c in CASES]),
             row("engine: pieces", "", pieces),
             row("engine: memory of a writer", "B", map_cases(engine_writer_bytes)),

@@ -119,7 +119,7 @@ def test_a_run_that_failed_in_its_last_step_goes_on(
             assert exchange != "reference" or reads["read_windows"] == len(rows)
             reads.clear()
             run_case(folder, output, exchange)
-            if exchange != "reference":  # the sizes of pictures are listed, not read
+            if exchange != "reference":  # the sizes of images are listed, not read
                 del reads["list_references"]
             assert +reads == {}
         assert contents(output) == contents(model)
@@ -187,7 +187,7 @@ def test_new_files_are_appended(case: Case, folder: Path, tmp_path: Path) -> Non
     whole, found = manifest_of(model), manifest_of(output)
     assert found["features"] == whole["features"]
     assert whole["rows_read"] == len(rows)
-    # A table of labels names a picture that comes later: it was a reject before.
+    # A table of labels names an image that comes later: it was a reject before.
     assert found["rows_read"] - found["rows_rejected"] == len(rows)
     assert verify_dataset(str(output), deep=True).problems == ()
 

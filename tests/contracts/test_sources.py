@@ -288,7 +288,7 @@ def test_rejects_keep_the_bytes_that_stand_at_their_position(
         return  # such rows are rejects only when they are encoded: see test_columnar
     rows = case.make(folder)
     path, _, raw = rows[1]
-    bad = b"\xfe" + raw[1:]  # no label, no UTF-8, no picture
+    bad = b"\xfe" + raw[1:]  # no label, no UTF-8, no image
     data = case.unpack((folder / path).read_bytes()).replace(raw, bad)
     (folder / path).write_bytes(case.pack(data))
     reading = read(case.source, folder)

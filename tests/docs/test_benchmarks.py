@@ -84,7 +84,7 @@ def test_parts_are_collected_and_never_of_two_machines() -> None:
 
 @pytest.mark.slow
 def test_a_part_of_the_benchmark_runs(tmp_path: Path) -> None:
-    """With twenty pictures, and the peer that needs nothing."""
+    """With twenty images, and the peer that needs nothing."""
     words = ["run.py", "images-5k", "--scale", "0.004", "--repeat", "1"]
     words += ["--recordmill", str(Path(sys.executable).with_name("recordmill"))]
     words += ["--interop", "none", "--tools", "none", "--folder", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Damaged tables of labels: each picture, and each row without one, is counted once."""
+"""Damaged tables of labels: each image, and each row without one, is counted once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from example_counts import FUZZ
 from mutations import ODD_VALUES, damaged
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
@@ -19,7 +19,7 @@ from recordmill.transforms.sources.images.source import ImagesSource
 
 pytestmark = pytest.mark.fuzz
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 NAMES = tuple(f"{n}.jpg" for n in range(5))
 
 
@@ -44,8 +44,8 @@ def json_table(random: Random) -> bytes:
 def test_damaged_tables(
     tmp_path: Path, name: str, make: Callable[[Random], bytes]
 ) -> None:
-    for picture in NAMES:
-        (tmp_path / picture).write_bytes(JPEG)
+    for image in NAMES:
+        (tmp_path / image).write_bytes(JPEG)
     table = tmp_path / name
     converted = 0
     for number in range(FUZZ):
@@ -58,8 +58,8 @@ def test_damaged_tables(
         except InputError:
             continue
         made = [row["filename"] for row in reading.rows]
-        of_pictures = [each.path for each in reading.rejects if each.path != name]
-        assert sorted(made + of_pictures) == sorted(NAMES), number
+        of_images = [each.path for each in reading.rejects if each.path != name]
+        assert sorted(made + of_images) == sorted(NAMES), number
         for each in reading.rejects:
             assert each.reason.encode()
             if each.path == name:

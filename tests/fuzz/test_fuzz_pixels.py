@@ -1,4 +1,4 @@
-"""Damaged pictures whose pixels are made anew: a picture as told, or a reason."""
+"""Damaged images whose pixels are made anew: an image as told, or a reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from example_counts import FUZZ
 from mutations import damaged
 from PIL import Image
-from pixel_zoo import PICTURES, encode
+from pixel_zoo import IMAGES, encode
 
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError, read_header
@@ -31,7 +31,7 @@ RULES = [
 
 
 def originals() -> list[bytes]:
-    """The zoo, and pictures with EXIF data and colour profiles that can be damaged."""
+    """The zoo, and images with EXIF data and colour profiles that can be damaged."""
     exif = Image.Exif()
     exif[0x112] = 6
     exif[0x10F] = "maker" * 9
@@ -39,16 +39,16 @@ def originals() -> list[bytes]:
         encode("RGB", form, (40, 30), exif=exif, icc_profile=b"profile" * 30)
         for form in ("JPEG", "PNG", "WEBP", "TIFF")
     ]
-    return [data for data, _ in PICTURES.values()] + more * 5
+    return [data for data, _ in IMAGES.values()] + more * 5
 
 
-def test_damaged_pictures() -> None:
-    pictures = originals()
+def test_damaged_images() -> None:
+    images = originals()
     made: Counter[bool] = Counter()
     reasons = []
     for number in range(FUZZ):
-        data = damaged(pictures[number % len(pictures)], number)
-        rules = RULES[number // len(pictures) % len(RULES)]
+        data = damaged(images[number % len(images)], number)
+        rules = RULES[number // len(images) % len(RULES)]
         try:
             # As in a run, where this check comes first.
             header = check_image(data, level="structure", max_pixels=1 << 20)
@@ -67,8 +67,8 @@ def test_damaged_pictures() -> None:
             assert len(found.data) == head.height * head.width * head.depth, number
             continue
         assert read_header(found.data) == head, number
-        with Image.open(io.BytesIO(found.data)) as picture:
-            picture.load()
+        with Image.open(io.BytesIO(found.data)) as image:
+            image.load()
     # No addresses in memory: the same reason in each run.
     assert [reason for reason in reasons if "0x" in reason] == []
     assert made[True] > 0

@@ -1,4 +1,4 @@
-"""Damaged TFRecord, CIFAR and picture files, against readers written by the book.
+"""Damaged TFRecord, CIFAR and image files, against readers written by the book.
 
 RECORDMILL_FUZZ_EXAMPLES says how many inputs are tried of each kind.
 """
@@ -13,7 +13,7 @@ import pytest
 from example_counts import FUZZ
 from frames import frame
 from mutations import damaged
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from source_tools import read
 
 from recordmill.schemas.errors import CorruptRecordError, InputError
@@ -102,14 +102,14 @@ def test_cifar_of_any_length(tmp_path: Path) -> None:
         assert kept + sum(len(r.raw) for r in reading.rejects) == file.stat().st_size
 
 
-@pytest.mark.parametrize("name", sorted(PICTURES))
-def test_pictures(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_images(name: str) -> None:
     """Refused for a reason, or a header within the limits; nothing else is raised.
 
     What decoders make of a flipped bit among the pixels differs from one to the next.
     """
-    data, _ = PICTURES[name]
-    for number in range(max(5, FUZZ // len(PICTURES))):
+    data, _ = IMAGES[name]
+    for number in range(max(5, FUZZ // len(IMAGES))):
         changed = damaged(data, number)
         try:
             header = check_image(changed, level="structure", max_pixels=10_000)

@@ -11,7 +11,7 @@ import pytest
 from archive_tools import tar_of
 from example_counts import FUZZ
 from mutations import damaged
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from source_tools import read
 from webdataset_tools import npy
 
@@ -21,7 +21,7 @@ from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 pytestmark = pytest.mark.fuzz
 
-JPEG = PICTURES["gray.jpg"][0]
+JPEG = IMAGES["gray.jpg"][0]
 
 
 def sample(n: int, random: Random) -> dict[str, bytes]:

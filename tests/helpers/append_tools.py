@@ -97,7 +97,7 @@ def _cifar(name: str, records: int, seed: int) -> Callable[[Path], None]:
     return write
 
 
-def _pictures(*names: str) -> Callable[[Path], None]:
+def _images(*names: str) -> Callable[[Path], None]:
     """Copies of the samples, each under the given name."""
     samples = sorted(path for path in (SAMPLES / "images").rglob("*.*"))
 
@@ -157,9 +157,9 @@ GROWING = {
     "images": Growing(
         "images",
         [
-            _pictures(*(f"{c}/{n}.png" for c in ("cat", "dog") for n in range(20))),
-            _pictures(*(f"cat/more/{n}.jpg" for n in range(7)), "dog/10a.png"),
-            _all(_pictures("dog/z.png"), lambda f: (f / "notes.txt").write_text("x")),
+            _images(*(f"{c}/{n}.png" for c in ("cat", "dog") for n in range(20))),
+            _images(*(f"cat/more/{n}.jpg" for n in range(7)), "dog/10a.png"),
+            _all(_images("dog/z.png"), lambda f: (f / "notes.txt").write_text("x")),
         ],
     ),
 }  # fmt: skip

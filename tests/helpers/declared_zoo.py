@@ -13,7 +13,7 @@ from recordmill.schemas.declared import (
     DeclaredFeature,
     DeclaredSchema,
     Dtype,
-    PictureFormat,
+    ImageFormat,
     Stored,
     Unit,
 )
@@ -69,9 +69,9 @@ def declared_features(draw: st.DrawFn) -> DeclaredFeature:
     else:
         offered |= {"min": BOUNDS, "max": BOUNDS}
     if dtype == "bytes":
-        picture = dict.fromkeys(("height", "width", "channels"), SIDES)
-        formats = st.none() | st.sampled_from(get_args(PictureFormat))
-        offered["picture"] = st.fixed_dictionaries(picture | {"format": formats})
+        image = dict.fromkeys(("height", "width", "channels"), SIDES)
+        formats = st.none() | st.sampled_from(get_args(ImageFormat))
+        offered["picture"] = st.fixed_dictionaries(image | {"format": formats})
         offered["bytes_from"] = st.just("path")
     if dtype.startswith("int"):
         offered["classes"] = st.lists(TEXTS, min_size=1, max_size=5, unique=True)

@@ -66,7 +66,7 @@ def features(draw: st.DrawFn, name: str) -> FeatureSpec:
     )
     shape = draw(st.sampled_from(SHAPES))
     dtypes = ["bool", *INTS, "float16", "float32", "float64", "string", "bytes"]
-    if content is Content.PICTURE:
+    if content is Content.IMAGE:
         return FeatureSpec(name, Kind.BYTES, dtype="uint8", content=content)
     if content is Content.ARRAY:
         dtype = draw(st.sampled_from(dtypes[:-2]))
@@ -145,7 +145,7 @@ def feature_values(draw: st.DrawFn, example: Example, feature: FeatureSpec) -> N
     """Puts a value of the feature into the example."""
     leaf = values_of(feature)
     shape = feature.shape
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         put(example, feature.name, Kind.BYTES, [draw(st.binary())])
     elif feature.content is Content.TENSOR:
         sizes, values = draw(rectangular(shape, leaf))

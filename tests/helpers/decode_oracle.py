@@ -49,7 +49,7 @@ def read_feature(features: Any, feature: FeatureSpec) -> Any:
         return None
     if feature.content is Content.TENSOR:
         return read_tensor(only(values), feature)
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         return only(values)
     if feature.content is Content.ARRAY:
         value = only(values)

@@ -1,4 +1,4 @@
-"""Input that is large enough for several input ranges (16 MiB, or 4,096 pictures)."""
+"""Input that is large enough for several input ranges (16 MiB, or 4,096 images)."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def make_cifar(folder: Path) -> None:
         data.tofile(folder / name)
 
 
-def make_pictures(folder: Path) -> None:
-    """4,200 pictures of three classes, two input ranges."""
+def make_images(folder: Path) -> None:
+    """4,200 images of three classes, two input ranges."""
     buffer = io.BytesIO()
     Image.new("RGB", (3, 2), (10, 20, 30)).save(buffer, "PNG")
-    picture = buffer.getvalue()
+    image = buffer.getvalue()
     classes = ("ant", "bee", "cat")
     for name in classes:
         (folder / name).mkdir()
     random = np.random.default_rng(7)
     for number, size in enumerate(random.integers(0, 2000, 4200).tolist()):
-        # What follows a picture's end belongs to the file, and differs in size.
+        # What follows an image's end belongs to the file, and differs in size.
         path = folder / classes[number % 3] / f"{number}.png"
-        path.write_bytes(picture + random.bytes(size))
+        path.write_bytes(image + random.bytes(size))

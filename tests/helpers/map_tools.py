@@ -54,13 +54,13 @@ def three_inputs(parent: Path) -> dict[str, Path]:
     table(folder / "a.csv", range(60))
     rows = pa.table({"n": range(60), "t": [f"t{n}" for n in range(60)]})
     pq.write_table(rows, folder / "a.parquet", row_group_size=7)
-    picture = (SAMPLES / "images/medicine/microaneurysms.png").read_bytes()
+    image = (SAMPLES / "images/medicine/microaneurysms.png").read_bytes()
     for number in range(14):
-        path = folder / "pictures" / "ab"[number % 2] / f"{number}.png"
+        path = folder / "images" / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture)
+        path.write_bytes(image)
     return {
         "csv": folder / "a.csv",
         "parquet": folder / "a.parquet",
-        "images": folder / "pictures",
+        "images": folder / "images",
     }

@@ -1,4 +1,4 @@
-"""Pictures of every kind that a header reader can get wrong, 5 rows of 7 pixels each.
+"""Images of every kind that a header reader can get wrong, 5 rows of 7 pixels each.
 
 The expected headers are what `tf.io.decode_image(data, channels=0)` of TensorFlow
 2.21.0 made of these very files (Pillow 12.3 wrote those that it can write). Of the
@@ -47,16 +47,16 @@ TENSORFLOW_MAY_ABORT = frozenset({"animated.webp"})
 
 
 def make_zoo(folder: Path) -> dict[str, Header]:
-    """Writes all pictures into folder; returns the expected header of each file."""
-    for name, (data, _) in PICTURES.items():
+    """Writes all images into folder; returns the expected header of each file."""
+    for name, (data, _) in IMAGES.items():
         (folder / name).write_bytes(data)
-    return {name: header for name, (_, header) in PICTURES.items()}
+    return {name: header for name, (_, header) in IMAGES.items()}
 
 
 def encode(
     mode: str, file_format: str, size: tuple[int, int] = (7, 5), /, **options: Any
 ) -> bytes:
-    """A picture written by Pillow; half transparent where the mode has alpha."""
+    """An image written by Pillow; half transparent where the mode has alpha."""
     image = Image.new(mode, size, (10, 20, 30, 128) if mode == "RGBA" else 0)
     if mode == "P":
         image.putpalette(bytes(range(6)))
@@ -180,7 +180,7 @@ def big_endian_tiff() -> bytes:
     return head + tags + bytes(4) + bytes(105)
 
 
-def _make_pictures() -> dict[str, tuple[bytes, Header]]:
+def _make_images() -> dict[str, tuple[bytes, Header]]:
     jpeg = encode("RGB", "JPEG")
     tables_at = jpeg.index(b"\xff\xdb")
     thumbnail = encode("RGB", "JPEG", (3, 2))
@@ -407,4 +407,4 @@ def _make_pictures() -> dict[str, tuple[bytes, Header]]:
     }
 
 
-PICTURES = _make_pictures()
+IMAGES = _make_images()

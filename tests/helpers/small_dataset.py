@@ -27,7 +27,7 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 SCHEMA = Schema(
     (
-        FeatureSpec("image/encoded", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.PICTURE),
+        FeatureSpec("image/encoded", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.IMAGE),
         FeatureSpec("image/class/label", Kind.INT64, class_names=("cat", "dog [red]")),
         FeatureSpec("pixels", Kind.BYTES, dtype="uint8", shape=(2, 3), content=Content.ARRAY),
         FeatureSpec("count", Kind.INT64),
@@ -48,17 +48,17 @@ TEXTS = ("goat", "Ziege \x1b[31m", "山羊", "", "a\nb", "x" * 500, "t", "u", "v
 REJECT = b'{"uri":"a.csv","position":3,"reason":"broken","raw":"eA=="}\n'
 
 
-def picture(format_name: str, mode: str) -> bytes:
+def image(format_name: str, mode: str) -> bytes:
     pixels = np.arange(8 * 6 * 4, dtype=np.uint8).reshape(8, 6, 4)
     file = io.BytesIO()
     Image.fromarray(pixels, "RGBA").convert(mode).save(file, format_name)
     return file.getvalue()
 
 
-PICTURES = [
-    picture("JPEG", "RGB"), picture("PNG", "RGBA"), picture("JPEG", "L"),
-    picture("PNG", "L"), picture("PNG", "RGB"), picture("PNG", "LA"),
-    picture("BMP", "RGB"), picture("PNG", "P"), picture("JPEG", "CMYK"),
+IMAGES = [
+    image("JPEG", "RGB"), image("PNG", "RGBA"), image("JPEG", "L"),
+    image("PNG", "L"), image("PNG", "RGB"), image("PNG", "LA"),
+    image("BMP", "RGB"), image("PNG", "P"), image("JPEG", "CMYK"),
 ]  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def rows(start: int, stop: int) -> pa.RecordBatch:
     odd = [bool(n % 2) for n in numbers]
     return pa.RecordBatch.from_pydict(
         {
-            "image/encoded": pa.array([PICTURES[n] for n in numbers], pa.binary()),
+            "image/encoded": pa.array([IMAGES[n] for n in numbers], pa.binary()),
             "image/class/label": pa.array([n % 2 for n in numbers], pa.int64()),
             "pixels": pa.array([bytes(range(n, n + 6)) for n in numbers], pa.binary()),
             "count": pa.array([10**n for n in numbers], pa.int64()),

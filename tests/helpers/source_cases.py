@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from archive_tools import tar_of
 from frames import frame
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.images.pixel_rules import PixelRules, Resize
@@ -35,7 +35,7 @@ from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 
 
 def make_images(folder: Path) -> list[tuple[str, int, bytes]]:
@@ -43,14 +43,14 @@ def make_images(folder: Path) -> list[tuple[str, int, bytes]]:
     for number in range(7):
         path = f"{'ab'[number % 2]}/{number}.jpg"
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        data = JPEG + bytes([number])  # behind the picture's end: all differ
+        data = JPEG + bytes([number])  # behind the image's end: all differ
         (folder / path).write_bytes(data)
         rows.append((path, 0, data))
     return sorted(rows)
 
 
 def make_labelled(folder: Path) -> list[tuple[str, int, bytes]]:
-    """Makes pictures, and a table with their labels, splits and boxes."""
+    """Makes images, and a table with their labels, splits and boxes."""
     rows = make_images(folder)
     lines = [
         {

@@ -70,14 +70,14 @@ def several_unknown() -> list[FeatureSpec]:
     ]
 
 
-def pictures(*, sequence: bool) -> list[FeatureSpec]:
+def images(*, sequence: bool) -> list[FeatureSpec]:
     return [
         FeatureSpec(
-            f"picture {dtype} {optional}",
+            f"image {dtype} {optional}",
             Kind.BYTES,
             dtype=dtype,
             shape=(None, None, 3),
-            content=Content.PICTURE,
+            content=Content.IMAGE,
             optional=optional,
             sequence=sequence,
         )

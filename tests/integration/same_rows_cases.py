@@ -107,7 +107,7 @@ def feature_facts(feature: FeatureSpec) -> dict[str, Any]:
 def make_all(folder: Path) -> list[KnownDataset]:
     """Converts an input of each kind."""
     return [
-        pictures(folder),
+        images(folder),
         cifar(folder),
         table(folder, "table"),
         lists(folder),
@@ -118,7 +118,7 @@ def make_all(folder: Path) -> list[KnownDataset]:
     ]
 
 
-def pictures(folder: Path) -> KnownDataset:
+def images(folder: Path) -> KnownDataset:
     """PNG files, as all decode these to the same pixels, of several sizes."""
     draw = np.random.default_rng(1)
     rows = []
@@ -126,15 +126,15 @@ def pictures(folder: Path) -> KnownDataset:
         label = number % 2
         name = f"{('cat', 'dog')[label]}/{number}.png"
         pixels = draw.integers(0, 256, (20 + number, 30 - number, 3), np.uint8)
-        path = folder / "in" / "pictures" / name
+        path = folder / "in" / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(path)
         height, width, depth = pixels.shape
         size = {"height": height, "width": width, "depth": depth}
         rows.append({"image": pixels, "label": label, "filename": name, **size})
     splits = ["--split", "train=0.7", "--split", "test=0.3", "--shards", 2]
-    convert("images", folder / "in" / "pictures", folder / "pictures", *splits)
-    return KnownDataset("pictures", folder / "pictures", rows)
+    convert("images", folder / "in" / "images", folder / "images", *splits)
+    return KnownDataset("images", folder / "images", rows)
 
 
 def cifar(folder: Path) -> KnownDataset:

@@ -47,7 +47,7 @@ VALUES = {
     "storage_option": "project=p input:token=anon",
     "exclude": "thumbs 'with a space.csv'",
     "dataset_version": "auto",
-    "split_from": "none",  # text for pictures, a choice for others
+    "split_from": "none",  # text for images, a choice for others
     "split": "train=0.9 test=0.1",
     "shard_size": "64MiB",
     "max_rejects": "0.5%",

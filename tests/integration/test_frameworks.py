@@ -87,14 +87,14 @@ except Exception as error:
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nothing in it but a folder of pictures."""
+    """A folder with nothing in it but a folder of images."""
     folder = tmp_path_factory.mktemp("fresh")
     draw = np.random.default_rng(1)
     for name in ("cat", "dog"):
-        (folder / "pictures" / name).mkdir(parents=True)
+        (folder / "images" / name).mkdir(parents=True)
         for number in range(10):
             pixels = draw.integers(0, 256, (64, 64, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / f"pictures/{name}/{number}.jpg")
+            Image.fromarray(pixels).save(folder / f"images/{name}/{number}.jpg")
     return folder
 
 

@@ -15,7 +15,7 @@ from browser import ENTER, RIGHT, TAB, Browser
 from interop_tools import run_in_interop
 from job_tools import SAMPLES, convert, recordmill
 
-PAGES = ("pictures", "digits", "table")
+PAGES = ("images", "digits", "table")
 LONG = "a_feature_whose_name_does_not_fit_into_the_width_of_any_phone_" * 2
 WIDTHS = (390, 800, 1280)
 LEAST_CONTRAST = 4.5  # WCAG 2.2, AA, text
@@ -83,10 +83,10 @@ PAPER = "return getComputedStyle(document.body).backgroundColor"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page on pictures, one on CIFAR, and one on a table with awkward names."""
+    """A page on images, one on CIFAR, and one on a table with awkward names."""
     root = tmp_path_factory.mktemp("pages")
     splits = ["--split", "train=0.8", "--split", "test=0.2", "--shards", 2]
-    convert("images", SAMPLES / "images", root / "pictures", *splits)
+    convert("images", SAMPLES / "images", root / "images", *splits)
     convert("cifar", SAMPLES / "cifar", root / "digits", "--shards", 3)
     rows = [
         f"{n},{n / 7},{'x' * (n % 400)},{'' if n % 3 else n},<script>alert({n})</script>"
@@ -199,9 +199,9 @@ def test_it_can_be_read_aloud(
     assert found == {key: [] for key in found}
 
 
-def test_pictures_are_shown(browser: Browser, pages: dict[str, Path]) -> None:
+def test_images_are_shown(browser: Browser, pages: dict[str, Path]) -> None:
     browser.resize(1280)
-    browser.open(pages["pictures"])
+    browser.open(pages["images"])
     script = """
         for (const image of document.images) await image.decode();
         return [...document.images].map(image => image.naturalWidth);

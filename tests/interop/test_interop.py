@@ -24,7 +24,7 @@ from job_tools import (
 )
 from PIL import Image
 from pixel_zoo import (
-    PICTURES,
+    IMAGES,
     TENSORFLOW_CANNOT_DECODE,
     TENSORFLOW_MAY_ABORT,
     make_zoo,
@@ -39,10 +39,10 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The three sample inputs as datasets, named pictures, digits and iris."""
+    """The three sample inputs as datasets, named images, digits and iris."""
     folder = tmp_path_factory.mktemp("samples")
     halves = ["--split", "train=0.5", "--split", "test=0.5"]
-    convert("images", SAMPLES / "images", folder / "pictures", *halves)
+    convert("images", SAMPLES / "images", folder / "images", *halves)
     convert("cifar", SAMPLES / "cifar", folder / "digits", "--shards", 2)
     convert("csv", IRIS, folder / "iris", "--shards", 2)
     return folder
@@ -53,7 +53,7 @@ def test_records_of_all_samples(samples: Path) -> None:
     shards = [
         shard
         for name, splits in (
-            ("pictures", ("train", "test")),
+            ("images", ("train", "test")),
             ("digits", ("train", "test")),
             ("iris", ("train",)),
         )
@@ -102,7 +102,7 @@ def test_csv_rows(tmp_path: Path) -> None:
 
 
 def test_golden_rows(tmp_path: Path) -> None:
-    """CIFAR and pictures as TensorFlow parses them, against the input files."""
+    """CIFAR and images as TensorFlow parses them, against the input files."""
     convert("cifar", GOLDEN / "cifar100.bin", tmp_path / "fine", "--no-shuffle")
     names = ["--feature-names", "imagenet"]
     convert("images", GOLDEN / "images", tmp_path / "imgs", "--no-shuffle", *names)
@@ -120,14 +120,14 @@ def test_golden_rows(tmp_path: Path) -> None:
             "width": ("int64_list", [32]),
             "depth": ("int64_list", [3]),
         }
-    pictures = [
+    images = [
         ("cat/a.jpg", b"jpeg", 40, 30, 3, 0),
         ("cat/b.jpg", b"jpeg", 17, 23, 1, 0),
         ("dog/c.png", b"png", 9, 11, 4, 1),
         ("dog/d.png", b"png", 31, 5, 3, 1),
     ]
     for example, (path, kind, height, width, depth, label) in zip(
-        examples[20:], pictures, strict=True
+        examples[20:], images, strict=True
     ):
         data = (GOLDEN / "images" / path).read_bytes()
         assert {name: values_of(example, name) for name in example} == {
@@ -193,7 +193,7 @@ def test_tfds_reads_the_splits_that_folders_are(tmp_path: Path) -> None:
             (tmp_path / "in" / split / name).mkdir(parents=True)
             for index in range(number):
                 path = tmp_path / "in" / split / name / f"{index}.jpg"
-                path.write_bytes(PICTURES["rgb.jpg"][0])
+                path.write_bytes(IMAGES["rgb.jpg"][0])
     convert("images", tmp_path / "in", tmp_path / "pets")
     (found,) = ask(SCRIPT, "tfds", tmp_path / "pets")
     assert counts(found) == {"train": (6, 6), "validation": (4, 4), "test": (2, 2)}
@@ -227,8 +227,8 @@ def test_tfds_reads_digits(samples: Path) -> None:
         assert first == {"depth": 3, "height": 32, "width": 32, "label": label}
 
 
-def test_tfds_reads_pictures(samples: Path) -> None:
-    folder = samples / "pictures"
+def test_tfds_reads_images(samples: Path) -> None:
+    folder = samples / "images"
     (found,) = ask(SCRIPT, "tfds", folder)
     train, test = (facts["read"] for facts in found.values())
     assert train + test == 10
@@ -255,7 +255,7 @@ def test_tfds_reads_pictures(samples: Path) -> None:
 
 def test_headers_are_those_of_tensorflow(tmp_path: Path) -> None:
     headers = make_zoo(tmp_path)
-    # A picture that may end TensorFlow's process is not shown to it.
+    # An image that may end TensorFlow's process is not shown to it.
     names = sorted(headers.keys() - TENSORFLOW_MAY_ABORT)
     answers = ask(SCRIPT, "decode-image", *(tmp_path / name for name in names))
     assert [Path(answer["file"]).name for answer in answers] == names
@@ -269,7 +269,7 @@ def test_headers_are_those_of_tensorflow(tmp_path: Path) -> None:
             assert [said[key] for key in ("height", "width", "depth")] == size, name
 
 
-def test_tfds_reads_reencoded_pictures(tmp_path: Path) -> None:
+def test_tfds_reads_reencoded_images(tmp_path: Path) -> None:
     """Of each kind one is the first of a split; TFDS decodes all that there are."""
     kinds = {
         "train": "lossy-alpha.webp",
@@ -282,7 +282,7 @@ def test_tfds_reads_reencoded_pictures(tmp_path: Path) -> None:
         ):
             path = tmp_path / "in" / split / "a" / f"{number}-{each}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(PICTURES[each][0])
+            path.write_bytes(IMAGES[each][0])
     output = tmp_path / "pets"
     convert(
         *("images", tmp_path / "in", output, "--undecodable", "reencode"),
@@ -291,10 +291,10 @@ def test_tfds_reads_reencoded_pictures(tmp_path: Path) -> None:
     (found,) = ask(SCRIPT, "tfds", output)
     assert counts(found) == dict.fromkeys(kinds, (4, 4))
     for split, name in kinds.items():
-        with Image.open(tmp_path / "in" / split / "a" / f"0-{name}") as picture:
+        with Image.open(tmp_path / "in" / split / "a" / f"0-{name}") as opened:
             # TFDS asks for three channels, so alpha is left out.
             mode = "RGBA" if name.endswith(".webp") else "RGB"
-            expected = np.asarray(picture.convert(mode))[..., :3]
+            expected = np.asarray(opened.convert(mode))[..., :3]
         image = found[split]["first"]["image"]
         assert image["shape"] == list(expected.shape)
         assert image["sha256"] == sha256(expected.tobytes()).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from interop_tools import run_in_interop
 from job_tools import GOLDEN, IRIS, Argument, convert, manifest_of, recordmill
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 # What a batch and a whole split have, printed behind what the program itself prints.
 MORE = """
@@ -86,11 +86,11 @@ def loaded(output: Path) -> list[str]:
 
 
 def test_images_of_any_size_and_channels(tmp_path: Path) -> None:
-    pictures = ("rgb.jpg", "gray.png", "rgba.png", "rgb.bmp")
-    for number, name in enumerate(pictures):
+    images = ("rgb.jpg", "gray.png", "rgba.png", "rgb.bmp")
+    for number, name in enumerate(images):
         path = tmp_path / "in" / "ab"[number % 2] / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(PICTURES[name][0])
+        path.write_bytes(IMAGES[name][0])
     golden = Path(__file__).parents[1] / "samples" / "images"
     convert("images", tmp_path / "in", tmp_path / "out", "--shards", 2)
     (line,) = loaded(tmp_path / "out")
@@ -102,7 +102,7 @@ def test_images_of_any_size_and_channels(tmp_path: Path) -> None:
 def test_images_that_no_op_decodes(tmp_path: Path) -> None:
     for name in ("rgb.jpg", "rgb.tif"):
         (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / "a" / name).write_bytes(PICTURES[name][0])
+        (tmp_path / "in" / "a" / name).write_bytes(IMAGES[name][0])
     convert("images", tmp_path / "in", tmp_path / "out")
     assert "dtype=tf.string" not in recordmill("inspect", tmp_path / "out", "--tf").out
     assert "'image': TensorShape([2])" in loaded(tmp_path / "out")[0]
@@ -135,7 +135,7 @@ def test_tables(
 
 
 def test_images_that_may_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "1.jpg").write_bytes(PICTURES["rgb.jpg"][0])
+    (tmp_path / "1.jpg").write_bytes(IMAGES["rgb.jpg"][0])
     (tmp_path / "table.csv").write_text("id,image\n1,1.jpg\n2,\n3,1.jpg\n")
     (tmp_path / "schema.yaml").write_text(OPTIONAL)
     job: list[Any] = [tmp_path / "table.csv", tmp_path / "out"]
@@ -163,8 +163,8 @@ def test_every_kind_is_loaded_as_printed(tmp_path: Path) -> None:
     classes = json.dumps({"features": {"name": {"classes": names}}})
     (tmp_path / "many.yaml").write_text(classes)
     kinds: dict[str, list[Argument]] = {
-        "raw pictures": ["images", samples / "images", "--payload", "raw"],
-        "json pictures": ["images", samples / "images", "--payload", "json"],
+        "raw images": ["images", samples / "images", "--payload", "raw"],
+        "json images": ["images", samples / "images", "--payload", "json"],
         "imagenet": ["images", samples / "images", "--feature-names", "imagenet"],
         "tutorial": ["images", samples / "images", "--feature-names", "tutorial"],
         "raw cifar": ["cifar", samples / "cifar", "--payload", "raw"],

@@ -10,7 +10,7 @@ import pyarrow as pa
 from decode_cases import plain
 from example_counts import thinned
 from interop_tools import ask
-from spec_cases import every_feature, labels, pictures, several_unknown
+from spec_cases import every_feature, images, labels, several_unknown
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
@@ -40,7 +40,7 @@ def draw_leaf(rng: np.random.Generator, feature: FeatureSpec) -> Any:
     dtype = feature.dtype
     if dtype == "string":
         return ["", "a", "ß漢😀", "x" * 200][rng.integers(4)]
-    if dtype == "bytes" or feature.content is Content.PICTURE:
+    if dtype == "bytes" or feature.content is Content.IMAGE:
         return [b"", b"\0\xff", b"\x0a" * 130][rng.integers(3)]
     if dtype.startswith("float"):
         return float(np.dtype("float16").type(rng.normal() * 100))
@@ -58,7 +58,7 @@ def draw_leaf(rng: np.random.Generator, feature: FeatureSpec) -> Any:
 def draw(rng: np.random.Generator, feature: FeatureSpec) -> Any:
     """A value as lists nested to the shape's full depth."""
     even = [int(rng.integers(4)) if size is None else size for size in feature.shape]
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         even = []
 
     def nest(place: int) -> Any:
@@ -74,7 +74,7 @@ def draw(rng: np.random.Generator, feature: FeatureSpec) -> Any:
 
 def column(feature: FeatureSpec, values: list[Any]) -> pa.Array:
     kind = ARROW_TYPES[feature.dtype]
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         kind = pa.binary()
     else:
         for _ in feature.shape:
@@ -87,13 +87,13 @@ def expected(feature: FeatureSpec, value: Any) -> Any:
     shape = feature.shape
     if feature.sequence:
         return [] if value is None else hexed(value)
-    picture = feature.content is Content.PICTURE
+    image = feature.content is Content.IMAGE
     either = False
     if feature.optional and not feature.is_ragged:
         marked = feature.content is Content.VALUES and (
             feature.dtype.startswith("float") or bool(feature.class_names)
         )
-        either = picture or not (None in shape or 0 in shape or marked)
+        either = image or not (None in shape or 0 in shape or marked)
         if value is None and marked and None not in shape and 0 not in shape:
             marker = -1 if feature.class_names else math.nan
             return nested(marker, [size or 0 for size in shape])
@@ -121,7 +121,7 @@ def hexed(value: Any) -> Any:
 
 
 def tf_dtype(feature: FeatureSpec) -> str:
-    if feature.content is Content.PICTURE or feature.dtype == "bytes":
+    if feature.content is Content.IMAGE or feature.dtype == "bytes":
         return "string"
     return feature.dtype
 
@@ -152,7 +152,7 @@ def check(features: list[FeatureSpec], payload: Payload) -> None:
             assert plain(fact["value"]) == plain(wanted), (feature, value)
             assert fact["dtype"] == tf_dtype(feature), feature
             sides = fact["shape"]
-            if feature.content is not Content.PICTURE and value is not None:
+            if feature.content is not Content.IMAGE and value is not None:
                 known = (size for size in feature.shape)
                 sides = sides[len(sides) - len(feature.shape) :]
                 for side, size in zip(sides, known, strict=True):
@@ -162,7 +162,7 @@ def check(features: list[FeatureSpec], payload: Payload) -> None:
 def test_examples() -> None:
     features = every_feature(sequence=False)
     assert len(features) > 400
-    check([*thinned(features), *pictures(sequence=False), *labels()], "example")
+    check([*thinned(features), *images(sequence=False), *labels()], "example")
 
 
 def test_json() -> None:
@@ -171,13 +171,13 @@ def test_json() -> None:
         for feature in every_feature(sequence=False)
         if feature.dtype in ("bool", "int64", "float32", "bytes")
     ]
-    check([*thinned(features), *pictures(sequence=False), *labels()], "json")
+    check([*thinned(features), *images(sequence=False), *labels()], "json")
 
 
 def test_sequence_examples() -> None:
     features = every_feature(sequence=True)
     assert len(features) > 250
-    others = [*several_unknown(), *pictures(sequence=True), *labels()]
+    others = [*several_unknown(), *images(sequence=True), *labels()]
     check([*thinned(features), *others], "sequence_example")
 
 

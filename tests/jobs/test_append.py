@@ -394,17 +394,17 @@ def pets(tmp_path: Path) -> list[Argument]:
 
 
 def test_a_new_class(tmp_path: Path, pets: list[Argument]) -> None:
-    picture = tmp_path / "in" / "bear" / "1.png"
-    picture.parent.mkdir()
-    shutil.copyfile(tmp_path / "in" / "cat" / "1.png", picture)
+    image = tmp_path / "in" / "bear" / "1.png"
+    image.parent.mkdir()
+    shutil.copyfile(tmp_path / "in" / "cat" / "1.png", image)
     before = contents(tmp_path / "out")
     told = refused("images", *pets)
-    assert f"{picture}: 'bear' is a new class; the dataset has cat, dog" in told
+    assert f"{image}: 'bear' is a new class; the dataset has cat, dog" in told
     assert "labels are positions in that list" in told
     assert contents(tmp_path / "out") == before
 
 
-def test_a_picture_that_readers_cannot_decode(
+def test_an_image_that_readers_cannot_decode(
     tmp_path: Path, pets: list[Argument]
 ) -> None:
     (tmp_path / "in" / "cat" / "x.gif").write_bytes(GIF)

@@ -19,11 +19,11 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.transforms.storage import read_member
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 SAMPLES = Path(__file__).parents[1] / "samples"
 
 

@@ -54,7 +54,7 @@ def test_an_append_has_the_classes_and_the_rows_of_both(tmp_path: Path) -> None:
     assert "images_3.npy: has image uint8 [2, 2]" in ran.err
 
 
-def test_unlabelled_pictures_are_a_split_that_may_come_later(tmp_path: Path) -> None:
+def test_unlabelled_images_are_a_split_that_may_come_later(tmp_path: Path) -> None:
     (tmp_path / "stl").mkdir()
     for kind, size in ("X", 27648), ("y", 1):
         (tmp_path / f"stl/test_{kind}.bin").write_bytes(b"\1" * size)

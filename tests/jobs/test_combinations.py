@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from job_tools import SAMPLES, Argument, convert, ints, recordmill
 
-PICTURES = SAMPLES / "images"
+IMAGES = SAMPLES / "images"
 TABLE = SAMPLES / "labelled" / "pictures.csv"
 SPLITS: list[Argument] = ["--split", "train=0.5", "--split", "test=0.5"]
 NAMED: list[Argument] = ["--label-array", "labels.npy", "--class-names", "names.txt"]
@@ -30,33 +30,33 @@ def lists(folder: Path) -> str:
 def test_splits_of_the_input_are_left_out_as_the_error_says(
     by: str, tmp_path: Path
 ) -> None:
-    """Each thing that tells splits of pictures has its own way out."""
+    """Each thing that tells splits of images has its own way out."""
     table, folder = no_split(tmp_path), tmp_path / "in"
     for name in ("train", "test"):
         (folder / name).mkdir(parents=True)
-        (folder / name / "a").symlink_to(PICTURES / "animals")
+        (folder / name / "a").symlink_to(IMAGES / "animals")
     named = ["--label-from", "none", "--unlisted", "leave_out", "--label-pattern"]
     cases: dict[str, tuple[Path, list[Argument], str, list[Argument]]] = {
         "column": (
-            PICTURES,
+            IMAGES,
             ["--label-table", TABLE, "--resize", "8x8"],
             "use --table-split-column none",
             ["--label-table", TABLE, "--table-split-column", "none"],
         ),
         "tables": (
-            PICTURES,
+            IMAGES,
             ["--label-table", f"test={table}"],
             "name the files of --label-table without splits",
             ["--label-table", table],
         ),
         "lists": (
-            PICTURES,
+            IMAGES,
             ["--unlisted", "leave_out", "--split-lists", lists(tmp_path)],
             "leave out --split-lists",
             [],
         ),
         "names": (
-            PICTURES,
+            IMAGES,
             [*named, r"(?P<split>t)[a-z]+/.*"],
             "rename the group split in --label-pattern",
             [*named, r"(?P<part>t)[a-z]+/.*"],

@@ -109,15 +109,15 @@ def test_a_dataset_carries_the_schema_that_makes_it_again(tmp_path: Path) -> Non
     ]
 
 
-PICTURES = """\
+IMAGES = """\
 features:
   image: {picture: {format: png}}
   label: {classes: [cat, dog]}
 """
 
 
-def test_pictures_that_are_not_as_declared_are_rejects(tmp_path: Path) -> None:
-    schema = write(tmp_path, "schema.yaml", PICTURES)
+def test_images_that_are_not_as_declared_are_rejects(tmp_path: Path) -> None:
+    schema = write(tmp_path, "schema.yaml", IMAGES)
     outs = []
     for exchange in ("reference", "scratch"):
         out = tmp_path / exchange / "out"
@@ -175,15 +175,15 @@ def test_cifar_by_a_declared_schema(tmp_path: Path) -> None:
 
 def test_cells_that_name_files(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    (data / "pictures").mkdir(parents=True)
+    (data / "images").mkdir(parents=True)
     for name, content in (("a.jpg", b"A" * 9), ("b.jpg", b"B")):
-        (data / "pictures" / name).write_bytes(content)
+        (data / "images" / name).write_bytes(content)
     write(tmp_path, "secret", "not for this dataset")
     rows = write(
         data,
         "rows.csv",
-        "path,text\npictures/a.jpg,first\npictures/b.jpg,second\n"
-        "pictures/c.jpg,lost\n../secret,outside\n",
+        "path,text\nimages/a.jpg,first\nimages/b.jpg,second\n"
+        "images/c.jpg,lost\n../secret,outside\n",
     )
     schema = write(
         tmp_path,
@@ -201,13 +201,13 @@ def test_cells_that_name_files(tmp_path: Path) -> None:
         [b"B"],
     ]
     assert [values(e, "image/path") for e in examples_of(out)] == [
-        [b"pictures/a.jpg"],
-        [b"pictures/b.jpg"],
+        [b"images/a.jpg"],
+        [b"images/b.jpg"],
     ]
     assert len(reasons(out)) == 2
     unchanged = json.loads(convert(*job, "--json").out)
     assert unchanged["status"] == "unchanged"
-    (data / "pictures" / "a.jpg").write_bytes(b"other bytes")
+    (data / "images" / "a.jpg").write_bytes(b"other bytes")
     changed = recordmill("convert", *job)
     assert changed.status != 0, "a file that a cell names is input too"
 
@@ -259,7 +259,7 @@ def test_payload_json(tmp_path: Path) -> None:
     assert not (out / "features.json").exists(), "TFDS cannot read these records"
 
 
-def test_payload_raw_of_pictures_is_their_files(tmp_path: Path) -> None:
+def test_payload_raw_of_images_is_their_files(tmp_path: Path) -> None:
     out = tmp_path / "out"
     convert("images", SAMPLES / "images", out, "--payload", "raw")
     files = sorted(

@@ -23,7 +23,7 @@ from recordmill.transforms.sources.base import ReferencedRows, RowSink
 from recordmill.transforms.sources.images.source import ImagesSource
 
 
-def test_the_same_picture_under_two_names(
+def test_the_same_image_under_two_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_references = ImagesSource.read_references
@@ -35,14 +35,14 @@ def test_the_same_picture_under_two_names(
         return read_references(source, references, sink)
 
     one, other = sorted((SAMPLES / "images").rglob("*.png"))[:2]
-    for split, name, picture in (
+    for split, name, image in (
         ("train", "a.png", one),
         ("train", "b.png", one),
         ("test", "c.png", one),
         ("test", "d.png", other),
     ):
         (tmp_path / "in" / split / name[0]).mkdir(parents=True)
-        shutil.copyfile(picture, tmp_path / "in" / split / name[0] / name)
+        shutil.copyfile(image, tmp_path / "in" / split / name[0] / name)
     job: list[Argument] = ["convert", "images", tmp_path / "in", tmp_path / "out"]
     ran = recordmill(*job, "--duplicates", "fail")
     assert ran.status == 65

@@ -34,7 +34,7 @@ def records(folder: Path) -> dict[str, int]:
     return {name: split["records"] for name, split in splits.items()}
 
 
-def test_exact_splits_of_pictures(tmp_path: Path) -> None:
+def test_exact_splits_of_images(tmp_path: Path) -> None:
     """By references, by files and through the engine."""
     for exchange in ("reference", "scratch", "engine"):
         convert(

@@ -187,14 +187,14 @@ def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
 
 @pytest.mark.usefixtures("grouping")
 def test_a_shard_whose_rows_are_all_rejected_is_written_too(tmp_path: Path) -> None:
-    """Pictures are planned unread, so a shard may turn out to be empty."""
+    """Images are planned unread, so a shard may turn out to be empty."""
     folder = tmp_path / "in" / "a"
     folder.mkdir(parents=True)
     for number in range(3):
-        (folder / f"{number}.jpg").write_bytes(b"no picture" * 50)
-    (picture, *_) = sorted((SAMPLES / "images").rglob("*.jpg"))
-    (folder / "9.jpg").write_bytes(picture.read_bytes()[:520])
-    (folder / "8.jpg").write_bytes(picture.read_bytes())
+        (folder / f"{number}.jpg").write_bytes(b"no image" * 50)
+    (image, *_) = sorted((SAMPLES / "images").rglob("*.jpg"))
+    (folder / "9.jpg").write_bytes(image.read_bytes()[:520])
+    (folder / "8.jpg").write_bytes(image.read_bytes())
     found = []
     for exchange in ("reference", "engine", "scratch"):
         output = tmp_path / exchange / "out"

@@ -17,9 +17,9 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 IMAGENET = ("train/n01/1.JPEG", "train/n02/2.JPEG", "val/n01/3.JPEG", "val/n02/4.JPEG")
 
 
@@ -69,7 +69,7 @@ def test_splits_above_classes(tmp_path: Path, exchange: str) -> None:
     assert understood(ran)["facts"] == {
         "splits by folder": "train 2, val 2",
         "classes": "2 (n01 2, n02 2)",
-        "pictures": ".jpeg 4",
+        "images": ".jpeg 4",
         "readers get": "decoded images (TFDS)",
     }
     assert_whole(tmp_path / "out")
@@ -124,7 +124,7 @@ def test_flat_split_folders_are_classes_with_a_warning(tmp_path: Path) -> None:
     }
 
 
-def test_pictures_without_class_folders(tmp_path: Path) -> None:
+def test_images_without_class_folders(tmp_path: Path) -> None:
     data = write(tmp_path / "pets", "1.jpg", "2.jpg")
     told = refused(data, tmp_path / "out")
     assert "1.jpg: is not in the folder of a class" in told

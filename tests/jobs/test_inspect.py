@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_dataset import PICTURES, SCHEMA, rows, write_dataset
+from small_dataset import IMAGES, SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.beam_jobs.report.verify_report import show_verify
@@ -35,7 +35,7 @@ BOOL = entry(kind=Kind.INT64, dtype="bool")
 FLOAT = entry(kind=Kind.FLOAT, dtype="float32")
 TEXT = entry(dtype="string")
 BYTES = entry()
-PICTURE = entry(dtype="uint8", content=Content.PICTURE, shape=(None, None, None))
+IMAGE = entry(dtype="uint8", content=Content.IMAGE, shape=(None, None, None))
 ARRAY = entry(dtype="uint8", content=Content.ARRAY, shape=(2, 3))
 ARRAYS = entry(dtype="float32", content=Content.ARRAY, shape=(None, 2))
 
@@ -61,7 +61,7 @@ def test_decode_example() -> None:
     assert decoded["score"] == [0.125]
     assert decoded["box"] == [1.0, 1.0, 2.0, 3.0]
     assert decoded["tags"] == [b"a"]
-    assert decoded["image/encoded"] == [PICTURES[1]]
+    assert decoded["image/encoded"] == [IMAGES[1]]
 
 
 def test_decode_example_without_missing_features() -> None:
@@ -118,16 +118,16 @@ def test_decode_what_is_no_example() -> None:
             {"hex": "00" * 12, "bytes": 5000},
         ),
         (
-            [PICTURES[1]],
-            PICTURE,
+            [IMAGES[1]],
+            IMAGE,
             (),
-            f"PNG 6x8x4, {len(PICTURES[1])} B",
+            f"PNG 6x8x4, {len(IMAGES[1])} B",
             {
-                "picture": "png",
+                "image": "png",
                 "height": 8,
                 "width": 6,
                 "depth": 4,
-                "bytes": len(PICTURES[1]),
+                "bytes": len(IMAGES[1]),
             },
         ),
         (
@@ -161,7 +161,7 @@ def test_value(
 @pytest.mark.parametrize(
     ("feature", "line"),
     [
-        (PICTURE, r"not an image: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"),
+        (IMAGE, r"not an image: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"),
         (
             ARRAY,
             r"not an array of uint8: cannot reshape array of size 3.*616263 \(3 B\)",
@@ -204,13 +204,13 @@ def test_tables(tmp_path: Path, compression: str) -> None:
     assert words[3] == "10 rows read, 1 rejected"
     for line in [
         "image/class/label int64_list int64 scalar 2 classes no",
-        "image/encoded bytes_list uint8 ?x?x? picture no",
+        "image/encoded bytes_list uint8 ?x?x? image no",
         "pixels bytes_list uint8 2x3 array no",
         "age int64_list int64 scalar number yes",
         "sure int64_list bool scalar truth value no",
         "tags bytes_list string ? text no",
         "image/class/label 1 (dog [red])",
-        f"image/encoded PNG 6x8x4, {len(PICTURES[1])} B",
+        f"image/encoded PNG 6x8x4, {len(IMAGES[1])} B",
         "pixels uint8 2x3, mean 2.5",
         "age -",
         'text "goat"',

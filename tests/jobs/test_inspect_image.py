@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from job_tools import convert, recordmill
 from PIL import Image
-from small_dataset import PICTURES, write_dataset
+from small_dataset import IMAGES, write_dataset
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest
@@ -50,7 +50,7 @@ def test_images_are_written(dataset: Path, tmp_path: Path) -> None:
         line.partition(": ")[0]: pixels_of(path)
         for line, path in zip(lines, written, strict=True)
     }
-    assert (pixels["image/encoded"] == pixels_of(PICTURES[4])).all()
+    assert (pixels["image/encoded"] == pixels_of(IMAGES[4])).all()
     assert pixels.popitem()[1].shape == (2, 3)
 
 
@@ -64,7 +64,7 @@ def test_json_has_the_files(dataset: Path, tmp_path: Path) -> None:
         pixels.shape[:2] for pixels in shown
     ]
     assert len(shown) == 2
-    assert (shown[1] == pixels_of(PICTURES[3])).all()
+    assert (shown[1] == pixels_of(IMAGES[3])).all()
     without = json.loads(recordmill("inspect", dataset, *options).out)["examples"]
     assert [set(example) & {"images"} for example in without] == [set(), set()]
 

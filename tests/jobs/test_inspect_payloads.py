@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from small_dataset import PICTURES
+from small_dataset import IMAGES
 
 from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.dataset_report import show_inspect
@@ -157,7 +157,7 @@ def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ([b"some text", b""], Content.VALUES, 'f "some text"'),
         ([b"\x1b[31m", b""], Content.VALUES, "f 1b5b33316d (5 B)"),
         ([b"\xff\0", b""], Content.VALUES, "f ff00 (2 B)"),
-        ([PICTURES[1]] * 2, Content.PICTURE, f"f PNG 6x8x4, {len(PICTURES[1])} B"),
+        ([IMAGES[1]] * 2, Content.IMAGE, f"f PNG 6x8x4, {len(IMAGES[1])} B"),
     ],
 )
 def test_raw(
@@ -168,7 +168,7 @@ def test_raw(
     line: str,
 ) -> None:
     feature = FeatureSpec("f", Kind.BYTES, content=content)
-    if content is Content.PICTURE:
+    if content is Content.IMAGE:
         feature = FeatureSpec("f", Kind.BYTES, dtype="uint8", content=content)
     monkeypatch.setitem(ROWS, "f", values)
     write(tmp_path / "zoo", [feature], "raw")

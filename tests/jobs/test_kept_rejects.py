@@ -34,11 +34,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("in") / "pictures"
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("in") / "images"
     shutil.copytree(SAMPLES / "images", folder)
     for name in ("one.jpg", "two.jpg"):
-        (folder / "medicine" / name).write_text(f"{name} is no picture\n")
+        (folder / "medicine" / name).write_text(f"{name} is no image\n")
     return folder
 
 
@@ -88,10 +88,10 @@ def test_lost_ones_are_seen_and_made_anew(
     assert recordmill("rejects", output).err == ""
 
 
-def test_made_anew_with_another_exchange(pictures: Path, tmp_path: Path) -> None:
+def test_made_anew_with_another_exchange(images: Path, tmp_path: Path) -> None:
     """Its rejects are in files of other names; the old ones are not counted again."""
     output = tmp_path / "out"
-    job = ("images", pictures, output, *OPTIONS)
+    job = ("images", images, output, *OPTIONS)
     convert(*job, "--exchange", "reference")
     before = dataset_of(output)
     old = {file.name for file in (output / "rejects").iterdir()}
@@ -106,10 +106,10 @@ def test_made_anew_with_another_exchange(pictures: Path, tmp_path: Path) -> None
 
 
 def test_every_exchange_gives_the_same_manifest(
-    pictures: Path, table: Path, tmp_path: Path
+    images: Path, table: Path, tmp_path: Path
 ) -> None:
     for source, inputs, exchanges in (
-        ("images", pictures, ("scratch", "reference", "engine")),
+        ("images", images, ("scratch", "reference", "engine")),
         ("csv", table, ("scratch", "engine")),
     ):
         manifests = []
@@ -125,10 +125,10 @@ def test_every_exchange_gives_the_same_manifest(
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("exchange", ["scratch", "reference", "engine"])
 def test_a_resumed_run_makes_lost_ones_anew(
-    pictures: Path, tmp_path: Path, exchange: str, damage: Callable[[Path], None]
+    images: Path, tmp_path: Path, exchange: str, damage: Callable[[Path], None]
 ) -> None:
     output = tmp_path / "out"
-    job = ["convert", "images", pictures, output, *OPTIONS, "--exchange", exchange]
+    job = ["convert", "images", images, output, *OPTIONS, "--exchange", exchange]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
         assert recordmill(*job).status == 1
@@ -183,13 +183,13 @@ def test_appended_ones_are_added(table: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exchange", ["scratch", "reference", "engine"])
 def test_counted_while_the_run_goes_on(
-    pictures: Path, tmp_path: Path, exchange: str
+    images: Path, tmp_path: Path, exchange: str
 ) -> None:
     """Once each, whether a range, a shard or a second reading finds them."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
-        job = ["convert", "images", pictures, output, *OPTIONS, "--exchange", exchange]
+        job = ["convert", "images", images, output, *OPTIONS, "--exchange", exchange]
         assert recordmill(*job).status == 1
     [folder] = output.glob(".recordmill/[0-9a-f]*")
     workspace = Workspace.of(LocalStore(str(output)), folder.name)

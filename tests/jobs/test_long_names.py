@@ -11,12 +11,12 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 from job_tools import IRIS, Argument, assert_whole, convert, recordmill
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.errors import UsageError
 
-IMAGE, _ = PICTURES["rgb.jpg"]
+IMAGE, _ = IMAGES["rgb.jpg"]
 
 
 def refused(*arguments: Argument) -> tuple[str, int]:

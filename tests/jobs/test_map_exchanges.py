@@ -31,7 +31,7 @@ def inputs(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts tables and folders of pictures into several ranges."""
+    """Cuts tables and folders of images into several ranges."""
     cut = CsvSource.cut
     monkeypatch.setattr(
         CsvSource, "cut", lambda self, files: cut(replace(self, range_bytes=200), files)

@@ -43,8 +43,8 @@ def test_the_normalisation(tmp_path: Path) -> None:
         assert abs(sum((v - mean) ** 2 for v in values) / 149 - 1) < 1e-3
 
 
-def test_the_filter_keeps_pictures_and_their_classes(tmp_path: Path) -> None:
-    """The classes of all folders stay, and what is kept is a picture as before."""
+def test_the_filter_keeps_images_and_their_classes(tmp_path: Path) -> None:
+    """The classes of all folders stay, and what is kept is an image as before."""
     job = ["--map", f"{MAPS / 'only_large.py'}:only_large"]
     convert("images", SAMPLES / "images", tmp_path / "all")
     ran = convert("images", SAMPLES / "images", tmp_path / "out", *job)

@@ -24,9 +24,9 @@ def test_in_a_store_that_options_lead_to(
 ) -> None:
     """No variable tells the address of this server, as with MinIO."""
     place = display_path("s3", tmp_path, monkeypatch, server)
-    place.store.put_bytes(b"path\npictures/a.jpg\npictures/b.jpg\n", "rows.csv")
+    place.store.put_bytes(b"path\nimages/a.jpg\nimages/b.jpg\n", "rows.csv")
     for name in ("a", "b"):
-        place.store.put_bytes(name.encode() * 9, f"pictures/{name}.jpg")
+        place.store.put_bytes(name.encode() * 9, f"images/{name}.jpg")
     schema = tmp_path / "schema.yaml"
     schema.write_text(SCHEMA)
     address = place.options.to_dict()["endpoint_url"]
@@ -39,15 +39,15 @@ def test_in_a_store_that_options_lead_to(
 
 @pytest.fixture
 def apart(tmp_path: Path) -> Path:
-    """A table in one folder, the pictures that it names in another."""
-    pictures = tmp_path / "pictures"
-    (pictures / "a").mkdir(parents=True)
-    (pictures / "a" / "1.jpg").write_bytes(b"one")
-    (pictures / "2.jpg").write_bytes(b"two")
+    """A table in one folder, the images that it names in another."""
+    images = tmp_path / "images"
+    (images / "a").mkdir(parents=True)
+    (images / "a" / "1.jpg").write_bytes(b"one")
+    (images / "2.jpg").write_bytes(b"two")
     (tmp_path / "secret").write_bytes(b"secret")
-    (pictures / "link.jpg").symlink_to(tmp_path / "secret")
-    (pictures / "way out").symlink_to(tmp_path)
-    (pictures / "Thumbs.db").write_bytes(b"junk")
+    (images / "link.jpg").symlink_to(tmp_path / "secret")
+    (images / "way out").symlink_to(tmp_path)
+    (images / "Thumbs.db").write_bytes(b"junk")
     (tmp_path / "schema.yaml").write_text(SCHEMA)
     (tmp_path / "tables").mkdir()
     return tmp_path
@@ -64,7 +64,7 @@ def test_below_a_files_root(apart: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     table = table_of(apart, "a/1.jpg", "a/../2.jpg")
     monkeypatch.chdir(apart)
     job = ["convert", "csv", table, "out", "--schema", "schema.yaml", "--no-shuffle"]
-    job += ["--files-root", "pictures/"]
+    job += ["--files-root", "images/"]
     plan = recordmill(*job, "--plan")
     assert plan.status == 0, plan.err
     assert recordmill(*job).status == 0
@@ -90,7 +90,7 @@ def test_below_a_files_root(apart: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_outside_a_files_root(apart: Path, path: str, reason: str) -> None:
     table = table_of(apart, "2.jpg", path)
     job = ["csv", table, apart / "out", "--schema", apart / "schema.yaml"]
-    job += ["--files-root", apart / "pictures", "--max-rejects", 1]
+    job += ["--files-root", apart / "images", "--max-rejects", 1]
     convert(*job)
     assert images(apart / "out") == [b"two"]
     told = recordmill("rejects", apart / "out")
@@ -108,16 +108,16 @@ def test_a_files_root_fixes_bytes(apart: Path) -> None:
         apart / "schema.yaml",
         "--files-root",
     ]
-    convert(*job, apart / "pictures")
-    again = recordmill("convert", *job, apart / "pictures")
+    convert(*job, apart / "images")
+    again = recordmill("convert", *job, apart / "images")
     assert "already there" in again.err + again.out
-    assert recordmill("convert", *job, apart / "pictures" / "a").status == 73
+    assert recordmill("convert", *job, apart / "images" / "a").status == 73
     more = apart / "tables" / "more.csv"
     more.write_text("path\na/1.jpg\n")
-    job = ["csv", table.parent, *job[2:], apart / "pictures", "--append"]
+    job = ["csv", table.parent, *job[2:], apart / "images", "--append"]
     convert(*job)
     assert sorted(images(apart / "out")) == [b"one", b"two"]
-    (apart / "pictures" / "2.jpg").write_bytes(b"2")
+    (apart / "images" / "2.jpg").write_bytes(b"2")
     ran = recordmill("convert", *job)
     assert "files_root:/2.jpg" in ran.err
 
@@ -125,11 +125,11 @@ def test_a_files_root_fixes_bytes(apart: Path) -> None:
 @pytest.mark.parametrize(
     ("root", "schema", "message"),
     [
-        ("pictures", "", "--files-root needs --schema"),
-        ("pictures", "features: {path: {dtype: string}}", "has bytes_from: path"),
+        ("images", "", "--files-root needs --schema"),
+        ("images", "features: {path: {dtype: string}}", "has bytes_from: path"),
         ("none", SCHEMA, "--files-root: "),
         ("secret", SCHEMA, "is not a folder"),
-        ("pict*", SCHEMA, "is not a folder"),
+        ("imag*", SCHEMA, "is not a folder"),
     ],
 )
 def test_a_files_root_that_is_none(
@@ -148,9 +148,9 @@ def test_a_files_root_that_is_none(
 def test_a_files_root_in_a_store(
     server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table is on this machine, its pictures in a store that options lead to."""
+    """The table is on this machine, its images in a store that options lead to."""
     place = display_path("s3", tmp_path, monkeypatch, server)
-    place.store.put_bytes(b"aa", "pictures/x/a.jpg")
+    place.store.put_bytes(b"aa", "images/x/a.jpg")
     place.store.put_bytes(b"secret", "secret.jpg")
     (tmp_path / "rows.csv").write_text("path\nx/a.jpg\n../secret.jpg\n")
     (tmp_path / "schema.yaml").write_text(SCHEMA)
@@ -158,7 +158,7 @@ def test_a_files_root_in_a_store(
     output = tmp_path / "out"
     convert(
         *("csv", tmp_path / "rows.csv", output, "--schema", tmp_path / "schema.yaml"),
-        *("--files-root", f"{place.root}/pictures/", "--max-rejects", 1),
+        *("--files-root", f"{place.root}/images/", "--max-rejects", 1),
         *("--storage-option", f"input:endpoint_url={address}"),
     )
     assert images(output) == [b"aa"]
@@ -170,7 +170,7 @@ def test_hidden_files_are_no_input(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / ".aws").mkdir(parents=True)
     (data / ".aws" / "credentials").write_text("secret")
-    (data / "a.jpg").write_bytes(b"picture")
+    (data / "a.jpg").write_bytes(b"image")
     (data / "rows.csv").write_text("path\na.jpg\n.aws/credentials\n")
     schema = tmp_path / "schema.yaml"
     schema.write_text(SCHEMA)
@@ -179,4 +179,4 @@ def test_hidden_files_are_no_input(tmp_path: Path) -> None:
     assert ran.status != 0
     assert "'.aws/credentials' is hidden" in ran.err
     convert(*job, "--max-rejects", 1)
-    assert images(tmp_path / "out") == [b"picture"]
+    assert images(tmp_path / "out") == [b"image"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import fsspec
 import pytest
 from job_tools import GOLDEN, IRIS, Argument, contents, convert, recordmill
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
-IMAGE, _ = PICTURES["rgb.jpg"]
+IMAGE, _ = IMAGES["rgb.jpg"]
 FILES = {
     "csv": {"a.csv": IRIS.read_bytes()},
     "cifar": {"data_batch_1.bin": (GOLDEN / "cifar10.bin").read_bytes()},

@@ -98,7 +98,7 @@ def test_large_cifar(tmp_path: Path, cifar_folder: Path) -> None:
     assert (planned["rows"], planned["splits"]["test"]["records"]) == (7000, 500)
 
 
-def test_many_pictures(tmp_path: Path, image_folder: Path) -> None:
+def test_many_images(tmp_path: Path, image_folder: Path) -> None:
     """Planned unread, so the shards are those of the run."""
     options: list[Argument] = [*SPLITS, "--shard-size", "100kB", image_folder]
     planned = plan("images", *options, tmp_path / "data")

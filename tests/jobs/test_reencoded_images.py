@@ -1,4 +1,4 @@
-"""Pictures that TFDS cannot decode, re-encoded as PNG by a run."""
+"""Images that TFDS cannot decode, re-encoded as PNG by a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from job_tools import (
     recordmill,
 )
 from PIL import Image
-from pixel_zoo import PICTURES, encode
+from pixel_zoo import IMAGES, encode
 from test_undecodable import JPEG, PNG, image_feature, told, write
 
 WEBP, ANIMATED, TIFF, FLOAT, BMP = (
-    PICTURES[name][0]
+    IMAGES[name][0]
     for name in (
         "lossy-alpha.webp",
         "animated.gif",

@@ -82,7 +82,7 @@ def text_named_jpg(folder: Path) -> Spoilt:
     shutil.copytree(SAMPLES / "images", folder)
     for number in range(90):
         shutil.copy(folder / "animals" / "horse.png", folder / f"animals/{number}.png")
-    wrong = b"this is no picture\n"
+    wrong = b"this is no image\n"
     (folder / "medicine" / "wrong.jpg").write_bytes(wrong)
     return Spoilt(
         source="images",

@@ -80,7 +80,7 @@ def test_goes_on_from_what_is_finished(
     def broken(*_: object) -> None:
         raise OSError("the power went")
 
-    job = ["--shards", 3, "--name", "pictures", "--index"]
+    job = ["--shards", 3, "--name", "images", "--index"]
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         ran = to_store(store_place, "images", SAMPLES / "images", job)

@@ -134,7 +134,7 @@ def test_replaced_by_one_of_the_same_size_and_time(
 ) -> None:
     file = inputs / source / FILES[source]
     output = tmp_path / "out"
-    limit = ("--max-rejects", 1)  # the end of the picture is not whole any more
+    limit = ("--max-rejects", 1)  # the end of the image is not whole any more
     job = ["convert", source, inputs / source, output, *limit]
     with monkeypatch.context() as patch:
         change_before_the_last_step(patch, lambda: replaced_in_disguise(file))
@@ -273,7 +273,7 @@ def test_replaced_between_two_reads_of_an_object(
 ) -> None:
     """And put back before the end, so that only the reads themselves can tell it.
 
-    A picture is one read, so it is replaced right before that.
+    An image is one read, so it is replaced right before that.
     """
     place = display_path("s3", tmp_path, monkeypatch, server)
     for file in sorted((inputs / source).rglob("*.*")):

@@ -25,7 +25,7 @@ SOME_FILE = {
     "csv": "b.csv",
     "cifar": "data_batch_1.bin",
     "images": "cat/b.jpg",
-    "named": "pictures/1.jpg",
+    "named": "images/1.jpg",
 }
 SCHEMA = "features:\n  picture: {column: path, bytes_from: path}\n"
 
@@ -38,14 +38,14 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "in"
     copy_golden(root)
     shutil.copyfile(root / "images/cat/b.jpg", root / "images/cat/no_ending")
-    (root / "images/README").write_text("Pictures of cats and dogs. " * 9)
+    (root / "images/README").write_text("Images of cats and dogs. " * 9)
     names = [f"class {number}" for number in range(10)]
     (root / "cifar/batches.meta.txt").write_text("\n".join(names))
-    (root / "named/pictures").mkdir(parents=True)
-    rows = [f"pictures/{number % 11}.jpg" for number in range(30)]
+    (root / "named/images").mkdir(parents=True)
+    rows = [f"images/{number % 11}.jpg" for number in range(30)]
     (root / "named/rows.csv").write_text("\n".join(["path", *rows, ""]))
     for number in range(12):
-        (root / f"named/pictures/{number}.jpg").write_bytes(b"%d" % number * 99)
+        (root / f"named/images/{number}.jpg").write_bytes(b"%d" % number * 99)
     (tmp_path / "schema.yaml").write_text(SCHEMA)
     return root
 
@@ -169,17 +169,17 @@ def test_what_the_quick_look_cannot_see(inputs: Path, tmp_path: Path) -> None:
 
 def test_files_below_a_root_of_their_own(inputs: Path, tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
-    table.write_text("path\npictures/1.jpg\npictures/2.jpg\n")
+    table.write_text("path\nimages/1.jpg\nimages/2.jpg\n")
     command = job("csv", table, tmp_path / "out")
     command += ["--schema", tmp_path / "schema.yaml", "--files-root", inputs / "named"]
     convert(*map(str, command))
     touch(inputs / "named", 1_000_000)
     assert run(*command)["status"] == "unchanged"
-    change_a_byte(inputs / "named/pictures/11.jpg", keep_time=False)  # no cell names it
+    change_a_byte(inputs / "named/images/11.jpg", keep_time=False)  # no cell names it
     assert run(*command)["status"] == "unchanged"
-    change_a_byte(inputs / "named/pictures/1.jpg", keep_time=False)
+    change_a_byte(inputs / "named/images/1.jpg", keep_time=False)
     ran = recordmill("convert", *command)
-    assert "1 written again with the same size (files_root:/pictures/1.jpg)" in ran.err
+    assert "1 written again with the same size (files_root:/images/1.jpg)" in ran.err
 
 
 def test_class_names_count(inputs: Path, tmp_path: Path) -> None:
@@ -190,16 +190,16 @@ def test_class_names_count(inputs: Path, tmp_path: Path) -> None:
     assert "1 written again with the same size (batches.meta.txt)" in ran.err
 
 
-def test_what_was_no_picture_may_be_one_now(inputs: Path, tmp_path: Path) -> None:
+def test_what_was_no_image_may_be_one_now(inputs: Path, tmp_path: Path) -> None:
     """Behind the bytes that were looked at, it may be anything."""
     command = job("images", inputs / "images", tmp_path / "out")
     convert(*map(str, command))
     readme = inputs / "images" / "README"
     change_a_byte(readme, keep_time=False)
     assert run(*command)["status"] == "unchanged"
-    picture = (inputs / "images/cat/b.jpg").read_bytes()
+    image = (inputs / "images/cat/b.jpg").read_bytes()
     size = readme.stat().st_size
-    readme.write_bytes((picture + bytes(size))[:size])
+    readme.write_bytes((image + bytes(size))[:size])
     ran = recordmill("convert", *command)
     assert "1 written again with the same size (README)" in ran.err
 
@@ -218,8 +218,8 @@ def test_append_after_a_copy(source: str, inputs: Path, tmp_path: Path) -> None:
     assert run(*command)["status"] == "unchanged"
     more = {"csv": "c.csv", "cifar": "data_batch_2.bin", "images": "dog/z.png"}
     if source == "named":
-        (folder / "more.csv").write_text("path\npictures/11.jpg\n")
-        (folder / "pictures/11.jpg").touch()
+        (folder / "more.csv").write_text("path\nimages/11.jpg\n")
+        (folder / "images/11.jpg").touch()
     else:
         some = next(folder.rglob(f"*{Path(more[source]).suffix}"))
         shutil.copyfile(some, folder / more[source])

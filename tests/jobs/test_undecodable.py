@@ -1,4 +1,4 @@
-"""Pictures that TFDS cannot decode: by their content, named, kept or rejected."""
+"""Images that TFDS cannot decode: by their content, named, kept or rejected."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from job_tools import Argument, assert_whole, contents, convert, manifest_of, recordmill
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
-JPEG, PNG, GIF = (PICTURES[name][0] for name in ("rgb.jpg", "rgb.png", "still.gif"))
-WEBP = next(data for name, (data, _) in PICTURES.items() if name.endswith(".webp"))
+JPEG, PNG, GIF = (IMAGES[name][0] for name in ("rgb.jpg", "rgb.png", "still.gif"))
+WEBP = next(data for name, (data, _) in IMAGES.items() if name.endswith(".webp"))
 
 
 def write(folder: Path, **images: bytes) -> Path:
@@ -80,7 +80,7 @@ def test_what_the_names_tell_is_told_before(tmp_path: Path) -> None:
     assert "TFDS cannot decode" not in ran.out
 
 
-def test_appended_to_pictures_that_readers_decode(tmp_path: Path) -> None:
+def test_appended_to_images_that_readers_decode(tmp_path: Path) -> None:
     data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_jpg=JPEG)
     job: list[Argument] = [data, tmp_path / "out", "--append"]
     convert("images", *job)
@@ -95,7 +95,7 @@ def test_appended_to_pictures_that_readers_decode(tmp_path: Path) -> None:
     assert image["dtype"] == "uint8"
 
 
-def test_appended_to_encoded_pictures(tmp_path: Path) -> None:
+def test_appended_to_encoded_images(tmp_path: Path) -> None:
     data = write(tmp_path / "in", a__1_jpg=WEBP, b__2_jpg=JPEG)
     job: list[Argument] = [data, tmp_path / "out", "--append"]
     convert("images", *job)

@@ -17,14 +17,14 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    """Three pictures; a broken link and a name that is not UTF-8 beside them."""
+    """Three images; a broken link and a name that is not UTF-8 beside them."""
     folder = tmp_path / "pets"
     for name in ("cat/1.jpg", "cat/2.jpg", "dog/3.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def pets(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("exchange", ["reference", "scratch", "engine"])
-def test_pictures_become_rejects(tmp_path: Path, pets: Path, exchange: str) -> None:
+def test_images_become_rejects(tmp_path: Path, pets: Path, exchange: str) -> None:
     job: list[Argument] = [pets, tmp_path / "out", "--exchange", exchange]
     ran = recordmill("convert", "images", *job)
     assert ran.status != 0
@@ -60,7 +60,7 @@ def test_appended_and_resumed(tmp_path: Path, pets: Path) -> None:
     assert manifest_of(tmp_path / "out")["rows_read"] == 6
 
 
-def test_what_is_no_picture_is_passed_over(tmp_path: Path, pets: Path) -> None:
+def test_what_is_no_image_is_passed_over(tmp_path: Path, pets: Path) -> None:
     (pets / "cat" / "gone.jpg").rename(pets / "notes.txt")
     Path(os.fsdecode(os.fsencode(pets) + b"/dog/caf\xe9.jpg")).rename(
         pets / "dog/5.jpg"

@@ -248,7 +248,7 @@ def test_bounds(
         assert found[row].startswith(f"feature 'f': {value} is out of range (")
 
 
-def test_size_of_pictures() -> None:
+def test_size_of_images() -> None:
     data = (GOLDEN / "images/cat/a.jpg").read_bytes()  # 40 x 30 x 3
     shapes = [
         (None, None, None),
@@ -262,7 +262,7 @@ def test_size_of_pictures() -> None:
             [data],
             pa.binary(),
             FeatureSpec(
-                "f", Kind.BYTES, dtype="uint8", content=Content.PICTURE, shape=shape
+                "f", Kind.BYTES, dtype="uint8", content=Content.IMAGE, shape=shape
             ),
         )
         for shape in shapes

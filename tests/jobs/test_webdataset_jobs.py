@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from archive_tools import compressed_tar_of, tar_of
 from job_tools import convert, examples_of, manifest_of, payloads, recordmill, shards_of
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from webdataset_tools import npy
 
 from recordmill import open_dataset
 
-JPEG, PNG = PICTURES["rgb.jpg"][0], PICTURES["rgb.png"][0]
+JPEG, PNG = IMAGES["rgb.jpg"][0], IMAGES["rgb.png"][0]
 
 
 def sample(n: int) -> dict[str, bytes]:
@@ -126,7 +126,7 @@ def test_a_schema_takes_what_samples_differ_in(tmp_path: Path) -> None:
 
 
 def test_columns_are_labels_and_splits(tmp_path: Path) -> None:
-    """Beside pictures, whose type flags are not those of columns."""
+    """Beside images, whose type flags are not those of columns."""
     shard = tmp_path / "a.tar"
     shard.write_bytes(tar_of(joined(*map(sample, range(3)))))
     roles = ("--label", "txt", "--split-column", "json/key")

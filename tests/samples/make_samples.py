@@ -23,7 +23,7 @@ import scipy.io
 import skimage
 import sklearn.datasets
 
-PICTURES = {
+IMAGES = {
     "animals": ["chelsea.png", "horse.png"],
     "medicine": ["cell.png", "microaneurysms.png", "retina.jpg"],
     "objects": ["clock_motion.png", "rocket.jpg", "text.png"],
@@ -52,9 +52,9 @@ IRIS_COLUMNS = [
 
 
 def make_images(folder: Path) -> None:
-    """Copies pictures as they are."""
+    """Copies images as they are."""
     source = Path(skimage.__file__).parent / "data"
-    for label, names in PICTURES.items():
+    for label, names in IMAGES.items():
         (folder / label).mkdir(parents=True)
         for name in names:
             shutil.copyfile(source / name, folder / label / name)

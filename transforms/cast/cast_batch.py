@@ -5,7 +5,7 @@
     text cell  cat                              classes               index of the class
     text cell  1;2;3 | [[1, 2], [3, 4]]         separator | cell json list
     text cell  48656c6c6f | SGVsbG8=            cell hex | base64     binary
-    text cell  pictures/1.jpg                   bytes_from: path      the file's bytes
+    text cell  images/1.jpg                   bytes_from: path      the file's bytes
     numbers, times, lists, binary               dtype, shape          the dtype, lists
 
 Whole columns are converted at once. A row with a value that its feature cannot hold is
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, ImageRule
 from recordmill.schemas.errors import SchemaError
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, offsets_of
 from recordmill.transforms.cast.cell_lists import (
@@ -94,28 +94,28 @@ def _cast_default(feature: DeclaredFeature) -> pa.Scalar:
 
 
 def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Casts the values, and checks pictures by their headers."""
+    """Casts the values, and checks images by their headers."""
     made = _cast(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
-    errors = _picture_errors(made.array, feature.picture)
+    errors = _image_errors(made.array, feature.picture)
     return CastResult(made.array, merge(made.errors, errors))
 
 
-def _picture_errors(pictures: pa.Array, rule: PictureRule) -> RowErrors:
-    """Returns the rows with bytes that are not a picture that the rule allows."""
-    if is_list(pictures.type):
-        lengths = pc.list_value_length(pictures).fill_null(0).to_numpy()
-        return by_row(_picture_errors(pictures.flatten(), rule), offsets_of(lengths))
+def _image_errors(images: pa.Array, rule: ImageRule) -> RowErrors:
+    """Returns the rows with bytes that are not an image that the rule allows."""
+    if is_list(images.type):
+        lengths = pc.list_value_length(images).fill_null(0).to_numpy()
+        return by_row(_image_errors(images.flatten(), rule), offsets_of(lengths))
     errors = {}
-    # A loop per picture: its header takes 1 to 3 us, reading its file ten times that.
-    for row, picture in enumerate(pictures):
-        if picture.is_valid and (reason := _picture_reason(picture.as_py(), rule)):
+    # A loop per image: its header takes 1 to 3 us, reading its file ten times that.
+    for row, image in enumerate(images):
+        if image.is_valid and (reason := _image_reason(image.as_py(), rule)):
             errors[row] = reason
     return errors
 
 
-def _picture_reason(data: bytes, rule: PictureRule) -> str:
+def _image_reason(data: bytes, rule: ImageRule) -> str:
     try:
         header = check_image(data)
     except ImageHeaderError as error:
@@ -130,7 +130,7 @@ def _picture_reason(data: bytes, rule: PictureRule) -> str:
         )
         if wanted is not None and found != wanted
     ]
-    return f"picture of {'; '.join(wrong)}" if wrong else ""
+    return f"image of {'; '.join(wrong)}" if wrong else ""
 
 
 def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -238,8 +238,8 @@ def cast(
             rule = declared.features[name].picture
             contents = _read_files(name, part[name], files, start, invalid)
             if rule:
-                pictures = prefixed(name, _picture_errors(contents, rule))
-                found = {start + row: why for row, why in pictures.items()}
+                images = prefixed(name, _image_errors(contents, rule))
+                found = {start + row: why for row, why in images.items()}
                 invalid = merge(invalid, found)
             part[name] = contents
         yield _keep_valid(part, invalid, start, stop)

@@ -43,7 +43,7 @@ from recordmill.transforms.tfrecord import crc32c
 #
 #     {"recordmill": 1, "fingerprint": "...", "job": {...}, "by": "content"}
 #     ["2026/first.csv", 1234, "crc32c:89abcdef"]             path, bytes, content
-#     ["pictures/1.png", 99, "crc32c:89abcdef", "side"]       a file that cells may name
+#     ["images/1.png", 99, "crc32c:89abcdef", "side"]       a file that cells may name
 #     ["cat/2.png", 0, "", "unreadable"]                      a broken link
 #
 # inventory.jsonl.gz is what the run listed. While nothing there changed, nothing has to be

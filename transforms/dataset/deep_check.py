@@ -62,8 +62,8 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
     if array.null_count and not feature.optional:
         missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
         reasons = dict.fromkeys(missing.tolist(), "missing, but not optional")
-    if feature.content is Content.PICTURE:
-        return reasons | _picture_problems(array, feature)
+    if feature.content is Content.IMAGE:
+        return reasons | _image_problems(array, feature)
     bounded = feature.minimum is not None or feature.maximum is not None
     if not bounded and not feature.class_names:
         return reasons
@@ -106,21 +106,21 @@ def _flatten_column(
     return starts, array.to_numpy(zero_copy_only=False)
 
 
-def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
-    """Finds pictures without a readable header or with another size than the shape."""
+def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
+    """Finds images without a readable header or with another size than the shape."""
     reasons: dict[int, str] = {}
     starts = np.arange(len(array) + 1)
     if is_list(array.type):
         starts, array = array.offsets.to_numpy(), array.flatten()
-    # One header at a time, as each picture may have another format.
+    # One header at a time, as each image may have another format.
     for index, data in enumerate(array):
-        reason = _picture_problem(data.as_py(), feature) if data.is_valid else None
+        reason = _image_problem(data.as_py(), feature) if data.is_valid else None
         if reason is not None:
             reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
     return reasons
 
 
-def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
+def _image_problem(data: bytes, feature: FeatureSpec) -> str | None:
     try:
         header = check_image(data, level="decode")
     except ImageHeaderError as error:

@@ -307,10 +307,8 @@ def parse_condition(
             f"{', '.join(sorted(features))}"
         )
     feature = features[name]
-    if feature.content is Content.PICTURE:
-        raise UsageError(
-            f"`where`: the values of {name!r} are pictures, not to compare"
-        )
+    if feature.content is Content.IMAGE:
+        raise UsageError(f"`where`: the values of {name!r} are images, not to compare")
     classes = list(names.get(name, ()))
     if value in classes:
         return Condition(feature, classes.index(value))

@@ -1,7 +1,7 @@
 """Finds records of different splits that hold the same content.
 
-A picture in train and in test makes the test worth less, whatever the two files are called.
-So of records with pictures only these are compared, else all of the record. Contents are
+An image in train and in test makes the test worth less, whatever the two files are called.
+So of records with images only these are compared, else all of the record. Contents are
 compared by their hashes of 128 bits, sorted bucket by bucket, so memory stays flat:
 
     record -> hash, split, number -> bucket by the hash's first bits, in a temporary file
@@ -91,14 +91,14 @@ def find_overlap(
     records = sum(shard.entry.records for _, shard in shards)
     buckets = -(-records * _ENTRY.itemsize // _BUCKET_BYTES)
     buckets = max(1, min(_MAX_BUCKETS, buckets))
-    pictures = _pictures(manifest)
+    images = _images(manifest)
     with TemporaryDirectory(prefix="recordmill-") as folder:
         paths = [Path(folder, f"{number:03d}") for number in range(buckets)]
         files = [path.open("wb") for path in paths]
         try:
             first = dict.fromkeys(names, 0)
             for name, shard in shards:
-                for values in _contents(manifest, shard, pictures):
+                for values in _contents(manifest, shard, images):
                     entries = _entries(values, names.index(name), first[name])
                     first[name] += len(entries)
                     number = entries["hash"][:, 0] % np.uint64(buckets)
@@ -112,25 +112,25 @@ def find_overlap(
     return replace(found, splits=len(names))
 
 
-def _pictures(manifest: Manifest) -> Schema | None:
-    """Returns the pictures of the records, if they can be read by themselves."""
-    pictures = tuple(
+def _images(manifest: Manifest) -> Schema | None:
+    """Returns the images of the records, if they can be read by themselves."""
+    images = tuple(
         feature
         for feature in schema_of(manifest).features
-        if feature.content is Content.PICTURE
+        if feature.content is Content.IMAGE
     )
-    return Schema(pictures) if pictures and manifest.payload == "example" else None
+    return Schema(images) if images and manifest.payload == "example" else None
 
 
 def _contents(
-    manifest: Manifest, shard: ShardToRead, pictures: Schema | None
+    manifest: Manifest, shard: ShardToRead, images: Schema | None
 ) -> Iterator[list[Sequence[bytes | memoryview]]]:
     """Yields what is compared of each record, in parts."""
-    if pictures is None:
+    if images is None:
         for window in shard.windows():
             yield [[each.as_buffer()] for each in window]
         return
-    for batch in shard.batches(pictures, manifest.payload):
+    for batch in shard.batches(images, manifest.payload):
         columns = [batch.column(name).to_pylist() for name in batch.schema.names]
         yield [list(map(_as_bytes, parts)) for parts in zip(*columns, strict=True)]
 

@@ -137,7 +137,7 @@ def _splits(shards: Sequence[ShardResult], mark: str) -> list[_Json]:
 
 
 def only_label(schema: Schema) -> str:
-    """Returns the only class label of a table without pictures, or ""."""
+    """Returns the only class label of a table without images, or ""."""
     if any(spec.content is not Content.VALUES for spec in schema.features):
         return ""
     labels = [spec.name for spec in schema.features if spec.class_names]
@@ -148,7 +148,7 @@ def only_label(schema: Schema) -> str:
 
 
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
-    """Returns (picture, label) if there is exactly one of each."""
+    """Returns (image, label) if there is exactly one of each."""
     inputs = [f.name for f in schema.features if f.content is not Content.VALUES]
     labels = [
         f.name
@@ -198,18 +198,18 @@ def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
 
 
 def _bytes_leaf(spec: FeatureSpec) -> _Json:
-    if spec.content is Content.PICTURE:
-        return _picture(spec)
+    if spec.content is Content.IMAGE:
+        return _image(spec)
     if spec.content is Content.ARRAY:
         return _array(spec)
     return _scalar("string")
 
 
-def _picture(spec: FeatureSpec) -> _Json:
-    if spec.dtype == "bytes":  # readers get the encoded picture
+def _image(spec: FeatureSpec) -> _Json:
+    if spec.dtype == "bytes":  # readers get the encoded image
         return _scalar("string")
     height, width, depth = spec.shape if len(spec.shape) == 3 else (None, None, None)
-    if depth in (None, 2):  # TensorFlow cannot decode a picture to two channels
+    if depth in (None, 2):  # TensorFlow cannot decode an image to two channels
         depth = _RGB
     shape = _dimensions((height, width, depth))
     return _leaf("image_feature.Image", "image", {"shape": shape, "dtype": spec.dtype})

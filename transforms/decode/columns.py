@@ -3,7 +3,7 @@
 scalar                           a plain column of the feature's dtype
 at most one unknown dimension    list<value>, all dimensions row by row
 more unknown dimensions          nested lists (see encode/arrow_types.py)
-picture, array                   binary
+image, array                   binary
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def to_json_value(
     """Converts a feature's values to JSON: a list, or one value if the shape is ().
 
     Numbers and text are kept (NaN and infinities as text); a label becomes its index
-    and name; pictures, arrays and other bytes become a description. A feature list
+    and name; images, arrays and other bytes become a description. A feature list
     becomes a list of steps.
     """
     if isinstance(values, tuple):
@@ -128,13 +128,13 @@ def _json_value(value: Any, feature: FeatureSpec, class_names: tuple[str, ...]) 
 
 
 def _bytes_json(value: bytes, feature: FeatureSpec) -> Any:
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         try:
             header = read_header(value)
         except ImageHeaderError as error:
-            return {"picture": str(error), **_hex_json(value)}
+            return {"image": str(error), **_hex_json(value)}
         return {
-            "picture": header.format,
+            "image": header.format,
             "height": header.height,
             "width": header.width,
             "depth": header.depth,
@@ -206,13 +206,13 @@ def _readable(shown: Any) -> str:
         return f"{shown['index']} ({printable(shown['name'])})"
     size = human_bytes(shown["bytes"])
     if "hex" in shown:
-        error = shown.get("picture") or shown.get("array") or shown.get("tensor")
+        error = shown.get("image") or shown.get("array") or shown.get("tensor")
         dots = "..." if 2 * shown["bytes"] > len(shown["hex"]) else ""
         start = f"{shown['hex']}{dots} ({size})" if shown["bytes"] else size
         return f"{printable(error)}; {start}" if error else start
-    if "picture" in shown:
+    if "image" in shown:
         sides = f"{shown['width']}x{shown['height']}x{shown['depth']}"
-        return f"{shown['picture'].upper()} {sides}, {size}"
+        return f"{shown['image'].upper()} {sides}, {size}"
     sides = "x".join(str(length) for length in shown["shape"])
     if "tensor" in shown:
         first = ", ".join(

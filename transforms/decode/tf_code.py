@@ -138,19 +138,19 @@ def cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
 
 
 def decode_image(value: str, feature: FeatureSpec, channels: int | None = None) -> Call:
-    """Returns code that decodes a picture to pixels.
+    """Returns code that decodes an image to pixels.
 
     Args:
-      value: code of the encoded picture.
-      feature: a picture.
-      channels: of the pixels; by default what the feature says, or those of the picture.
+      value: code of the encoded image.
+      feature: an image.
+      channels: of the pixels; by default what the feature says, or those of the image.
     """
     items = [value, "expand_animations=False"]
     if channels is None:
         channels = feature.shape[2] if len(feature.shape) == 3 else None
     if channels in _DECODED_CHANNELS:
         items.insert(1, f"channels={channels}")
-    if feature.dtype not in ("uint8", "bytes"):  # bytes: pictures of several formats
+    if feature.dtype not in ("uint8", "bytes"):  # bytes: images of several formats
         items.append(f"dtype={tf_type(feature)}")
     return call("tf.io.decode_image", *items)
 
@@ -233,12 +233,12 @@ def feature_code(feature: FeatureSpec) -> FeatureCode:
     value, shape = value_of(feature.name), feature.shape
     if not feature.optional:
         spec, missing, sides = _fixed("tf.string"), "", shape
-    elif feature.content is not Content.PICTURE and _can_be_empty(shape):
+    elif feature.content is not Content.IMAGE and _can_be_empty(shape):
         spec, missing, sides = _fixed("tf.string", _nothing(feature)), "empty", shape
     else:
         spec = call("tf.io.RaggedFeature", "tf.string")
         missing, sides = "a first dimension of 0, otherwise 1", (-1, *shape)
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         steps: tuple[Code, ...] = (f"pixels: {decode_image(value, feature)}",)
     elif feature.content is Content.ARRAY:
         steps = decode_raw(value, feature, sides)
@@ -318,7 +318,7 @@ def feature_list_code(feature: FeatureSpec) -> FeatureCode:
         spec = call("tf.io.FixedLenSequenceFeature", *spec.items, "allow_missing=True")
     if feature.content is Content.VALUES:
         steps = cast(value, feature)
-    elif feature.content is Content.PICTURE:
+    elif feature.content is Content.IMAGE:
         steps = (f"pixels of a step: {decode_image('step', feature)}",)
     elif feature.content is Content.ARRAY and None not in shape:
         steps = decode_raw(value, feature, (-1, *shape))
@@ -432,7 +432,7 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
 
 def has_one_size(feature: FeatureSpec) -> bool:
     """Tells whether the parser returns a feature of the same shape for each record."""
-    is_encoded = feature.content is Content.PICTURE  # one string, of any picture
+    is_encoded = feature.content is Content.IMAGE  # one string, of any image
     if feature.sequence or (None in feature.shape and not is_encoded):
         return False
     spec = feature_code(feature).spec
@@ -461,7 +461,7 @@ def _step_lines(part: FeatureCode) -> Iterator[str]:
 def _raw_code(feature: FeatureSpec) -> str:
     """Returns the comments for raw records, which need no parser."""
     text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         text += f"# Its pixels: {decode_image('record', feature)}\n"
     elif feature.content is Content.ARRAY:
         values = reshape(raw_values("record", feature), feature.shape)
@@ -524,7 +524,7 @@ def loading_code(
 def is_decoded(feature: FeatureSpec) -> bool:
     """Tells whether the code decodes the feature: an image that one op decodes."""
     return (
-        feature.content is Content.PICTURE
+        feature.content is Content.IMAGE
         and feature.dtype == "uint8"
         and not (feature.optional or feature.sequence)
     )

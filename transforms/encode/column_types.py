@@ -147,7 +147,7 @@ def list_depths(feature: FeatureSpec, *, of_bytes: bool) -> tuple[int, int]:
     """
     steps = 1 if feature.sequence else 0
     whole = feature.content is Content.ARRAY and of_bytes  # the array's bytes
-    if feature.content is Content.PICTURE or whole or not feature.shape:
+    if feature.content is Content.IMAGE or whole or not feature.shape:
         return steps, steps
     unknown = [i for i, size in enumerate(feature.shape) if size is None]
     fewest = 1

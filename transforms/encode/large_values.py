@@ -1,12 +1,12 @@
-"""Frames records around large cells that are not copied: a picture's bytes.
+"""Frames records around large cells that are not copied: an image's bytes.
 
-A picture of 75 kB is nearly all of its record. To join it with the rest, and to copy that
+An image of 75 kB is nearly all of its record. To join it with the rest, and to copy that
 to where it is framed, took more time than to read it. So a hollow record is made without
 it, and the two are put together where they are written. Two records:
 
     frames   h h h h e e|e e t t h h h h e e e|e t t     h head, e example, t tail
     cuts                6                    17          | where each cell belongs
-    cells    "first picture", "second picture"
+    cells    "first image", "second image"
 
 The cells are not even read again for checksums: that of a record, and that of its file,
 are combined from the cell's own, which is known, and those of the few bytes around it.

@@ -178,7 +178,7 @@ def check_payload(schema: Schema, payload: Payload) -> None:
 def raw_feature(schema: Schema) -> FeatureSpec:
     """Returns the feature whose bytes are the records of payload `raw`.
 
-    It is the only one that is bytes, or the only picture or array among several.
+    It is the only one that is bytes, or the only image or array among several.
 
     Raises:
       SchemaError: there is none, or several.
@@ -191,7 +191,7 @@ def raw_feature(schema: Schema) -> FeatureSpec:
     media = [
         feature
         for feature in candidates
-        if feature.content in (Content.PICTURE, Content.ARRAY)
+        if feature.content in (Content.IMAGE, Content.ARRAY)
     ]
     for chosen in (candidates, media):
         if len(chosen) == 1:

@@ -227,7 +227,7 @@ def _read_together(
     """Yields windows that follow each other, together of so many bytes at most.
 
     References are a thousandth of what is planned for their records. To read those of one
-    window after the other, some from each body, took 7 us for each picture.
+    window after the other, some from each body, took 7 us for each image.
     """
     group: list[I64] = []
     num_bytes = 0

@@ -181,24 +181,24 @@ PyObject *read_jpeg(PyObject *self, PyObject *object)
 
 PyObject *interleave_all(PyObject *self, PyObject *args)
 {
-    Py_buffer rows, pictures;
+    Py_buffer rows, images;
     Py_ssize_t before, count;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*nnw*:interleave", &rows, &before, &count, &pictures))
+    if (!PyArg_ParseTuple(args, "y*nnw*:interleave", &rows, &before, &count, &images))
         return NULL;
     int64_t row_bytes = count > 0 ? rows.len / count : 0;
-    int64_t pixels = count > 0 ? pictures.len / count / 3 : 0;
+    int64_t pixels = count > 0 ? images.len / count / 3 : 0;
     int good = before >= 0 && count >= 0 && row_bytes * count == rows.len
-        && 3 * pixels * count == pictures.len
+        && 3 * pixels * count == images.len
         && (count == 0 || (before <= row_bytes && 3 * pixels <= row_bytes - before));
     Py_BEGIN_ALLOW_THREADS
     if (good && pixels > 0)
         interleave_rows(
-            (const uint8_t *)rows.buf + before, row_bytes, count, pixels, pictures.buf);
+            (const uint8_t *)rows.buf + before, row_bytes, count, pixels, images.buf);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&rows);
-    PyBuffer_Release(&pictures);
+    PyBuffer_Release(&images);
     if (!good)
-        return refuse("interleave: the rows do not hold the planes of the pictures");
+        return refuse("interleave: the rows do not hold the planes of the images");
     Py_RETURN_NONE;
 }

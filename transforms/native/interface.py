@@ -111,13 +111,11 @@ class Loops(Protocol):
         how many bytes were copied.
         """
 
-    def interleave(
-        self, rows: Buffer, before: int, count: int, pictures: Buffer
-    ) -> None:
-        """Lays the planes of so many pictures side by side: rrr ggg bbb as rgb rgb rgb.
+    def interleave(self, rows: Buffer, before: int, count: int, images: Buffer) -> None:
+        """Lays the planes of so many images side by side: rrr ggg bbb as rgb rgb rgb.
 
-        The planes of a picture follow each other in its row, with `before` bytes before
-        them; all rows have one length, and all pictures.
+        The planes of an image follow each other in its row, with `before` bytes before
+        them; all rows have one length, and all images.
         """
 
     def row_ends(self, text: Buffer) -> int:

@@ -1,4 +1,4 @@
-/* Lays the planes of pictures side by side, pixel by pixel:
+/* Lays the planes of images side by side, pixel by pixel:
 
    r0 r1 r2 | g0 g1 g2 | b0 b1 b2    becomes    r0 g0 b0  r1 g1 b1  r2 g2 b2
 
@@ -15,36 +15,36 @@
 #endif
 
 static inline void interleave_one(
-    const uint8_t *restrict planes, int64_t pixels, uint8_t *restrict picture)
+    const uint8_t *restrict planes, int64_t pixels, uint8_t *restrict image)
 {
     const uint8_t *second = planes + pixels, *third = second + pixels;
     for (int64_t pixel = 0; pixel < pixels; pixel++) {
-        picture[3 * pixel] = planes[pixel];
-        picture[3 * pixel + 1] = second[pixel];
-        picture[3 * pixel + 2] = third[pixel];
+        image[3 * pixel] = planes[pixel];
+        image[3 * pixel + 1] = second[pixel];
+        image[3 * pixel + 2] = third[pixel];
     }
 }
 
 #if HAS_SHUFFLE
 WITH_SHUFFLE static void interleave_by_shuffle(
     const uint8_t *rows, int64_t row_bytes, int64_t count, int64_t pixels,
-    uint8_t *pictures)
+    uint8_t *images)
 {
     for (int64_t row = 0; row < count; row++)
-        interleave_one(rows + row * row_bytes, pixels, pictures + row * 3 * pixels);
+        interleave_one(rows + row * row_bytes, pixels, images + row * 3 * pixels);
 }
 #endif
 
 void interleave_rows(
     const uint8_t *rows, int64_t row_bytes, int64_t count, int64_t pixels,
-    uint8_t *pictures)
+    uint8_t *images)
 {
 #if HAS_SHUFFLE
     if (__builtin_cpu_supports("ssse3")) {
-        interleave_by_shuffle(rows, row_bytes, count, pixels, pictures);
+        interleave_by_shuffle(rows, row_bytes, count, pixels, images);
         return;
     }
 #endif
     for (int64_t row = 0; row < count; row++)
-        interleave_one(rows + row * row_bytes, pixels, pictures + row * 3 * pixels);
+        interleave_one(rows + row * row_bytes, pixels, images + row * 3 * pixels);
 }

@@ -90,10 +90,10 @@ int read_whole_jpeg(const uint8_t *data, int64_t size, int32_t found[3]);
 
 /* interleave.c ------------------------------------------------------------------------ */
 
-/* Writes the pictures of rows, whose three planes follow each other, pixel by pixel. */
+/* Writes the images of rows, whose three planes follow each other, pixel by pixel. */
 void interleave_rows(
     const uint8_t *rows, int64_t row_bytes, int64_t count, int64_t pixels,
-    uint8_t *pictures);
+    uint8_t *images);
 
 /* cells.c ----------------------------------------------------------------------------- */
 

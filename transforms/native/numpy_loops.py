@@ -436,13 +436,13 @@ def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
     return done
 
 
-def interleave(rows: Buffer, before: int, count: int, pictures: Buffer) -> None:
-    """Lays the planes of so many pictures side by side: rrr ggg bbb as rgb rgb rgb."""
+def interleave(rows: Buffer, before: int, count: int, images: Buffer) -> None:
+    """Lays the planes of so many images side by side: rrr ggg bbb as rgb rgb rgb."""
     if not count:
         return
     planes = np.frombuffer(rows, np.uint8).reshape(count, -1)[:, before:]
     pixels = planes.shape[1] // 3
-    laid = np.frombuffer(pictures, np.uint8).reshape(count, pixels, 3)
+    laid = np.frombuffer(images, np.uint8).reshape(count, pixels, 3)
     for channel in range(3):  # three strided copies beat one transpose
         laid[:, :, channel] = planes[:, channel * pixels : (channel + 1) * pixels]
 

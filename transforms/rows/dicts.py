@@ -45,7 +45,7 @@ def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
     if feature.sequence:
         return _steps(array, feature)
     shape, whole = feature.shape, feature.content is Content.ARRAY
-    if feature.content is Content.PICTURE or not (shape or whole):
+    if feature.content is Content.IMAGE or not (shape or whole):
         return list(array.to_pylist())
     if whole:
         dtype = np.dtype(feature.dtype).newbyteorder("<")

@@ -72,7 +72,7 @@ def _column(array: pa.Array, feature: FeatureSpec) -> Column:
     if not (array.null_count or feature.sequence or open_shape):
         if feature.content is Content.ARRAY:
             column = _of_bytes(array, feature.dtype, shape)
-        elif feature.content is not Content.PICTURE and feature.dtype not in _TEXT:
+        elif feature.content is not Content.IMAGE and feature.dtype not in _TEXT:
             column = _of_values(array, feature.dtype, shape)
     return objects(column_values(array, feature)) if column is None else column
 
@@ -112,17 +112,17 @@ def objects(values: Sequence[Any]) -> Column:
 Pixels = npt.NDArray[Any]
 
 
-def decoded(picture: bytes | None) -> Pixels | None:
-    """Returns the pixels of a picture, or None of one that is missing."""
-    return None if picture is None else pixels_of(picture)
+def decoded(image: bytes | None) -> Pixels | None:
+    """Returns the pixels of an image, or None of one that is missing."""
+    return None if image is None else pixels_of(image)
 
 
-def stacked(pictures: list[Pixels | None]) -> Column:
-    """Returns pictures of one shape as one array, others as one of objects."""
-    kinds = {None if one is None else (one.shape, one.dtype) for one in pictures}
+def stacked(images: list[Pixels | None]) -> Column:
+    """Returns images of one shape as one array, others as one of objects."""
+    kinds = {None if one is None else (one.shape, one.dtype) for one in images}
     if len(kinds) == 1 and None not in kinds:
-        return np.stack([one for one in pictures if one is not None])
-    return objects(pictures)
+        return np.stack([one for one in images if one is not None])
+    return objects(images)
 
 
 # Reading and decoding have a fixed price, so the rows of several batches are read at once:
@@ -345,7 +345,7 @@ def open_dataset(
     Args:
       dataset: its folder, a path or a URL.
       split: name of a split, or several; by default all, in the manifest's order.
-      decode: whether pictures that are kept as files become arrays of their pixels.
+      decode: whether images that are kept as files become arrays of their pixels.
       storage: non-secret options of the dataset's storage.
 
     Raises:
@@ -389,10 +389,10 @@ class Dataset(Sequence[Row]):
         self.class_names = dict(class_names)
         self._shards = list(shards)
         self._payload = payload
-        self._pictures = [
+        self._images = [
             feature.name
             for feature in schema.features
-            if decode and feature.content is Content.PICTURE
+            if decode and feature.content is Content.IMAGE
         ]
         self._records = RecordsByNumber(self._shards)
         num_bytes = sum(shard.entry.bytes for shard in self._shards)
@@ -432,7 +432,7 @@ class Dataset(Sequence[Row]):
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
         for row in to_dicts(batch, self.schema):
-            for name in self._pictures:
+            for name in self._images:
                 row[name] = decoded(row[name])
             yield row
 
@@ -505,13 +505,13 @@ class Dataset(Sequence[Row]):
         order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
         for columns, start, stop in self._in_windows(order, self._numpy_columns):
             batch = {name: column[start:stop] for name, column in columns.items()}
-            for name in self._pictures:
+            for name in self._images:
                 batch[name] = stacked(batch[name].tolist())
             yield batch
 
     def _numpy_columns(self, batch: pa.RecordBatch) -> dict[str, Column]:
         columns = to_numpy(batch, self.schema)
-        for name in self._pictures:
+        for name in self._images:
             columns[name] = objects([decoded(cell) for cell in columns[name]])
         return columns
 

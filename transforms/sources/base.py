@@ -158,7 +158,7 @@ class ReferencedRows:
 
 
 # Then rows need not be kept until their shard is written: `list_references` tells which there
-# are, and the writer of a shard reads its own by `read_references`. Pictures and records of
+# are, and the writer of a shard reads its own by `read_references`. Images and records of
 # a fixed size can, as their sizes are known before they are read.
 
 REFERENCE = "reference"  # the column of references

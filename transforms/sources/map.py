@@ -146,7 +146,7 @@ def made_schema(
     """Returns the features of what a function makes.
 
     A column that it gives back as it was keeps the feature that it has in the other
-    source, if any: class names, a picture.
+    source, if any: class names, an image.
 
     Args:
       tried: the columns that it makes.

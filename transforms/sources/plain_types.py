@@ -221,7 +221,7 @@ def _types_of(schema: Schema) -> dict[str, pa.DataType]:
     }
     types = {}
     for feature in schema.features:
-        if feature.content is Content.PICTURE:
+        if feature.content is Content.IMAGE:
             types[feature.name] = pa.binary()
             continue
         found = leaves.get(feature.dtype, pa.string())

@@ -314,8 +314,8 @@ _REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PictureFigures:
-    """What is known of some picture files.
+class ImageFigures:
+    """What is known of some image files.
 
     Attributes:
       kinds: format, channels and how many, the commonest first.
@@ -337,8 +337,8 @@ class PictureFigures:
     problem: str = ""
 
 
-class PictureSketch:
-    """Picture files seen so far."""
+class ImageSketch:
+    """Image files seen so far."""
 
     def __init__(self) -> None:
         self._kinds: Counter[tuple[str, int]] = Counter()
@@ -351,10 +351,10 @@ class PictureSketch:
         self._problem = ""
 
     def add(self, files: pa.BinaryArray) -> None:
-        """Adds picture files, none of them null."""
+        """Adds image files, none of them null."""
         self._bytes.add(value_lengths(files))
         widths, heights = [], []
-        # A Python call for each picture, 13 us for a JPEG: its header is read byte by byte.
+        # A Python call for each image, 13 us for a JPEG: its header is read byte by byte.
         for file in files:
             try:
                 header = read_header(file.as_py())
@@ -375,11 +375,11 @@ class PictureSketch:
         else:
             self._more_sizes = True
 
-    def figures(self) -> PictureFigures:
+    def figures(self) -> ImageFigures:
         """Returns what is known by now."""
         kinds = sorted(self._kinds.items(), key=lambda item: (-item[1], item[0]))
         sizes = sorted(self._sizes.items(), key=lambda item: (-item[1], item[0]))
-        return PictureFigures(
+        return ImageFigures(
             kinds=tuple((*kind, count) for kind, count in kinds),
             sizes=tuple((*size, count) for size, count in sizes[:SHOWN_SIZES]),
             num_sizes=None if self._more_sizes else len(sizes),
@@ -557,7 +557,7 @@ class FeatureFigures:
       rows_seen: rows whose numbers were looked at; fewer than `rows` if these are long.
       common: the commonest values of text, bytes and truth values.
       sizes: of a text in characters, of bytes and serialized values in bytes.
-      pictures: of picture files.
+      images: of image files.
     """
 
     feature: FeatureSpec
@@ -569,7 +569,7 @@ class FeatureFigures:
     rows_seen: int = 0
     common: CommonValues | None = None
     sizes: NumberFigures | None = None
-    pictures: PictureFigures | None = None
+    images: ImageFigures | None = None
 
 
 class FeatureSketch:
@@ -587,19 +587,19 @@ class FeatureSketch:
         self.feature = feature
         self._missing = [0] * num_splits
         self._rows = self._empty = self._rows_seen = 0
-        is_picture = feature.content is Content.PICTURE
-        in_bytes = is_picture or feature.content is Content.ARRAY
+        is_image = feature.content is Content.IMAGE
+        in_bytes = is_image or feature.content is Content.ARRAY
         is_text = feature.dtype in ("string", "bytes") and not in_bytes
         is_counted = is_text or (feature.dtype == "bool" and not in_bytes)
         whole = not feature.dtype.startswith("float")
-        self._pictures = PictureSketch() if is_picture else None
+        self._images = ImageSketch() if is_image else None
         kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
         self._common = (
             ValueCounts(num_splits, kept_bytes=kept_bytes) if is_counted else None
         )
         self._sizes = NumberSketch(whole=True) if is_text else None
         self._lengths = NumberSketch(whole=True)
-        is_number = not (is_picture or is_counted) and feature.num_classes is None
+        is_number = not (is_image or is_counted) and feature.num_classes is None
         self._numbers = NumberSketch(whole=whole) if is_number else None
 
     def add(self, column: pa.Array, split: int) -> None:
@@ -611,8 +611,8 @@ class FeatureSketch:
             lengths = pc.list_value_length(present).to_numpy(zero_copy_only=False)
             self._lengths.add(lengths)
             self._empty += int((lengths == 0).sum())
-        if self._pictures is not None:
-            self._pictures.add(values_of(present))
+        if self._images is not None:
+            self._images.add(values_of(present))
         if self._common is not None:
             self._add_counted(values_of(present), split, pt.is_list(present.type))
         if self._numbers is not None:
@@ -653,7 +653,7 @@ class FeatureSketch:
             rows_seen=self._rows_seen,
             common=self._common.figures(SHOWN_VALUES) if self._common else None,
             sizes=self._sizes.figures() if self._sizes else None,
-            pictures=self._pictures.figures() if self._pictures else None,
+            images=self._images.figures() if self._images else None,
         )
 
 
@@ -676,7 +676,7 @@ def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
 
 
 def is_pixels(feature: FeatureSpec) -> bool:
-    """Tells whether the values are the pixels of pictures of one size."""
+    """Tells whether the values are the pixels of images of one size."""
     if feature.dtype != "uint8" or feature.sequence or None in feature.shape:
         return False
     if feature.content not in (Content.VALUES, Content.ARRAY):

@@ -29,7 +29,7 @@ from recordmill.transforms.statistics.column_summary import (
     values_of,
 )
 from recordmill.transforms.statistics.thumbnails import (
-    MAX_PICTURES,
+    MAX_IMAGES,
     ContactSheet,
     SheetSketch,
     thumbnail_of_file,
@@ -46,7 +46,7 @@ from recordmill.transforms.tasks.rejects import (
 MAX_FEATURES = 200  # that are looked at; a page with more cannot be read
 MAX_SHEETS = 4
 
-_LABELS = ("label", "image/class/label")  # asked first for the classes of pictures
+_LABELS = ("label", "image/class/label")  # asked first for the classes of images
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class DatasetFigures:
       features: those that were looked at, in the schema's order.
       left_out: features that were not, as there are too many, or records do not hold them.
       classes: of labels.
-      sheets: pictures.
+      sheets: images.
       rejects: the rejected rows by the kind of their reasons, the commonest first.
       names: class names, by feature.
     """
@@ -136,7 +136,7 @@ class _DatasetSketch:
             for label in labels
         }
         self._label = _label_of(features)
-        shown = [f for f in features if _is_picture(f) or is_pixels(f)][:MAX_SHEETS]
+        shown = [f for f in features if _is_image(f) or is_pixels(f)][:MAX_SHEETS]
         label, num_classes = "", 0
         if self._label is not None:
             label, num_classes = self._label.name, self._label.num_classes or 0
@@ -145,7 +145,7 @@ class _DatasetSketch:
                 feature.name,
                 "" if feature.sequence else label,
                 num_classes,
-                MAX_PICTURES // len(shown),
+                MAX_IMAGES // len(shown),
             )
             for feature in shown
         }
@@ -160,30 +160,30 @@ class _DatasetSketch:
                 labels = numbers_of(column, feature)
                 self._classes[feature.name].add(labels, shard)
             if feature.name in self._sheets:
-                self._add_pictures(feature, column, batch)
+                self._add_images(feature, column, batch)
 
-    def _add_pictures(
+    def _add_images(
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
     ) -> None:
         classes: I64 | None = None
         if feature.sequence or self._label is None:
-            pictures = values_of(column) if _is_picture(feature) else column.drop_null()
+            images = values_of(column) if _is_image(feature) else column.drop_null()
         else:
             labels = batch.column(self._label.name).filter(column.is_valid())
             classes = pc.fill_null(labels.cast(pa.int64()), -1).to_numpy()
-            pictures = column.drop_null()
+            images = column.drop_null()
         sheet = self._sheets[feature.name]
-        if _is_picture(feature):
+        if _is_image(feature):
             sheet.add(
                 classes,
-                len(pictures),
-                lambda index: thumbnail_of_file(pictures[index].as_py()),
+                len(images),
+                lambda index: thumbnail_of_file(images[index].as_py()),
             )
         else:
             sheet.add(
                 classes,
-                len(pictures),
-                lambda index: thumbnail_of_pixels(pixels_at(pictures, index, feature)),
+                len(images),
+                lambda index: thumbnail_of_pixels(pixels_at(images, index, feature)),
             )
 
     def figures(
@@ -203,8 +203,8 @@ class _DatasetSketch:
         )
 
 
-def _is_picture(feature: FeatureSpec) -> bool:
-    return feature.content is Content.PICTURE
+def _is_image(feature: FeatureSpec) -> bool:
+    return feature.content is Content.IMAGE
 
 
 def _label_of(features: tuple[FeatureSpec, ...]) -> FeatureSpec | None:

@@ -288,8 +288,8 @@ def feature_comments(inferred: Inferred) -> dict[str, list[str]]:
 
 def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
     stats = inferred.stats.column(spec.column)
-    if spec.content is Content.PICTURE:
-        return _picture_lines(inferred.stats)
+    if spec.content is Content.IMAGE:
+        return _image_lines(inferred.stats)
     if not stats.rows:
         return []
     if spec.class_names:
@@ -360,11 +360,11 @@ def _class_counts(names: Sequence[str], stats: ColumnStats) -> str:
     return f"{len(names):,} classes of {rows} rows"
 
 
-def _picture_lines(stats: TableStats) -> list[str]:
+def _image_lines(stats: TableStats) -> list[str]:
     formats = stats.column("format").texts()
     if not formats:
         return []
-    lines = [f"pictures of each format: {_counts(formats)}"]
+    lines = [f"images of each format: {_counts(formats)}"]
     sides = [stats.column(name).limits or (0, 0) for name in _SIZES]
     spans = [f"{n} {_span(*s)}" for n, s in zip(_SIZES, sides, strict=True)]
     lines.append(", ".join(spans))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SIDE = 112  # pixels of the longer side, at most
-MAX_PIXELS = 1 << 26  # of a picture that is decoded: 200 MB as RGB
+MAX_PIXELS = 1 << 26  # of an image that is decoded: 200 MB as RGB
 _QUALITY = 78
 _EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
 _MAX_BYTES = 48_000
@@ -27,11 +27,11 @@ _MAX_BYTES = 48_000
 
 @dataclass(frozen=True, slots=True)
 class Thumbnail:
-    """A small picture.
+    """A small image.
 
     Attributes:
-      mime: type of its bytes; "" if the picture cannot be shown.
-      data: an encoded picture.
+      mime: type of its bytes; "" if the image cannot be shown.
+      data: an encoded image.
       width, height: of the original.
       problem: why it cannot be shown.
     """
@@ -45,7 +45,7 @@ class Thumbnail:
 
 def holds_images(feature: FeatureSpec) -> bool:
     """Tests whether a feature's values are image files, or arrays that are images."""
-    if feature.content is Content.PICTURE:
+    if feature.content is Content.IMAGE:
         return True
     rank, last = len(feature.shape), feature.shape[-1:]
     colours = rank == 2 or (rank == 3 and last[0] in (1, 3, 4))
@@ -63,9 +63,9 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
       ImageHeaderError: the image cannot be decoded.
       ValueError: the array is not of the feature's shape.
     """
-    if feature.content is Content.PICTURE:
-        with open_image(value, read_header(value), MAX_PIXELS) as picture:
-            image = to_8_bits(picture).copy()
+    if feature.content is Content.IMAGE:
+        with open_image(value, read_header(value), MAX_PIXELS) as opened:
+            image = to_8_bits(opened).copy()
     else:
         sides = [-1 if side is None else side for side in feature.shape]
         image = _image_of(np.frombuffer(value, np.uint8).reshape(sides))
@@ -77,10 +77,10 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
 def thumbnail_of_file(data: bytes) -> Thumbnail:
     """Returns the thumbnail of an image file's first frame, as it is stored."""
     try:
-        with open_image(data, read_header(data), MAX_PIXELS) as picture:
-            width, height = picture.size
-            picture.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            small = to_8_bits(picture)
+        with open_image(data, read_header(data), MAX_PIXELS) as opened:
+            width, height = opened.size
+            opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
+            small = to_8_bits(opened)
             if small.mode == "LA":
                 small = small.convert("RGBA")
             return _encoded(small, width, height)
@@ -101,10 +101,10 @@ def _image_of(pixels: U8) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if gray else pixels))
 
 
-def _encoded(picture: Image.Image, width: int, height: int) -> Thumbnail:
+def _encoded(image: Image.Image, width: int, height: int) -> Thumbnail:
     from PIL import features
 
-    small = picture.copy()
+    small = image.copy()
     small.thumbnail((SIDE, SIDE))
     exact = small.width * small.height <= _EXACT_PIXELS
     for form in ("PNG",) if exact else ("WEBP", "JPEG", "PNG"):
@@ -119,21 +119,21 @@ def _encoded(picture: Image.Image, width: int, height: int) -> Thumbnail:
     return Thumbnail("", b"", width, height, "too large for this page")
 
 
-MAX_PICTURES = 480  # of a dataset
+MAX_IMAGES = 480  # of a dataset
 MAX_OF_CLASS = 10
-MAX_CLASSES = 160  # that have pictures
+MAX_CLASSES = 160  # that have images
 ALL = -1  # in place of a class, where there are none
 
 
 @dataclass(frozen=True, slots=True)
 class ContactSheet:
-    """The first pictures of each class, or of all.
+    """The first images of each class, or of all.
 
     Attributes:
-      feature: that holds the pictures.
+      feature: that holds the images.
       label: the feature that tells their classes; "" if there is none.
-      rows: class and its pictures, by class; the class ALL without a label.
-      of_classes: how many classes there are, also such without pictures here.
+      rows: class and its images, by class; the class ALL without a label.
+      of_classes: how many classes there are, also such without images here.
     """
 
     feature: str
@@ -143,35 +143,35 @@ class ContactSheet:
 
 
 class SheetSketch:
-    """Pictures chosen so far.
+    """Images chosen so far.
 
     Args:
-      feature: that holds the pictures.
+      feature: that holds the images.
       label: the feature that tells their classes; "" if there is none.
       num_classes: of the label.
-      max_pictures: at most.
+      max_images: at most.
     """
 
     def __init__(
-        self, feature: str, label: str, num_classes: int, max_pictures: int
+        self, feature: str, label: str, num_classes: int, max_images: int
     ) -> None:
         self._feature, self._label = feature, label
         self._num_classes = num_classes if label else 0
         shown = min(max(1, self._num_classes), MAX_CLASSES)
-        self._each = max(1, min(MAX_OF_CLASS, max_pictures // shown))
+        self._each = max(1, min(MAX_OF_CLASS, max_images // shown))
         if not label:
-            self._each = min(max_pictures, 2 * MAX_OF_CLASS)
+            self._each = min(max_images, 2 * MAX_OF_CLASS)
         wanted = range(shown) if label else (ALL,)
         self._rows: dict[int, list[Thumbnail]] = {label: [] for label in wanted}
 
     def add(
         self, classes: I64 | None, count: int, make: Callable[[int], Thumbnail]
     ) -> None:
-        """Takes pictures of classes that still lack some.
+        """Takes images of classes that still lack some.
 
         Args:
-          classes: of each picture; None if they have none.
-          count: how many pictures there are.
+          classes: of each image; None if they have none.
+          count: how many images there are.
           make: gives the thumbnail of one of them, by its index.
         """
         lacking = [name for name, row in self._rows.items() if len(row) < self._each]
@@ -191,6 +191,6 @@ class SheetSketch:
         return len(self._rows[name]) >= self._each
 
     def figures(self) -> ContactSheet:
-        """Returns the pictures that were taken."""
+        """Returns the images that were taken."""
         rows = tuple((name, tuple(row)) for name, row in sorted(self._rows.items()))
         return ContactSheet(self._feature, self._label, rows, self._num_classes)

@@ -1,6 +1,6 @@
 """Brings the rows of any reader into one form, and digests them in whatever order.
 
-Needs NumPy, and Pillow where a reader leaves pictures encoded. It never imports
+Needs NumPy, and Pillow where a reader leaves images encoded. It never imports
 recordmill, and runs in each environment with a reader. A dataset is described by JSON:
 
     name, output       of the dataset, and its folder
@@ -116,11 +116,11 @@ def _numbers(value: Any, kind: str) -> Any:
     return float(value) if kind == "f" else int(value)
 
 
-def pixels(picture: bytes) -> np.ndarray:
-    """Decode a picture without loss."""
+def pixels(data: bytes) -> np.ndarray:
+    """Decode an image without loss."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(picture)) as image:
+    with Image.open(io.BytesIO(data)) as image:
         return np.asarray(image)
 
 

@@ -339,35 +339,35 @@ def test_files_without_a_place() -> None:
         list(cast(table(c=["a"]), declare(bytes_from="path")))
 
 
-# Pictures and files
+# Images and files
 
 
-def golden_pictures() -> list[bytes]:
+def golden_images() -> list[bytes]:
     return [
         (GOLDEN / "images" / name).read_bytes() for name in ("cat/a.jpg", "dog/c.png")
     ]
 
 
-def test_pictures_by_their_header() -> None:
-    jpeg, png = golden_pictures()
+def test_images_by_their_header() -> None:
+    jpeg, png = golden_images()
     height, width = Image.open(io.BytesIO(png)).size[::-1]
-    pictures = [jpeg, png, b"no picture", None]
+    images = [jpeg, png, b"no image", None]
     wanted = {"format": "png", "height": height, "width": width + 1}
-    found: Outcome = outcome(pa.array(pictures), dtype="bytes", picture=wanted)
-    assert found[0].startswith("picture of format jpeg, expected png")
+    found: Outcome = outcome(pa.array(images), dtype="bytes", picture=wanted)
+    assert found[0].startswith("image of format jpeg, expected png")
     assert found[1:] == [
-        f"picture of width {width}, expected {width + 1}",
-        "not an image: starts with b'no pictur' (expected JPEG, PNG, GIF, BMP, WebP "
+        f"image of width {width}, expected {width + 1}",
+        "not an image: starts with b'no image' (expected JPEG, PNG, GIF, BMP, WebP "
         "or TIFF)",
         None,
     ]
-    assert outcome(pa.array(pictures[:2]), dtype="bytes", picture={}) == pictures[:2]
+    assert outcome(pa.array(images[:2]), dtype="bytes", picture={}) == images[:2]
 
 
-def test_pictures_of_a_sequence() -> None:
-    jpeg, png = golden_pictures()
+def test_images_of_a_sequence() -> None:
+    jpeg, png = golden_images()
     rows = [[jpeg, jpeg], None, [], [jpeg, png, b""]]
-    wrong = Refusal("picture of format png, expected jpeg")
+    wrong = Refusal("image of format png, expected jpeg")
     fields: dict[str, Any] = {"picture": {"format": "jpeg"}, "sequence": True}
     check(
         pa.array(rows, pa.list_(pa.binary())),
@@ -377,11 +377,11 @@ def test_pictures_of_a_sequence() -> None:
     )
 
 
-def test_pictures_in_base64() -> None:
-    jpeg, png = golden_pictures()
+def test_images_in_base64() -> None:
+    jpeg, png = golden_images()
     texts = [base64.b64encode(data).decode() for data in (jpeg, png)]
     fields: dict[str, Any] = {"cell": "base64", "picture": {"format": "jpeg"}}
-    expected = [jpeg, Refusal("picture of format png, expected jpeg")]
+    expected = [jpeg, Refusal("image of format png, expected jpeg")]
     check(texts, expected, dtype="bytes", **fields)
 
 
@@ -422,10 +422,10 @@ def test_file_bytes_come_in_parts(
     ] + [b"d" * 200, None, b"e" * 10, b"b" * 50]
 
 
-def test_pictures_from_files(tmp_path: Path) -> None:
-    for name, data in zip(("a.jpg", "b.png"), golden_pictures(), strict=True):
+def test_images_from_files(tmp_path: Path) -> None:
+    for name, data in zip(("a.jpg", "b.png"), golden_images(), strict=True):
         (tmp_path / name).write_bytes(data)
-    (tmp_path / "c.jpg").write_text("no picture")
+    (tmp_path / "c.jpg").write_text("no image")
     declared = features(
         image={"column": "path", "bytes_from": "path", "picture": {"format": "jpeg"}},
         mask={"column": "mask", "bytes_from": "path", "default": "b.png"},
@@ -434,13 +434,13 @@ def test_pictures_from_files(tmp_path: Path) -> None:
         path=["b.png", "a.jpg", "c.jpg"], mask=pa.array([None] * 3, pa.string())
     )
     (made,) = cast(batch, declared, SideFiles(str(tmp_path), str(tmp_path)))
-    jpeg, png = golden_pictures()
+    jpeg, png = golden_images()
     assert made.batch.to_pylist() == [{"image": jpeg, "mask": png}]
     assert made.invalid_rows == [
-        (0, "feature 'image': picture of format png, expected jpeg"),
+        (0, "feature 'image': image of format png, expected jpeg"),
         (
             2,
-            "feature 'image': not an image: starts with b'no pictur' (expected JPEG, "
+            "feature 'image': not an image: starts with b'no image' (expected JPEG, "
             "PNG, GIF, BMP, WebP or TIFF)",
         ),
     ]

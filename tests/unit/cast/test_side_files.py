@@ -14,14 +14,14 @@ from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A secret beside the root, and in the root a table's folder and pictures."""
+    """A secret beside the root, and in the root a table's folder and images."""
     (tmp_path / "secret").write_bytes(b"secret")
     root = tmp_path / "root"
-    for folder in ("tables/sub", "pictures", "..odd"):
+    for folder in ("tables/sub", "images", "..odd"):
         (root / folder).mkdir(parents=True)
     (root / "tables" / "a.bin").write_bytes(b"abc")
     (root / "tables" / "sub" / "b c.bin").write_bytes(b"")
-    (root / "pictures" / "d.bin").write_bytes(b"d" * 1000)
+    (root / "images" / "d.bin").write_bytes(b"d" * 1000)
     (root / "..odd" / "e").write_bytes(b"e")
     return root
 
@@ -37,7 +37,7 @@ def beside(root: Path) -> SideFiles:
         ("a.bin", b"abc"),
         ("./sub/../a.bin", b"abc"),
         ("sub/b c.bin", b""),
-        ("../pictures/d.bin", b"d" * 1000),  # up, but within the root
+        ("../images/d.bin", b"d" * 1000),  # up, but within the root
     ],
 )
 def test_local_files(tree: Path, scheme: str, path: str, expected: bytes) -> None:
@@ -77,8 +77,8 @@ def test_local_paths_that_name_no_file(tree: Path, path: str, reason: str) -> No
 
 def test_links(tree: Path) -> None:
     tables = tree / "tables"
-    (tables / "inside").symlink_to("../pictures/d.bin")
-    (tables / "folder").symlink_to("../pictures")
+    (tables / "inside").symlink_to("../images/d.bin")
+    (tables / "folder").symlink_to("../images")
     (tables / "outside").symlink_to(tree.parent / "secret")
     (tables / "way out").symlink_to(tree.parent)
     (tables / "chain").symlink_to("outside")
@@ -104,7 +104,7 @@ def test_links(tree: Path) -> None:
 def test_a_root_behind_a_link(tree: Path) -> None:
     link = tree.parent / "link"
     link.symlink_to(tree)
-    assert beside(link).read("../pictures/d.bin") == b"d" * 1000
+    assert beside(link).read("../images/d.bin") == b"d" * 1000
 
 
 def test_unreadable_is_no_fault_of_the_row() -> None:
@@ -123,13 +123,13 @@ def test_remote_files() -> None:
     system = fsspec.filesystem("memory")
     system.pipe("/bucket/root/tables/a.bin", b"abc")
     system.pipe("/bucket/root/tables/x::y", b"no chain")
-    system.pipe("/bucket/root/pictures/d.bin", b"d")
+    system.pipe("/bucket/root/images/d.bin", b"d")
     system.pipe("/bucket/secret", b"secret")
     root = "memory://bucket/root"
     files = SideFiles.beside(f"{root}/tables/table.csv", root)
     for path, expected in (
         ("a.bin", b"abc"),
-        ("../pictures/d.bin", b"d"),
+        ("../images/d.bin", b"d"),
         ("x::y", b"no chain"),
     ):
         assert files.read(path) == expected
@@ -138,7 +138,7 @@ def test_remote_files() -> None:
         ("../../secret", "outside the input root"),
         ("memory://bucket/secret", "is absolute"),
         ("none", "no such file"),
-        ("../pictures", "is not a file"),
+        ("../images", "is not a file"),
     ):
         with pytest.raises(SideFileError, match=reason):
             files.size(path)

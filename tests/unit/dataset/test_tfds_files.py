@@ -42,8 +42,8 @@ LEAVES = {
     "sequence_feature.Sequence": ("sequence", {"feature", "length"}),
 }
 
-PICTURE = FeatureSpec(
-    "image", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.PICTURE
+IMAGE = FeatureSpec(
+    "image", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.IMAGE
 )
 ARRAY = FeatureSpec(
     "image", Kind.BYTES, dtype="uint8", shape=(32, 32, 3), content=Content.ARRAY
@@ -177,13 +177,13 @@ def spec(kind: Kind, **facts: Any) -> FeatureSpec:
         (spec(Kind.INT64, class_names=("a", "b"), shape=(3,)), sequence(CLASSES, 3)),
         (spec(Kind.INT64, class_names=("a", "b"), shape=(None,)), sequence(CLASSES, -1)),
         (spec(Kind.INT64, class_names=("a", "b"), shape=(2, 2)), tensor("int64", 2, 2)),
-        # Pictures: always three channels, unless the schema knows better.
-        (spec(Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.PICTURE), image(-1, -1, 3)),
-        (spec(Kind.BYTES, dtype="uint8", content=Content.PICTURE), image(-1, -1, 3)),
-        (spec(Kind.BYTES, dtype="uint16", shape=(8, 6, 1), content=Content.PICTURE), image(8, 6, 1, dtype="uint16")),
-        (spec(Kind.BYTES, dtype="bytes", shape=(None,) * 3, content=Content.PICTURE), scalar("string")),
-        (spec(Kind.BYTES, dtype="uint8", content=Content.PICTURE, optional=True), sequence(image(-1, -1, 3), -1)),
-        (spec(Kind.BYTES, dtype="uint8", shape=(8, 6, 2), content=Content.PICTURE), image(8, 6, 3)),
+        # Images: always three channels, unless the schema knows better.
+        (spec(Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.IMAGE), image(-1, -1, 3)),
+        (spec(Kind.BYTES, dtype="uint8", content=Content.IMAGE), image(-1, -1, 3)),
+        (spec(Kind.BYTES, dtype="uint16", shape=(8, 6, 1), content=Content.IMAGE), image(8, 6, 1, dtype="uint16")),
+        (spec(Kind.BYTES, dtype="bytes", shape=(None,) * 3, content=Content.IMAGE), scalar("string")),
+        (spec(Kind.BYTES, dtype="uint8", content=Content.IMAGE, optional=True), sequence(image(-1, -1, 3), -1)),
+        (spec(Kind.BYTES, dtype="uint8", shape=(8, 6, 2), content=Content.IMAGE), image(8, 6, 3)),
         # Arrays.
         (spec(Kind.BYTES, dtype="uint32", shape=(4,), content=Content.ARRAY), scalar("string")),
         (spec(Kind.BYTES, dtype="uint8", shape=(32, 32, 3), content=Content.ARRAY), tensor("uint8", 32, 32, 3, encoding="bytes")),
@@ -200,7 +200,7 @@ def test_feature(feature: FeatureSpec, expected: dict[str, Any]) -> None:
 def test_features_of_the_golden_dataset() -> None:
     files = files_of(
         FeatureSpec("box", Kind.FLOAT, shape=(4,)),
-        PICTURE,
+        IMAGE,
         LABEL,
         FeatureSpec("name", Kind.BYTES, dtype="string"),
         FeatureSpec("score", Kind.FLOAT),
@@ -214,7 +214,7 @@ def test_features_of_the_golden_dataset() -> None:
 
 
 def test_info_of_the_golden_dataset() -> None:
-    found = json.loads(files_of(PICTURE, LABEL)["dataset_info.json"])
+    found = json.loads(files_of(IMAGE, LABEL)["dataset_info.json"])
     golden = json.loads((GOLDEN / "dataset_info.json").read_bytes())
     check_info(golden)
     check_info(found)
@@ -265,20 +265,20 @@ def renamed(feature: FeatureSpec, name: str, **facts: Any) -> FeatureSpec:
 @pytest.mark.parametrize(
     ("features", "keys"),
     [
-        ([PICTURE, LABEL], ["image", "label"]),
+        ([IMAGE, LABEL], ["image", "label"]),
         ([ARRAY, LABEL], ["image", "label"]),
         ([ARRAY, LABEL, FeatureSpec("coarse_label", Kind.INT64)], ["image", "label"]),
         (
-            [renamed(PICTURE, "image/encoded"), renamed(LABEL, "image/class/label")],
+            [renamed(IMAGE, "image/encoded"), renamed(LABEL, "image/class/label")],
             ["image/encoded", "image/class/label"],
         ),
-        ([PICTURE, FeatureSpec("label", Kind.INT64)], ["image", "label"]),  # no names
-        ([PICTURE], None),
+        ([IMAGE, FeatureSpec("label", Kind.INT64)], ["image", "label"]),  # no names
+        ([IMAGE], None),
         ([LABEL], None),
-        ([PICTURE, renamed(ARRAY, "mask"), LABEL], None),  # which one?
-        ([PICTURE, LABEL, renamed(LABEL, "image/class/label")], None),
-        ([PICTURE, FeatureSpec("label", Kind.BYTES, dtype="string")], None),
-        ([PICTURE, renamed(LABEL, "label", optional=True)], None),
+        ([IMAGE, renamed(ARRAY, "mask"), LABEL], None),  # which one?
+        ([IMAGE, LABEL, renamed(LABEL, "image/class/label")], None),
+        ([IMAGE, FeatureSpec("label", Kind.BYTES, dtype="string")], None),
+        ([IMAGE, renamed(LABEL, "label", optional=True)], None),
     ],
 )
 def test_supervised_keys(features: list[FeatureSpec], keys: list[str] | None) -> None:

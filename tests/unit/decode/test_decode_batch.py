@@ -289,7 +289,7 @@ def test_types_by_shape() -> None:
             FeatureSpec("c", Kind.BYTES, dtype="string", shape=(None,)),
             FeatureSpec("d", Kind.INT64, dtype="uint8", shape=(None, None)),
             FeatureSpec("e", Kind.BYTES, dtype="float16", content=Content.TENSOR),
-            FeatureSpec("g", Kind.BYTES, dtype="uint8", content=Content.PICTURE),
+            FeatureSpec("g", Kind.BYTES, dtype="uint8", content=Content.IMAGE),
             FeatureSpec("h", Kind.INT64, shape=(2, None, 3, None, 4)),
         )
     )

@@ -144,8 +144,8 @@ def test_raw(
 
 
 def test_raw_gives_one_feature() -> None:
-    picture = FeatureSpec("image", Kind.BYTES, dtype="uint8", content=Content.PICTURE)
-    decoded = decode_payload(pa.array([b"x", b""]), Schema((LABEL, picture)), "raw")
+    image = FeatureSpec("image", Kind.BYTES, dtype="uint8", content=Content.IMAGE)
+    decoded = decode_payload(pa.array([b"x", b""]), Schema((LABEL, image)), "raw")
     assert decoded.batch.to_pydict() == {"image": [b"x", b""]}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from spec_cases import STEPS, every_feature, labels, pictures, several_unknown
+from spec_cases import STEPS, every_feature, images, labels, several_unknown
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
@@ -20,7 +20,7 @@ IMAGE = FeatureSpec(
     Kind.BYTES,
     dtype="uint8",
     shape=(None, None, 3),
-    content=Content.PICTURE,
+    content=Content.IMAGE,
 )
 
 
@@ -183,7 +183,7 @@ def test_sequence_example() -> None:
     [
         (FeatureSpec("f", Kind.BYTES, dtype="string"), ""),
         (
-            FeatureSpec("f", Kind.BYTES, dtype="uint8", content=Content.PICTURE),
+            FeatureSpec("f", Kind.BYTES, dtype="uint8", content=Content.IMAGE),
             "# Its pixels: tf.io.decode_image(record, expand_animations=False)\n",
         ),
         (
@@ -250,7 +250,7 @@ def test_laid_out_as_a_formatter_would(tmp_path: Path) -> None:
     schemas = {
         "example": [
             *every_feature(sequence=False),
-            *pictures(sequence=False),
+            *images(sequence=False),
             *labels(),
         ],
         "sequence_example": [*every_feature(sequence=True), *several_unknown()],

@@ -36,18 +36,18 @@ JOB = JobSpec(source="images", name="a")
 SIZES = [12, 13, 14, 90, 100, 110, 127, 128, 16_383, 16_384, 20_000]
 
 
-def picture(number: int, size: int) -> bytes:
-    return (b"%d picture " % number * size)[:size]
+def image(number: int, size: int) -> bytes:
+    return (b"%d image " % number * size)[:size]
 
 
-PICTURES = st.lists(st.sampled_from(SIZES), max_size=5).map(
-    lambda sizes: [picture(number, size) for number, size in enumerate(sizes)]
+IMAGES = st.lists(st.sampled_from(SIZES), max_size=5).map(
+    lambda sizes: [image(number, size) for number, size in enumerate(sizes)]
 )
 
 
 def schema_of(name: str, dtype: str = "bytes") -> Schema:
-    """Features before and behind the picture, by their names."""
-    kept = FeatureSpec(name, Kind.BYTES, "image", dtype, content=Content.PICTURE)
+    """Features before and behind the image, by their names."""
+    kept = FeatureSpec(name, Kind.BYTES, "image", dtype, content=Content.IMAGE)
     text = FeatureSpec("m", Kind.BYTES, dtype="string")
     return Schema((kept, text, FeatureSpec("n", Kind.INT64)))
 
@@ -64,16 +64,16 @@ def batch_of(images: pa.Array) -> pa.RecordBatch:
     )
 
 
-@given(PICTURES, st.sampled_from(["a", "mm", "z"]), st.integers(0, 3))
+@given(IMAGES, st.sampled_from(["a", "mm", "z"]), st.integers(0, 3))
 def test_bytes_are_those_of_joined_records(
-    pictures: list[bytes], name: str, start: int
+    images: list[bytes], name: str, start: int
 ) -> None:
     schema = schema_of(name)
-    viewed = batch_of(views_of(pictures)).slice(start)
-    copied = batch_of(pa.array(pictures, pa.binary())).slice(start)
+    viewed = batch_of(views_of(images)).slice(start)
+    copied = batch_of(pa.array(images, pa.binary())).slice(start)
     assert without_views(viewed).equals(copied)
     hollow = frame_around(viewed, schema, JOB)
-    known = frame_around(viewed, schema, JOB, values=pictures[start:])
+    known = frame_around(viewed, schema, JOB, values=images[start:])
     assert (hollow is None) == (known is None)
     (joined,) = frame_rows(copied, schema, JOB)
     if not (len(viewed) and is_of_views(viewed["image"])):
@@ -93,7 +93,7 @@ def test_bytes_are_those_of_joined_records(
 
 def test_views_of_values_in_buffers() -> None:
     """Of any length: short ones stand in the view itself."""
-    values = [picture(number, number * 5 % 17) for number in range(40)]
+    values = [image(number, number * 5 % 17) for number in range(40)]
     order = [number * 7 % 40 for number in range(40)]
     halves = [b"".join(values[:20]), b"".join(values[20:])]
     starts = [len(b"".join(values[number // 20 * 20 : number])) for number in order]
@@ -108,12 +108,12 @@ def test_views_of_values_in_buffers() -> None:
     assert len(views_at([], none, none, none)) == 0
 
 
-@given(PICTURES)
-def test_views(pictures: list[bytes]) -> None:
-    views = views_of(pictures)
+@given(IMAGES)
+def test_views(images: list[bytes]) -> None:
+    views = views_of(images)
     views.validate(full=True)
-    assert views.to_pylist() == pictures
-    assert is_of_views(views) == bool(pictures and min(map(len, pictures)) > 12)
+    assert views.to_pylist() == images
+    assert is_of_views(views) == bool(images and min(map(len, images)) > 12)
 
 
 def test_views_that_arrow_made() -> None:
@@ -124,7 +124,7 @@ def test_views_that_arrow_made() -> None:
 
 
 def test_a_value_is_not_copied() -> None:
-    data = picture(0, 20_000)
+    data = image(0, 20_000)
     records = frame_around(batch_of(views_of([data])), schema_of("a"), JOB)
     assert records is not None
     (cell,) = records.cells
@@ -138,17 +138,17 @@ def test_a_value_is_not_copied() -> None:
         (schema_of("a", dtype="string"), JOB),  # has to be read: is it UTF-8?
         (schema_of("a"), JOB.model_copy(update={"payload": "json"})),
         (Schema((*schema_of("a").features, *schema_of("b").features[:1])), JOB),
-        (Schema(schema_of("a").features[1:]), JOB),  # the picture is left out
+        (Schema(schema_of("a").features[1:]), JOB),  # the image is left out
     ],
 )
 def test_not_every_record_is_hollow(schema: Schema, job: JobSpec) -> None:
-    assert frame_around(batch_of(views_of([picture(0, 99)])), schema, job) is None
+    assert frame_around(batch_of(views_of([image(0, 99)])), schema, job) is None
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_shard_of_hollow_records(tmp_path: Path, compression: str) -> None:
-    pictures = [picture(number, size) for number, size in enumerate(SIZES[1:])]
-    hollow = frame_around(batch_of(views_of(pictures)), schema_of("a"), JOB)
+    images = [image(number, size) for number, size in enumerate(SIZES[1:])]
+    hollow = frame_around(batch_of(views_of(images)), schema_of("a"), JOB)
     assert isinstance(hollow, HollowRecords)
     filled = hollow.filled()
     one = write_records(tmp_path / "one", [hollow, filled, hollow], compression)

@@ -31,7 +31,7 @@ from recordmill.transforms.encode.payloads import (
 ROOMS = st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)])
 Made = tuple[pa.RecordBatch, Schema, list[Case]]
 
-IMAGE = FeatureSpec("image", Kind.BYTES, content=Content.PICTURE, shape=(None,) * 3)
+IMAGE = FeatureSpec("image", Kind.BYTES, content=Content.IMAGE, shape=(None,) * 3)
 PIXELS = FeatureSpec(
     "pixels", Kind.BYTES, dtype="uint8", shape=(2,), content=Content.ARRAY
 )
@@ -251,7 +251,7 @@ def test_steps_are_not_ragged() -> None:
 
 RAW = [
     ((NAME, LABEL), NAME, "the only bytes"),
-    ((IMAGE, NAME, LABEL), IMAGE, "the only picture among several"),
+    ((IMAGE, NAME, LABEL), IMAGE, "the only image among several"),
     ((PIXELS, NAME, TENSOR), PIXELS, "the only array among several"),
     ((TENSOR, LABEL), TENSOR, "a tensor is bytes, too"),
     ((NAME, TAGS), NAME, "a list is not one value"),

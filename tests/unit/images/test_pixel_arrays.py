@@ -1,4 +1,4 @@
-"""Pictures become arrays of their pixels."""
+"""Images become arrays of their pixels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.images.decode import pixels_of
@@ -32,7 +32,7 @@ def test_channels(mode: str, channels: int, dtype: str) -> None:
     assert (pixels.shape, pixels.dtype) == ((5, 7, channels), dtype)
 
 
-def test_two_pictures_in_one_jpeg_are_the_first() -> None:
+def test_two_images_in_one_jpeg_are_the_first() -> None:
     file = io.BytesIO()
     first, second = (Image.new("RGB", (7, 5), (shade, 0, 0)) for shade in (200, 10))
     first.save(file, "MPO", save_all=True, append_images=[second])
@@ -46,7 +46,7 @@ def test_pixels_are_those_that_were_written() -> None:
     assert np.array_equal(pixels_of(file.getvalue()), array)
 
 
-def test_a_damaged_picture_is_told() -> None:
-    data, _ = PICTURES["rgb.jpg"]
+def test_a_damaged_image_is_told() -> None:
+    data, _ = IMAGES["rgb.jpg"]
     with pytest.raises(OutputError, match=r"image of \d+ bytes: .*verify --deep"):
         pixels_of(data[: len(data) // 2])

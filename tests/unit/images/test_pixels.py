@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 from pixel_zoo import (
-    PICTURES,
+    IMAGES,
     TENSORFLOW_CANNOT_DECODE,
     TENSORFLOW_MAY_ABORT,
     Header,
@@ -34,12 +34,12 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 SAMPLES = Path(__file__).parents[2] / "samples" / "images"
 
 # A change at a random place of these often hits the header.
-SMALL_PICTURES = [data for data, _ in PICTURES.values() if len(data) < 4096]
+SMALL_IMAGES = [data for data, _ in IMAGES.values() if len(data) < 4096]
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 JPEG_FRAME_AT = JPEG.index(b"\xff\xc0")
-PNG, _ = PICTURES["rgb.png"]
-TIFF, _ = PICTURES["rgb.tif"]
+PNG, _ = IMAGES["rgb.png"]
+TIFF, _ = IMAGES["rgb.tif"]
 
 
 def frame_header(height: int, width: int, components: int) -> bytes:
@@ -47,9 +47,9 @@ def frame_header(height: int, width: int, components: int) -> bytes:
     return jpeg_segment(0xC0, size + bytes(3 * components))
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_picture_of_the_zoo(name: str) -> None:
-    data, expected = PICTURES[name]
+@pytest.mark.parametrize("name", IMAGES)
+def test_image_of_the_zoo(name: str) -> None:
+    data, expected = IMAGES[name]
     assert astuple(read_header(data))[:4] == expected
 
 
@@ -70,7 +70,7 @@ def test_zoo_writes_what_it_returns(tmp_path: Path) -> None:
         ("dog/d.png", ("png", 31, 5, 3)),
     ],
 )
-def test_golden_picture(path: str, expected: Header) -> None:
+def test_golden_image(path: str, expected: Header) -> None:
     """Expected: height, width and depth in images.tfrecord, as TensorFlow wrote it."""
     assert astuple(read_header((GOLDEN / "images" / path).read_bytes()))[:4] == expected
 
@@ -90,14 +90,14 @@ def test_golden_picture(path: str, expected: Header) -> None:
         ("textures/gravel.png", ("png", 512, 512, 1)),
     ],
 )
-def test_sample_picture(path: str, expected: Header) -> None:
+def test_sample_image(path: str, expected: Header) -> None:
     """Expected: the shape that tf.io.decode_image of TensorFlow 2.21.0 gives."""
     assert astuple(read_header((SAMPLES / path).read_bytes()))[:4] == expected
 
 
-@pytest.mark.parametrize("name", [name for name in PICTURES if name.endswith(".tif")])
+@pytest.mark.parametrize("name", [name for name in IMAGES if name.endswith(".tif")])
 def test_tiff_depth_is_pillows_bands(name: str) -> None:
-    data, (_, height, width, depth) = PICTURES[name]
+    data, (_, height, width, depth) = IMAGES[name]
     with Image.open(io.BytesIO(data)) as image:
         decoded = image.convert("RGB") if image.mode == "P" else image
         assert (decoded.height, decoded.width) == (height, width)
@@ -122,7 +122,7 @@ def test_tiff_depth_is_pillows_bands(name: str) -> None:
     ],
     ids=["jpeg", "png", "webp", "webp-lossless", "png-huge"],
 )
-def test_large_picture(data: bytes, expected: Header) -> None:
+def test_large_image(data: bytes, expected: Header) -> None:
     assert astuple(read_header(data))[:4] == expected
 
 
@@ -213,7 +213,7 @@ ERRORS = [
         png(3, 8),
         "PNG has no palette before its pixels (expected PLTE, by its colour type)",
     ),
-    (PICTURES["palette.png"][0][:45], "PNG ends inside its header after 45 bytes"),
+    (IMAGES["palette.png"][0][:45], "PNG ends inside its header after 45 bytes"),
     (gif()[:12], "GIF ends inside its header after 12 bytes"),
     (gif(), "GIF has no complete frame in its 20 bytes (expected 1 or more)"),
     (
@@ -328,15 +328,15 @@ def test_any_bytes(signature: bytes, rest: bytes) -> None:
     check(signature + rest)
 
 
-@given(st.sampled_from(SMALL_PICTURES), st.integers(0, 4096), st.binary(max_size=8))
+@given(st.sampled_from(SMALL_IMAGES), st.integers(0, 4096), st.binary(max_size=8))
 @example(b"II+\0\x08\0\0\0" + b"\xff" * 16, 0, b"")
-def test_overwritten_picture(data: bytes, offset: int, patch: bytes) -> None:
+def test_overwritten_image(data: bytes, offset: int, patch: bytes) -> None:
     check(data[:offset] + patch + data[offset + len(patch) :])
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_cut_picture_has_its_own_header_or_none(name: str) -> None:
-    data, expected = PICTURES[name]
+@pytest.mark.parametrize("name", IMAGES)
+def test_cut_image_has_its_own_header_or_none(name: str) -> None:
+    data, expected = IMAGES[name]
     for length in range(min(len(data), 1500)):
         try:
             header = read_header(data[:length])

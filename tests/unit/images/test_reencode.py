@@ -1,4 +1,4 @@
-"""Pictures re-encoded as PNG: Pillow reads the pixels of the file back from it."""
+"""Images re-encoded as PNG: Pillow reads the pixels of the file back from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
-from pixel_zoo import PICTURES, encode, gif
+from pixel_zoo import IMAGES, encode, gif
 
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.encode import Palette, write_png
@@ -37,7 +37,7 @@ REJECTED = {
     "float.tif": "tiff has pixels of the kind F",
     "ycbcr.tif": "tiff cannot be decoded: OSError: image file is truncated",
 }
-OTHERS = [name for name in PICTURES if not name.endswith((".jpg", ".png"))]
+OTHERS = [name for name in IMAGES if not name.endswith((".jpg", ".png"))]
 
 
 def reencoded(data: bytes, max_pixels: int = MAX_PIXELS) -> Transformed:
@@ -56,13 +56,13 @@ def decoded(data: bytes) -> None:
 
 
 def pixels(data: bytes, mode: str = "RGBA") -> Any:
-    with Image.open(io.BytesIO(data)) as picture:
-        return np.asarray(picture.convert(mode))
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert(mode))
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if name not in REJECTED])
-def test_picture_of_the_zoo(name: str) -> None:
-    data, _ = PICTURES[name]
+def test_image_of_the_zoo(name: str) -> None:
+    data, _ = IMAGES[name]
     found = reencoded(data)
     mode = "I;16" if name == "gray-16-bit.tif" else "RGBA"
     assert np.array_equal(pixels(found.data, mode), pixels(data, mode))
@@ -70,12 +70,12 @@ def test_picture_of_the_zoo(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_rejected_picture_of_the_zoo(name: str) -> None:
+def test_rejected_image_of_the_zoo(name: str) -> None:
     with pytest.raises(ImageHeaderError, match=REJECTED[name]):
-        reencoded(PICTURES[name][0])
+        reencoded(IMAGES[name][0])
 
 
-def a_picture(mode: str, size: tuple[int, int] = (23, 11)) -> Image.Image:
+def an_image(mode: str, size: tuple[int, int] = (23, 11)) -> Image.Image:
     random = np.random.default_rng(len(mode))
     width, height = size
     channels = len(Image.new(mode, (1, 1)).getbands())
@@ -87,9 +87,9 @@ def a_picture(mode: str, size: tuple[int, int] = (23, 11)) -> Image.Image:
     return Image.frombytes(mode, size, samples.tobytes())
 
 
-def saved(picture: Image.Image, file_format: str, **options: Any) -> bytes:
+def saved(image: Image.Image, file_format: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    picture.save(buffer, file_format, **options)
+    image.save(buffer, file_format, **options)
     return buffer.getvalue()
 
 
@@ -106,17 +106,17 @@ def saved(picture: Image.Image, file_format: str, **options: Any) -> bytes:
     ],
 )
 def test_modes(mode: str, expected: str) -> None:
-    data = saved(a_picture(mode), "TIFF")
+    data = saved(an_image(mode), "TIFF")
     found = reencoded(data)
-    with Image.open(io.BytesIO(found.data)) as picture:
-        assert picture.mode == expected
+    with Image.open(io.BytesIO(found.data)) as image:
+        assert image.mode == expected
     assert np.array_equal(pixels(found.data, expected), pixels(data, expected))
     assert found.changes == ((INKS,) if mode == "CMYK" else ())
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "TIFF"])
 def test_the_first_of_several_frames(file_format: str) -> None:
-    one, other = a_picture("L"), a_picture("L").transpose(Image.Transpose.ROTATE_180)
+    one, other = an_image("L"), an_image("L").transpose(Image.Transpose.ROTATE_180)
     options = {"lossless": True} if file_format == "WEBP" else {}
     data = saved(one, file_format, save_all=True, append_images=[other], **options)
     found = reencoded(data)
@@ -125,7 +125,7 @@ def test_the_first_of_several_frames(file_format: str) -> None:
 
 
 def test_a_transparent_colour() -> None:
-    data = saved(a_picture("L").convert("P"), "GIF", transparency=7)
+    data = saved(an_image("L").convert("P"), "GIF", transparency=7)
     found = reencoded(data)
     assert read_header(found.data).depth == 4
     assert np.array_equal(pixels(found.data), pixels(data))
@@ -133,17 +133,17 @@ def test_a_transparent_colour() -> None:
 
 
 def test_a_transparent_shade() -> None:
-    data = saved(a_picture("L"), "GIF", transparency=7)
+    data = saved(an_image("L"), "GIF", transparency=7)
     found = reencoded(data)
     assert np.array_equal(pixels(found.data), pixels(data))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("file_format", ["TIFF", "WEBP"])
-def test_pictures_are_not_turned(orientation: int, file_format: str) -> None:
+def test_images_are_not_turned(orientation: int, file_format: str) -> None:
     exif = Image.Exif()
     exif[274] = orientation
-    one = a_picture("RGB")
+    one = an_image("RGB")
     options = {"lossless": True} if file_format == "WEBP" else {}
     found = reencoded(saved(one, file_format, exif=exif, **options))
     assert np.array_equal(pixels(found.data, "RGB"), np.asarray(one))
@@ -235,7 +235,7 @@ def test_tags_that_are_all_as_long_as_the_file(level: str) -> None:
 
 def test_the_reason_is_the_same_in_every_run() -> None:
     """Pillow's own text has an address in memory."""
-    data = bytearray(PICTURES["rgb.tif"][0])
+    data = bytearray(IMAGES["rgb.tif"][0])
     header = read_header(bytes(data))
     data[2:4] = b"\0\0"
     reason = "tiff cannot be decoded: Pillow knows no tiff like it"
@@ -263,8 +263,8 @@ def test_any_pixels(data: st.DataObject) -> None:
         *shape, lambda start, stop: samples[start:stop], sample_bytes=samples.itemsize
     )
     check_image(written)
-    with Image.open(io.BytesIO(written)) as picture:
-        assert np.array_equal(np.asarray(picture).reshape(shape), samples)
+    with Image.open(io.BytesIO(written)) as image:
+        assert np.array_equal(np.asarray(image).reshape(shape), samples)
 
 
 @pytest.mark.parametrize("height", [1, 37, 38, 39, 75, 1000])
@@ -299,7 +299,7 @@ def test_the_bytes_are_pinned() -> None:
 
 
 def test_a_bmp_with_more_bytes_than_its_pixels() -> None:
-    data = PICTURES["rgb.bmp"][0] + b"more"
+    data = IMAGES["rgb.bmp"][0] + b"more"
     header = with_trailing_bytes(data, read_header(data))
     assert header.variant
     assert np.array_equal(pixels(reencode(data, header, 100).data), pixels(data))

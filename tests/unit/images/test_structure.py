@@ -1,4 +1,4 @@
-"""Pictures that are cut or damaged, told without decoding; Pillow's decoders as oracle."""
+"""Images that are cut or damaged, told without decoding; Pillow's decoders as oracle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from example_counts import fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from pixel_zoo import PICTURES, png_chunk
+from pixel_zoo import IMAGES, png_chunk
 
 from recordmill.transforms.images.header import (
     ImageHeader,
@@ -30,14 +30,14 @@ def check(data: bytes) -> None:
     check_structure(data, read_header(data))
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_whole_pictures_pass(name: str) -> None:
-    check(PICTURES[name][0])
+@pytest.mark.parametrize("name", IMAGES)
+def test_whole_images_pass(name: str) -> None:
+    check(IMAGES[name][0])
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_cut_pictures_do_not(name: str) -> None:
-    data, _ = PICTURES[name]
+def test_cut_images_do_not(name: str) -> None:
+    data, _ = IMAGES[name]
     for length in {
         1,
         20,
@@ -51,10 +51,10 @@ def test_cut_pictures_do_not(name: str) -> None:
 
 
 def opens(data: bytes) -> bool:
-    """Whether Pillow decodes it; some of the pictures are little more than a header."""
+    """Whether Pillow decodes it; some of the images are little more than a header."""
     try:
-        with Image.open(io.BytesIO(data)) as picture:
-            picture.load()
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
     except OSError:
         return False
     return True
@@ -63,13 +63,11 @@ def opens(data: bytes) -> bool:
 @pytest.mark.fuzz
 @fuzzed()
 @given(
-    name=st.sampled_from(
-        [name for name in sorted(PICTURES) if opens(PICTURES[name][0])]
-    ),
+    name=st.sampled_from([name for name in sorted(IMAGES) if opens(IMAGES[name][0])]),
     share=st.floats(0, 1),
 )
 def test_what_passes_after_a_cut_decodes(name: str, share: float) -> None:
-    data, header = PICTURES[name]
+    data, header = IMAGES[name]
     data = data[: int(len(data) * share)]
     try:
         check(data)
@@ -78,7 +76,7 @@ def test_what_passes_after_a_cut_decodes(name: str, share: float) -> None:
     assert header[0] not in ("jpeg", "png", "bmp") or opens(data)
 
 
-JPEGS = [name for name in PICTURES if name.endswith(".jpg")]
+JPEGS = [name for name in IMAGES if name.endswith(".jpg")]
 # Bytes that mean something in a JPEG, and one that does not.
 TELLING = [0x00, 0x01, 0x02, 0x08, 0x37, 0xC0, 0xC4, 0xD0, 0xD8, 0xD9, 0xDA, 0xE0, 0xFF]
 
@@ -103,7 +101,7 @@ def told_by_python(data: bytes) -> tuple[int, int, int] | None:
 def test_a_whole_jpeg_is_told_by_the_extension_as_by_python(
     name: str, changes: list[tuple[int, int]], kept: int
 ) -> None:
-    damaged = bytearray(PICTURES[name][0])
+    damaged = bytearray(IMAGES[name][0])
     for offset, value in changes:
         damaged[offset % len(damaged)] = value
     data = bytes(damaged[:kept])
@@ -111,12 +109,12 @@ def test_a_whole_jpeg_is_told_by_the_extension_as_by_python(
 
 
 def test_the_extension_knows_plain_jpegs() -> None:
-    told = [name for name in JPEGS if LOOPS.jpeg(PICTURES[name][0])]
+    told = [name for name in JPEGS if LOOPS.jpeg(IMAGES[name][0])]
     odd = {"fill-bytes.jpg", "bare-markers.jpg", "bytes-between-segments.jpg"}
     assert {*JPEGS} - {*told} == odd
     for name in told:
-        assert ("jpeg", *(LOOPS.jpeg(PICTURES[name][0]) or ())) == PICTURES[name][1]
-    data = PICTURES["rgb.jpg"][0]
+        assert ("jpeg", *(LOOPS.jpeg(IMAGES[name][0]) or ())) == IMAGES[name][1]
+    data = IMAGES["rgb.jpg"][0]
     assert LOOPS.jpeg(data + bytes(5000)) is None  # Python looks farther for the end
     assert told_by_python(data + bytes(5000)) == (5, 7, 3)
     assert LOOPS.jpeg(b"") is None
@@ -139,20 +137,20 @@ def test_the_next_marker_is_that_of_a_search(data: list[int], offset: int) -> No
     assert next_marker(bytes(data), offset) == (found.end() if found else 0)
 
 
-def test_end_of_a_thumbnail_is_not_end_of_the_picture() -> None:
-    data, _ = PICTURES["thumbnail.jpg"]
+def test_end_of_a_thumbnail_is_not_end_of_the_image() -> None:
+    data, _ = IMAGES["thumbnail.jpg"]
     with pytest.raises(ImageHeaderError, match=r"JPEG is cut short: no end-of-image"):
         check(data[:-2])
 
 
 def test_bytes_after_the_end_do_not_matter() -> None:
     for name in ("rgb.jpg", "rgb.png", "rgb.bmp"):
-        check(PICTURES[name][0] + b"trailing")
+        check(IMAGES[name][0] + b"trailing")
 
 
 @pytest.mark.parametrize("kind", [b"IDAT", b"IEND"])
 def test_a_damaged_chunk_that_decoders_need(kind: bytes) -> None:
-    data = bytearray(PICTURES["rgb.png"][0])
+    data = bytearray(IMAGES["rgb.png"][0])
     at = data.index(kind)
     data[at + 4] ^= 1
     with pytest.raises(
@@ -164,7 +162,7 @@ def test_a_damaged_chunk_that_decoders_need(kind: bytes) -> None:
 def test_a_damaged_chunk_that_they_skip() -> None:
     comment = bytearray(png_chunk(b"tEXt", b"made by hand"))
     comment[-1] ^= 1
-    data, _ = PICTURES["rgb.png"]
+    data, _ = IMAGES["rgb.png"]
     check(data[:33] + bytes(comment) + data[33:])
 
 

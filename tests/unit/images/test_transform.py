@@ -1,4 +1,4 @@
-"""Pictures made anew: as Pillow makes them in a plain loop."""
+"""Images made anew: as Pillow makes them in a plain loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 from recordmill.transforms.images.pixel_rules import (
@@ -49,9 +49,9 @@ def photo(width: int, height: int) -> Image.Image:
     return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
 
 
-def saved(picture: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+def saved(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
     buffer = io.BytesIO()
-    picture.save(buffer, form, **options)
+    image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
@@ -84,9 +84,9 @@ def psnr(one: Any, other: Any) -> float:
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
 def test_turned_as_pillow_turns(form: str, orientation: int) -> None:
     data = saved(photo(37, 26), form, exif=with_orientation(orientation))
-    with Image.open(io.BytesIO(data)) as picture:
-        picture.load()  # a TIFF is turned by it
-        wanted = ImageOps.exif_transpose(picture)
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()  # a TIFF is turned by it
+        wanted = ImageOps.exif_transpose(image)
     assert np.array_equal(pixels(data), np.asarray(wanted.convert("RGB")))
     assert (TURNED in made(data, RAW).changes) == (orientation > 1)
     kept = PixelRules(form="raw", channels=3, transforms_all=True)
@@ -106,8 +106,8 @@ def test_scaled_as_pillow_scales(
     width: int, height: int, side: int, how: str, orientation: int
 ) -> None:
     """As Image.resize does, then in the middle, of what is turned first."""
-    picture = photo(width, height)
-    data = saved(picture, exif=with_orientation(orientation))
+    image = photo(width, height)
+    data = saved(image, exif=with_orientation(orientation))
     shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
     square = (side, side)
     shorter, longer = Resize(shorter=side), Resize(longer=side)
@@ -148,8 +148,8 @@ def test_a_jpeg_decoded_smaller_is_nearly_the_same(
 ) -> None:
     """Above 40 dB from all its pixels decoded, and then scaled and cropped."""
     data = saved(photo(*size), "JPEG", quality=92, exif=with_orientation(orientation))
-    with Image.open(io.BytesIO(data)) as picture:
-        shown = ImageOps.exif_transpose(picture)
+    with Image.open(io.BytesIO(data)) as image:
+        shown = ImageOps.exif_transpose(image)
     width, height = (round(64 * side / min(shown.size)) for side in shown.size)
     left, upper = (width - 64) // 2, (height - 64) // 2
     scaled = shown.resize((width, height), Resampling.BICUBIC)
@@ -165,18 +165,18 @@ def test_a_jpeg_decoded_smaller_is_nearly_the_same(
     assert psnr(pixels(data, rules), wanted) > 40
 
 
-@pytest.mark.parametrize("name", [name for name in PICTURES if name not in REJECTED])
+@pytest.mark.parametrize("name", [name for name in IMAGES if name not in REJECTED])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_every_kind_of_picture(name: str, channels: int) -> None:
-    data, _ = PICTURES[name]
+def test_every_kind_of_image(name: str, channels: int) -> None:
+    data, _ = IMAGES[name]
     rules = PixelRules(form="raw", channels=channels, transforms_all=True)
     found = pixels(data, rules)
-    with Image.open(io.BytesIO(data)) as picture:
-        picture.load()
-        if picture.mode == "I;16":
-            wanted = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        if image.mode == "I;16":
+            wanted = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         else:
-            wanted = picture.convert("RGBA")
+            wanted = image.convert("RGBA")
     if channels < 4:
         white = Image.new("RGBA", wanted.size, "white")
         wanted = Image.alpha_composite(white, wanted.convert("RGBA")).convert("RGB")
@@ -189,7 +189,7 @@ def test_every_kind_of_picture(name: str, channels: int) -> None:
 @pytest.mark.parametrize("name", REJECTED)
 def test_what_cannot_be_decoded_is_refused(name: str) -> None:
     with pytest.raises(ImageHeaderError):
-        made(PICTURES[name][0], RAW)
+        made(IMAGES[name][0], RAW)
 
 
 @pytest.mark.parametrize(
@@ -205,21 +205,21 @@ def test_what_cannot_be_decoded_is_refused(name: str) -> None:
     ],
 )
 def test_what_is_changed_is_told(name: str, change: str) -> None:
-    assert made(PICTURES[name][0], RAW).changes == (change,)
+    assert made(IMAGES[name][0], RAW).changes == (change,)
 
 
 def test_several_frames_can_be_refused() -> None:
     rules = PixelRules(rejects_frames=True)
     with pytest.raises(ImageHeaderError, match="has several frames"):
-        made(PICTURES["animated.gif"][0], rules)
-    data, _ = PICTURES["still.gif"]
+        made(IMAGES["animated.gif"][0], rules)
+    data, _ = IMAGES["still.gif"]
     assert transform_image(data, read_header(data), rules, MAX_PIXELS) is None
 
 
-def test_two_jpegs_in_one_file_are_one_picture() -> None:
-    """As of cameras that put a preview behind the picture."""
-    picture = photo(64, 48)
-    data = saved(picture, "MPO", save_all=True, append_images=[photo(32, 24)])
+def test_two_jpegs_in_one_file_are_one_image() -> None:
+    """As of cameras that put a preview behind the image."""
+    image = photo(64, 48)
+    data = saved(image, "MPO", save_all=True, append_images=[photo(32, 24)])
     rules = PixelRules(
         rejects_frames=True, resize=Resize(longer=16), form="raw", transforms_all=True
     )
@@ -237,25 +237,25 @@ def test_two_jpegs_in_one_file_are_one_picture() -> None:
     ],
 )
 def test_encodings(text: str, form: str, mode: str) -> None:
-    picture = photo(40, 30).convert("RGBA")
-    picture.putalpha(Image.linear_gradient("L").resize(picture.size))
+    image = photo(40, 30).convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
     kind, quality, lossless = parse_reencode(text)
     rules = PixelRules(
         form=kind, quality=quality, lossless=lossless, transforms_all=True
     )
-    found = made(saved(picture), rules)
+    found = made(saved(image), rules)
     assert read_header(found.data) == found.header
     with Image.open(io.BytesIO(found.data)) as again:
         assert (again.format, again.mode) == (form, mode)
         assert not {"exif", "icc_profile", "comment"} & set(again.info)
         if lossless:
-            assert np.array_equal(np.asarray(again)[:, :, 3], picture.getchannel("A"))
+            assert np.array_equal(np.asarray(again)[:, :, 3], image.getchannel("A"))
 
 
 def test_nothing_but_pixels_is_kept() -> None:
-    picture = photo(40, 30)
+    image = photo(40, 30)
     exif = with_orientation(6)
-    data = saved(picture, "JPEG", exif=exif, comment=b"c", icc_profile=b"i" * 200)
+    data = saved(image, "JPEG", exif=exif, comment=b"c", icc_profile=b"i" * 200)
     found = made(data, PixelRules(turns=True))
     with Image.open(io.BytesIO(found.data)) as again:
         assert again.size == (30, 40)

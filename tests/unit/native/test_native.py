@@ -163,30 +163,30 @@ def test_pieces_are_copied_to_where_they_stand_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row_bytes", "before", "count", "picture_bytes"),
+    ("row_bytes", "before", "count", "image_bytes"),
     [(12, 1, 2, 12), (12, 13, 2, 0), (12, -1, 2, 12), (12, 0, -1, 12), (12, 0, 2, 11)],
 )
 def test_planes_outside_are_not_laid_side_by_side(
-    row_bytes: int, before: int, count: int, picture_bytes: int
+    row_bytes: int, before: int, count: int, image_bytes: int
 ) -> None:
     rows = np.zeros(row_bytes * abs(count), np.uint8)
-    pictures = np.zeros(picture_bytes * abs(count), np.uint8)
-    with pytest.raises(ValueError, match="planes of the pictures"):
-        _loops.interleave(rows, before, count, pictures)
+    images = np.zeros(image_bytes * abs(count), np.uint8)
+    with pytest.raises(ValueError, match="planes of the images"):
+        _loops.interleave(rows, before, count, images)
 
 
-def test_very_many_pictures_without_pixels_take_no_time() -> None:
-    pictures = np.zeros(0, np.uint8)
-    _loops.interleave(b"", 0, 1 << 62, pictures)
+def test_very_many_images_without_pixels_take_no_time() -> None:
+    images = np.zeros(0, np.uint8)
+    _loops.interleave(b"", 0, 1 << 62, images)
 
 
 @pytest.mark.parametrize("pixels", [0, 1, 5, 15, 16, 17, 33, 100])
 def test_planes_are_laid_side_by_side(pixels: int) -> None:
     rows = np.random.default_rng(pixels).integers(0, 256, (3, 2 + 3 * pixels), np.uint8)
-    pictures = np.zeros((3, pixels, 3), np.uint8)
-    _loops.interleave(rows, 2, 3, pictures)
+    images = np.zeros((3, pixels, 3), np.uint8)
+    _loops.interleave(rows, 2, 3, images)
     planes = rows[:, 2:].reshape(3, 3, pixels)
-    assert (pictures == planes.transpose(0, 2, 1)).all()
+    assert (images == planes.transpose(0, 2, 1)).all()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_tools import GOLDEN, IRIS, Argument, convert, recordmill, shards_of
 from PIL import Image
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from row_keys import keys_of
 
 from recordmill import open_dataset, read_rows
@@ -213,7 +213,7 @@ def test_arrays_may_be_written_to(table: Path, cifar: Path, tmp_path: Path) -> N
     """PyTorch makes tensors of them, and warns where it could not write."""
     path = tmp_path / "in" / "a" / "1.jpg"
     path.parent.mkdir(parents=True)
-    path.write_bytes(PICTURES["rgb.jpg"][0])
+    path.write_bytes(IMAGES["rgb.jpg"][0])
     convert("images", tmp_path / "in", tmp_path / "out")
     for folder in (table, cifar, tmp_path / "out"):
         data = open_dataset(folder, decode=True)
@@ -242,11 +242,11 @@ def test_columns_hold_what_the_rows_hold(case: tuple[Schema, list[bytes]]) -> No
 
 
 @pytest.mark.parametrize("decode", [False, True])
-def test_pictures_are_files_or_pixels(tmp_path: Path, decode: bool) -> None:
+def test_images_are_files_or_pixels(tmp_path: Path, decode: bool) -> None:
     for number, name in enumerate(("rgb.jpg", "gray.png", "rgba.png", "rgb.bmp")):
         path = tmp_path / "in" / "ab"[number % 2] / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(PICTURES[name][0])
+        path.write_bytes(IMAGES[name][0])
     convert("images", tmp_path / "in", tmp_path / "out")
     data = open_dataset(tmp_path / "out", decode=decode)
     (name,) = (f.name for f in data.schema.features if f.name == "image")
@@ -260,10 +260,10 @@ def test_pictures_are_files_or_pixels(tmp_path: Path, decode: bool) -> None:
             for c in zip(*b.values(), strict=True)
         ],
     ):
-        picture = row[name]
+        image = row[name]
         if not decode:
-            picture = np.asarray(Image.open(io.BytesIO(picture)))
-        shapes.add((picture.shape, picture.dtype.name))
+            image = np.asarray(Image.open(io.BytesIO(image)))
+        shapes.add((image.shape, image.dtype.name))
     channels = {shape[2] for shape, _ in shapes} if decode else {1, 3, 4}
     assert channels == {1, 3, 4}
     assert {kind for _, kind in shapes} == {"uint8"}

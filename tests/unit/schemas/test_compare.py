@@ -21,8 +21,8 @@ from recordmill.transforms.dataset.expected import load_expected
 
 INT = FeatureSpec("x", Kind.INT64)
 LABEL = FeatureSpec("x", Kind.INT64, class_names=("cat", "dog"))
-PICTURE = FeatureSpec(
-    "x", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.PICTURE
+IMAGE = FeatureSpec(
+    "x", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.IMAGE
 )
 
 
@@ -55,11 +55,11 @@ PICTURE = FeatureSpec(
             FeatureSpec("x", Kind.BYTES, dtype="int8", content=Content.ARRAY),
             ["content changed: was tensor, is array"],
         ),
-        # The size of pictures is a rule for them.
-        (PICTURE, replace(PICTURE, shape=(32, 32, 3)), []),
+        # The size of images is a rule for them.
+        (IMAGE, replace(IMAGE, shape=(32, 32, 3)), []),
         (
-            replace(PICTURE, shape=(32, 32, 3)),
-            PICTURE,
+            replace(IMAGE, shape=(32, 32, 3)),
+            IMAGE,
             ["shape changed: was [32, 32, 3], is [?, ?, ?]"],
         ),
         # Class names.

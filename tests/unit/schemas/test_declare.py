@@ -21,7 +21,7 @@ from recordmill.transforms.sources.images.source import ImagesSource
 
 
 @pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])
-def test_declared_pictures_have_their_features(names: Any) -> None:
+def test_declared_images_have_their_features(names: Any) -> None:
     labels = pa.schema([(SPLIT, pa.string()), (LABEL, pa.string())])
     found = Annotations((), labels.empty_table(), classes=("a", "b"))
     source = ImagesSource(ImagesOptions(feature_names=names), found=found)
@@ -47,7 +47,7 @@ def test_declared_pictures_have_their_features(names: Any) -> None:
         ),
         FeatureSpec("x", Kind.BYTES),
         FeatureSpec(
-            "x", Kind.BYTES, dtype="uint8", shape=(8, None, 3), content=Content.PICTURE
+            "x", Kind.BYTES, dtype="uint8", shape=(8, None, 3), content=Content.IMAGE
         ),
     ],
 )

@@ -15,7 +15,7 @@ IMAGE = FeatureSpec(
     Kind.BYTES,
     dtype="uint8",
     shape=(None, None, 3),
-    content=Content.PICTURE,
+    content=Content.IMAGE,
     optional=True,
 )
 

@@ -16,7 +16,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from recordmill.schemas.declared import (
     DeclaredFeature,
     DeclaredSchema,
-    PictureRule,
+    ImageRule,
     declare_schema,
 )
 from recordmill.schemas.errors import SchemaError
@@ -196,10 +196,10 @@ def test_the_schema_of_the_records_comes_back(schema: DeclaredSchema) -> None:
 
 
 def test_schema_of_a_source() -> None:
-    """What the images source has and a declaration has not: pictures as mere bytes."""
+    """What the images source has and a declaration has not: images as mere bytes."""
     schema = Schema(
         (
-            FeatureSpec("image/encoded", Kind.BYTES, "image", content=Content.PICTURE),
+            FeatureSpec("image/encoded", Kind.BYTES, "image", content=Content.IMAGE),
             FeatureSpec("image/format", Kind.BYTES, "format", dtype="string"),
         )
     )
@@ -265,7 +265,7 @@ def test_schema_of_others() -> None:
         "words": DeclaredFeature(dtype="string", **many),
         "embedding": DeclaredFeature(dtype="float32", shape=(8,), optional=True),
         "nested": DeclaredFeature(dtype="float32", shape=(None, 2), optional=True),
-        "photo": DeclaredFeature(picture=PictureRule(), **optional),
+        "photo": DeclaredFeature(picture=ImageRule(), **optional),
         "day": DeclaredFeature(dtype="int64", unit="d", **optional),
         "date": DeclaredFeature(dtype="string", **optional),
         "category": DeclaredFeature(dtype="int64", min=1, max=3, **optional),

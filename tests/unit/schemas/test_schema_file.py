@@ -9,7 +9,7 @@ from declared_zoo import declared_schemas
 from example_counts import examples
 from hypothesis import given
 
-from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, ImageRule
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.schemas.yaml_lines import YamlDocument
@@ -50,7 +50,7 @@ features:
 EVERYTHING_SCHEMA = DeclaredSchema(
     features={
         "image": DeclaredFeature(
-            column="path", bytes_from="path", picture=PictureRule(format="jpeg")
+            column="path", bytes_from="path", picture=ImageRule(format="jpeg")
         ),
         "label": DeclaredFeature(dtype="int64", classes=("cat", "dog")),
         "note": DeclaredFeature(dtype="string", optional=True),
@@ -209,7 +209,7 @@ WRONG = [
     ("features:\n  a: {picture: {hight: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'hight'; did you mean height?"),
     ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; known are height, width, channels, format, decodable"),
     ("features:\n  a: {picture: {channels: 5}}\n", "s.yaml: line 2: feature 'a': picture: channels: expected 4 or less, found 5"),
-    ("features:\n  a: {bytes_from: path, shape: [1]}\n", "s.yaml: line 2: feature 'a': a picture or a file is one value: leave out the shape"),
+    ("features:\n  a: {bytes_from: path, shape: [1]}\n", "s.yaml: line 2: feature 'a': an image or a file is one value: leave out the shape"),
     ("features:\n  a: {unit: m}\n", "s.yaml: line 2: feature 'a': unit: expected 'd', 's', 'ms', 'us' or 'ns', found 'm'"),
     ("features:\n  a: {dtype: int8, shape: 3}\n", "s.yaml: line 2: feature 'a': shape: expected a list, found 3"),
     ("features:\n  a:\n    dtype: int8\n    shape:\n    - 3\n    - x\n", "s.yaml: line 6: feature 'a': shape: item 2: expected a whole number, found 'x'"),

@@ -1,4 +1,4 @@
-"""Which folders of pictures are taken for splits and which for classes."""
+"""Which folders of images are taken for splits and which for classes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from source_tools import GOLDEN, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
@@ -21,7 +21,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.images.header import read_header
 from recordmill.transforms.sources.base import REFERENCE, RowSink
-from recordmill.transforms.sources.images import rows as picture_rows
+from recordmill.transforms.sources.images import rows as image_rows
 from recordmill.transforms.sources.images import source
 from recordmill.transforms.sources.images.options import FeatureNames, ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -29,8 +29,8 @@ from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage import reading as reading_files
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
-JPEG, _ = PICTURES["rgb.jpg"]
-PNG, _ = PICTURES["rgb.png"]
+JPEG, _ = IMAGES["rgb.jpg"]
+PNG, _ = IMAGES["rgb.png"]
 
 
 def write(folder: Path, **images: bytes) -> None:
@@ -42,7 +42,7 @@ def write(folder: Path, **images: bytes) -> None:
         path.write_bytes(data)
 
 
-def test_golden_pictures() -> None:
+def test_golden_images() -> None:
     rows = read(ImagesSource(), GOLDEN / "images").rows
     folder = GOLDEN / "images"
     assert rows == [
@@ -67,11 +67,11 @@ def test_golden_pictures() -> None:
 
 def test_every_format_has_the_numbers_of_its_header(tmp_path: Path) -> None:
     (tmp_path / "zoo").mkdir()
-    for name, (data, _) in PICTURES.items():
+    for name, (data, _) in IMAGES.items():
         (tmp_path / "zoo" / name).write_bytes(data)
     reading = read(ImagesSource(), tmp_path)
     assert not reading.rejects
-    assert len(reading.rows) == len(PICTURES)
+    assert len(reading.rows) == len(IMAGES)
     for row in reading.rows:
         header = read_header(row["image"])
         found = (row["format"], row["height"], row["width"], row["depth"])
@@ -121,9 +121,7 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
         (PNG[:20], "PNG ends inside its header after 20 bytes"),
     ],
 )
-def test_what_is_no_picture_is_rejected(
-    tmp_path: Path, data: bytes, reason: str
-) -> None:
+def test_what_is_no_image_is_rejected(tmp_path: Path, data: bytes, reason: str) -> None:
     write(tmp_path, a__1_jpg=JPEG, a__2_jpg=data, b__3_jpg=JPEG)
     reading = read(ImagesSource(), tmp_path)
     assert [row["filename"] for row in reading.rows] == ["a/1.jpg", "b/3.jpg"]
@@ -132,7 +130,7 @@ def test_what_is_no_picture_is_rejected(
     assert reject.reason.startswith(reason)
 
 
-def test_a_picture_in_no_class_folder_is_rejected(tmp_path: Path) -> None:
+def test_an_image_in_no_class_folder_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, a__1_jpg=JPEG, stray_jpg=JPEG)
     reading = read(ImagesSource(), tmp_path)
     assert [row["filename"] for row in reading.rows] == ["a/1.jpg"]
@@ -164,7 +162,7 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_input_without_classes_of_pictures(files: list[str], message: str) -> None:
+def test_input_without_classes_of_images(files: list[str], message: str) -> None:
     listing = [InputFile(path, f"/in/{path}", 0) for path in files]
     with pytest.raises(InputError) as error:
         ImagesSource().prepare(listing)
@@ -216,7 +214,7 @@ def test_feature_names(
     reading = read(ImagesSource(ImagesOptions(feature_names=names)), GOLDEN / "images")
     schema = reading.source.schema()
     assert {f.name: (f.kind, f.dtype) for f in schema.features} == expected
-    images = [f for f in schema.features if f.content is Content.PICTURE]
+    images = [f for f in schema.features if f.content is Content.IMAGE]
     assert [f.shape for f in images] == [(None, None, None)]
     labels = [f.class_names for f in schema.features if f.class_names]
     assert labels == [("cat", "dog")]
@@ -232,7 +230,7 @@ def test_planned_bytes_are_known_unread(
     def refuse(uri: str) -> bytes:
         raise AssertionError(f"{uri} was read")
 
-    monkeypatch.setattr(picture_rows, "read_file", refuse)
+    monkeypatch.setattr(image_rows, "read_file", refuse)
     (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
     assert rows.planned_bytes is not None
     assert rows.planned_bytes.tolist() == [
@@ -297,10 +295,10 @@ def test_the_inventory_may_lie_in_a_file(
         assert read_one(kept, input_range).origins == expected.origins
 
 
-def test_pictures_that_no_single_op_decodes_are_declared_as_bytes(
+def test_images_that_no_single_op_decodes_are_declared_as_bytes(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path, a__1_jpg=JPEG, a__2_gif=PICTURES["still.gif"][0])
+    write(tmp_path, a__1_jpg=JPEG, a__2_gif=IMAGES["still.gif"][0])
     image = read(ImagesSource(), tmp_path).source.schema()["image"]
     assert (image.dtype, image.shape) == ("bytes", ())
 
@@ -313,7 +311,7 @@ def test_origins_do_not_depend_on_other_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [JPEG + b"more", JPEG[:-1], b""])
-def test_a_picture_whose_size_changed_after_the_inventory(
+def test_an_image_whose_size_changed_after_the_inventory(
     tmp_path: Path, data: bytes
 ) -> None:
     """Its planned bytes would be wrong, and its content maybe half written."""
@@ -328,7 +326,7 @@ def test_a_picture_whose_size_changed_after_the_inventory(
     )
 
 
-def test_a_picture_that_vanished_after_the_inventory(tmp_path: Path) -> None:
+def test_an_image_that_vanished_after_the_inventory(tmp_path: Path) -> None:
     write(tmp_path, a__1_jpg=JPEG)
     reading = prepare(ImagesSource(), [tmp_path])
     shutil.rmtree(tmp_path / "a")
@@ -344,11 +342,11 @@ def test_odd_file_names(tmp_path: Path, name: str) -> None:
     assert (row["filename"], row["text"]) == (f"class 1/{name}", "class 1")
 
 
-def test_a_picture_beyond_2_gib_is_a_reject_without_being_read(tmp_path: Path) -> None:
+def test_an_image_beyond_2_gib_is_a_reject_without_being_read(tmp_path: Path) -> None:
     """Its listed size is enough to know; the file is sparse."""
     for name in ("a.jpg", "b.jpg"):
         (tmp_path / "cat").mkdir(exist_ok=True)
-        (tmp_path / "cat" / name).write_bytes(PICTURES["rgb.jpg"][0])
+        (tmp_path / "cat" / name).write_bytes(IMAGES["rgb.jpg"][0])
     os.truncate(tmp_path / "cat" / "b.jpg", 1 << 31)
     reading = read(ImagesSource(), tmp_path)
     assert [row["filename"] for row in reading.rows] == ["cat/a.jpg"]

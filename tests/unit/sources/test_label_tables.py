@@ -71,7 +71,7 @@ def test_names_of_files_stand_for_them_only_where_all_differ() -> None:
     paths=st.lists(st.text("ab./é", min_size=1), min_size=1, unique=True),
     named=st.lists(st.text("ab./é") | st.none()),
 )
-def test_a_path_names_the_picture_that_has_it(
+def test_a_path_names_the_image_that_has_it(
     paths: list[str], named: list[str | None]
 ) -> None:
     """Whatever else is taken for a match, where all rows are paths they are these."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frames import frame
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from small_dataset import SCHEMA, write_dataset
 from source_tools import prepare
 from tfrecord_tools import example, write_examples
@@ -23,7 +23,7 @@ from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.storage import LocalStore
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 JOB = JobSpec(source="tfrecord", name="a")
 
 
@@ -52,7 +52,7 @@ def test_features_are_inferred_from_a_sample(tmp_path: Path) -> None:
                 Kind.BYTES,
                 dtype="uint8",
                 shape=(None, None, None),
-                content=Content.PICTURE,
+                content=Content.IMAGE,
                 optional=True,
             ),
         )
@@ -91,7 +91,7 @@ TFDS = Schema(
             Kind.BYTES,
             dtype="uint8",
             shape=(None, None, 3),
-            content=Content.PICTURE,
+            content=Content.IMAGE,
         ),
     )
 )

@@ -13,7 +13,7 @@ from archive_tools import tar_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from source_tools import Reading, prepare, read
 from webdataset_tools import npy
 
@@ -25,7 +25,7 @@ from recordmill.transforms.sources.webdataset.sample_columns import (
 )
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
-WEBP = PICTURES["lossy.webp"][0]
+WEBP = IMAGES["lossy.webp"][0]
 
 
 def tar_with(*members: tuple[str, bytes], style: int = tarfile.PAX_FORMAT) -> bytes:
@@ -65,7 +65,7 @@ def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) 
 
 
 def test_odd_samples_are_told(tmp_path: Path) -> None:
-    """A file twice, a key again, a link, a name that is a feature's, half a picture."""
+    """A file twice, a key again, a link, a name that is a feature's, half an image."""
     link = tarfile.TarInfo("7.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "1.txt"
     data = tar_with(

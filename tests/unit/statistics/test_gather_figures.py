@@ -88,9 +88,9 @@ def check_values(found: FeatureFigures, values: list[Any]) -> None:
         assert found.common.total == len(values)
         for value, number in found.common.values:
             assert oracle[value] == number, name
-    if found.pictures is not None:
-        assert found.pictures.bytes.values == len(values)
-        assert sum(number for *_, number in found.pictures.kinds) == len(values)
+    if found.images is not None:
+        assert found.images.bytes.values == len(values)
+        assert sum(number for *_, number in found.images.kinds) == len(values)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -133,10 +133,10 @@ def test_other_payloads(tmp_path: Path, payload: str) -> None:
 def test_raw_records(tmp_path: Path) -> None:
     convert("images", GOLDEN / "images", tmp_path / "out", "--payload", "raw")
     figures = figures_of(tmp_path / "out")
-    (pictures,) = figures.features
+    (images,) = figures.features
     manifest = read_manifest(open_store(str(tmp_path / "out")))
     assert figures.left_out == len(manifest.features) - 1
-    assert pictures.rows == manifest.records
+    assert images.rows == manifest.records
 
 
 def test_rows_of_two_parts_and_an_empty_split(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def feature(**facts: Any) -> FeatureSpec:
     return FeatureSpec("f", Kind.BYTES, **{"dtype": "uint8", **facts})
 
 
-FILE = feature(shape=(None, None, None), content=Content.PICTURE)
+FILE = feature(shape=(None, None, None), content=Content.IMAGE)
 
 
 def encoded(pixels: np.ndarray[Any, Any], form: str = "PNG") -> bytes:
@@ -78,6 +78,6 @@ def test_arrays(shape: tuple[int, ...]) -> None:
 
 def test_what_cannot_be_drawn() -> None:
     with pytest.raises(ImageHeaderError):
-        png_of(b"no picture", FILE)
+        png_of(b"no image", FILE)
     with pytest.raises(ValueError, match="reshape"):
         png_of(b"12345", feature(shape=(2, 3), content=Content.ARRAY))

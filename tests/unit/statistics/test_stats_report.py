@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from infer_tools import inferred, renamed
 from job_tools import IRIS, SAMPLES
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.sources.arrays.cifar import CifarSource
@@ -119,16 +119,16 @@ def test_json_facts_of_iris() -> None:
     assert facts["schema"]["features"]["species"] == {"dtype": "string"}
 
 
-def write_picture(path: Path, name: str) -> None:
+def write_image(path: Path, name: str) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(PICTURES[name][0])
+    path.write_bytes(IMAGES[name][0])
 
 
-def test_pictures(tmp_path: Path) -> None:
-    write_picture(tmp_path / "cat/1.jpg", "rgb.jpg")
-    write_picture(tmp_path / "cat/2.png", "rgb.png")
-    write_picture(tmp_path / "dog/3.jpg", "rgb.jpg")
-    (tmp_path / "dog/4.jpg").write_bytes(b"no picture")
+def test_images(tmp_path: Path) -> None:
+    write_image(tmp_path / "cat/1.jpg", "rgb.jpg")
+    write_image(tmp_path / "cat/2.png", "rgb.png")
+    write_image(tmp_path / "dog/3.jpg", "rgb.jpg")
+    (tmp_path / "dog/4.jpg").write_bytes(b"no image")
     found = inferred(ImagesSource(), tmp_path)
     assert (found.stats.rows, found.stats.rejected) == (3, 1)
     assert [(place.path, place.byte) for place in found.stats.rejects] == [
@@ -136,14 +136,14 @@ def test_pictures(tmp_path: Path) -> None:
     ]
     comments = feature_comments(found)
     assert comments["label"] == ["rows of each: {cat: 2, dog: 1}"]
-    assert comments["image"][0] == "pictures of each format: {jpeg: 2, png: 1}"
+    assert comments["image"][0] == "images of each format: {jpeg: 2, png: 1}"
     assert found.declared.features["label"].classes == ("cat", "dog")
     assert found.declared.to_schema() == renamed(found.schema)
 
 
-def test_pictures_of_one_size(tmp_path: Path) -> None:
-    write_picture(tmp_path / "cat/1.jpg", "rgb.jpg")
-    _, height, width, _ = PICTURES["rgb.jpg"][1]
+def test_images_of_one_size(tmp_path: Path) -> None:
+    write_image(tmp_path / "cat/1.jpg", "rgb.jpg")
+    _, height, width, _ = IMAGES["rgb.jpg"][1]
     lines = feature_comments(inferred(ImagesSource(), tmp_path))["image"]
     assert lines[1:] == [
         f"height {height}, width {width}, depth 3",

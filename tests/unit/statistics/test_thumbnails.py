@@ -1,4 +1,4 @@
-"""Small pictures of every kind of large one."""
+"""Small images of every kind of large one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.transforms.statistics import thumbnails
 from recordmill.transforms.statistics.thumbnails import (
@@ -25,9 +25,9 @@ def opened(thumbnail: Thumbnail) -> Image.Image:
     return Image.open(io.BytesIO(thumbnail.data))
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_kind_of_picture(name: str) -> None:
-    made = thumbnail_of_file(PICTURES[name][0])
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_kind_of_image(name: str) -> None:
+    made = thumbnail_of_file(IMAGES[name][0])
     if made.mime:
         assert max(opened(made).size) <= SIDE
     else:
@@ -72,8 +72,8 @@ def test_what_cannot_be_decoded_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     assert thumbnail_of_file(file.getvalue()).problem
 
 
-def test_the_first_pictures_of_each_class() -> None:
-    sheet = SheetSketch("image", "label", num_classes=3, max_pictures=6)
+def test_the_first_images_of_each_class() -> None:
+    sheet = SheetSketch("image", "label", num_classes=3, max_images=6)
     taken = []
 
     def make(index: int) -> Thumbnail:
@@ -87,8 +87,8 @@ def test_the_first_pictures_of_each_class() -> None:
     assert [(name, len(row)) for name, row in rows] == [(0, 2), (1, 0), (2, 2)]
 
 
-def test_pictures_without_classes() -> None:
-    sheet = SheetSketch("image", "", num_classes=0, max_pictures=5)
+def test_images_without_classes() -> None:
+    sheet = SheetSketch("image", "", num_classes=0, max_images=5)
     for _ in range(4):
         sheet.add(None, 2, lambda index: Thumbnail("image/png", b"x"))
     ((name, row),) = sheet.figures().rows

@@ -34,7 +34,7 @@ from recordmill.schemas.input_summary import (
     BY_FOLDER,
     BY_SPLIT,
     CLASSES,
-    PICTURES,
+    IMAGES,
     Understood,
 )
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
@@ -185,7 +185,7 @@ class Annotations:
             counts = _counts(one_array(valid[LABEL]))
             found = [f"{name} {counts.get(name, 0):,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
-        facts.append((PICTURES, count_endings(images)))
+        facts.append((IMAGES, count_endings(images)))
         skipped = count_skipped(self.skipped)
         warnings = [
             f"{count(each.files, 'image')} skipped, such as {each.example}: "

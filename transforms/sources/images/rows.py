@@ -381,7 +381,7 @@ def image_schema(
                 column,
                 dtype="uint8" if decodable else "bytes",
                 shape=(None, None, None) if decodable else (),
-                content=Content.PICTURE,
+                content=Content.IMAGE,
             )
         elif column in _TEXT_COLUMNS:
             feature = FeatureSpec(

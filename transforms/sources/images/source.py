@@ -399,7 +399,7 @@ class PixelImages(ImagesSource):
             return Schema(features)
         return Schema(
             tuple(
-                self._image(each) if each.content is Content.PICTURE else each
+                self._image(each) if each.content is Content.IMAGE else each
                 for each in features
             )
         )
@@ -409,7 +409,7 @@ class PixelImages(ImagesSource):
         rules = self.rules
         if rules.form == "webp":  # readers get the encoded bytes
             return replace(feature, dtype="bytes", shape=())
-        content = Content.PICTURE
+        content = Content.IMAGE
         if rules.form == "raw":
             # The bytes of an array do not tell two sides; a tensor has them with it.
             content = Content.TENSOR if None in rules.shape else Content.ARRAY

@@ -103,7 +103,7 @@ def all_decodable(observed: TypeFlags) -> bool | None:
 def decodable_in(schema: Schema) -> bool:
     """Tells whether readers of a dataset decode its images."""
     return any(
-        feature.content is Content.PICTURE and feature.dtype != "bytes"
+        feature.content is Content.IMAGE and feature.dtype != "bytes"
         for feature in schema.features
     )
 

@@ -140,7 +140,7 @@ def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | 
         shape = _dimensions(content) or (None, None, None)
         dtype = content.get("dtype") or "uint8"
         return FeatureSpec(
-            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.PICTURE
+            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.IMAGE
         )
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
@@ -201,7 +201,7 @@ def _labels(data: bytes | None) -> tuple[str, ...]:
 
 _SHOWN_BYTES = 12
 _LOOKED_AT = 32  # records of which it is asked whether they are sequence examples
-_PICTURES = ("jpeg", "png")  # of which TFDS decodes any to pixels
+_IMAGES = ("jpeg", "png")  # of which TFDS decodes any to pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def _infer_features(
                 described += 1
                 continue
             other.append(feature.name)
-        features.append(_as_picture(feature, records))
+        features.append(_as_image(feature, records))
     return Schema(tuple(features)), described, tuple(other)
 
 
@@ -320,16 +320,16 @@ def _fits(records: pa.BinaryArray, feature: FeatureSpec) -> bool:
         return False
 
 
-def _as_picture(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
-    """Returns a feature as one of pictures, if all of its values are JPEG or PNG."""
+def _as_image(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
+    """Returns a feature as one of images, if all of its values are JPEG or PNG."""
     if feature.kind is not Kind.BYTES or feature.shape:
         return feature
     values = decode_records(records, Schema((feature,))).batch[0].drop_null()
     heads = [value.as_py() for value in values]
-    if not heads or not all(image_format(head) in _PICTURES for head in heads):
+    if not heads or not all(image_format(head) in _IMAGES for head in heads):
         return feature
     return replace(
-        feature, dtype="uint8", shape=(None, None, None), content=Content.PICTURE
+        feature, dtype="uint8", shape=(None, None, None), content=Content.IMAGE
     )
 
 

@@ -35,12 +35,12 @@ from recordmill.transforms.sources.jsonl.lines import (
 )
 from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
 
-MemberKind = Literal["picture", "integer", "text", "json", "array", "bytes"]
+MemberKind = Literal["image", "integer", "text", "json", "array", "bytes"]
 Values = dict[str, Any]
 
 # As the package webdataset decodes them, but for what only Python can unpickle.
 _KINDS: dict[str, MemberKind] = {
-    **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif"), "picture"),
+    **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif"), "image"),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "integer"),
     **dict.fromkeys(("txt", "text", "transcript"), "text"),
     **dict.fromkeys(("json", "jsn"), "json"),
@@ -54,13 +54,13 @@ def kind_of(name: str) -> MemberKind:
     """Returns what a file holds, by its name behind the key.
 
     >>> kind_of("left.jpg"), kind_of("cls"), kind_of("jpg.txt"), kind_of("mp4")
-    ('picture', 'integer', 'text', 'bytes')
+    ('image', 'integer', 'text', 'bytes')
     """
     return _KINDS.get(name.rpartition(".")[2], "bytes")
 
 
 def _size_names(name: str) -> tuple[str, str]:
-    """Returns the names of a picture's height and width."""
+    """Returns the names of an image's height and width."""
     return f"{name}/height", f"{name}/width"
 
 
@@ -70,10 +70,10 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values
     Args:
       name: behind the key.
       data: of the file.
-      headers: gets the header of a picture.
+      headers: gets the header of an image.
     """
     match kind_of(name):
-        case "picture":
+        case "image":
             try:
                 header = check_image(data)
             except ImageHeaderError as error:
@@ -229,7 +229,7 @@ KEY = "key"
 Types = Mapping[str, pa.DataType]
 _UNDECODED = ("webp", "gif")
 _LEAVES: dict[MemberKind, pa.DataType] = {
-    "picture": pa.binary(),
+    "image": pa.binary(),
     "integer": pa.int64(),
     "text": pa.string(),
     "bytes": pa.binary(),
@@ -245,14 +245,14 @@ def member_of(column: str) -> str:
     return column.partition(SEPARATOR)[0]
 
 
-def pictures_of(names: Sequence[str]) -> list[str]:
-    """Returns the columns that are pictures."""
-    return [name for name in names if name != KEY and is_picture(name)]
+def images_of(names: Sequence[str]) -> list[str]:
+    """Returns the columns that are images."""
+    return [name for name in names if name != KEY and is_image(name)]
 
 
-def is_picture(name: str) -> bool:
-    """Tells whether a column is a picture, not its height or width."""
-    return SEPARATOR not in name and kind_of(name) == "picture"
+def is_image(name: str) -> bool:
+    """Tells whether a column is an image, not its height or width."""
+    return SEPARATOR not in name and kind_of(name) == "image"
 
 
 @dataclass(slots=True)
@@ -367,18 +367,18 @@ def sample_schema(
 
     Args:
       columns: with their types.
-      observed: whether readers decode the pictures of each column, as far as is known.
+      observed: whether readers decode the images of each column, as far as is known.
       nulls: missing values of each column, or ().
     """
-    flags = dict(zip(pictures_of(columns.names), observed, strict=False))
-    return Schema(tuple(_with_pictures(plain_schema(columns, nulls).features, flags)))
+    flags = dict(zip(images_of(columns.names), observed, strict=False))
+    return Schema(tuple(_with_images(plain_schema(columns, nulls).features, flags)))
 
 
-def _with_pictures(
+def _with_images(
     features: Sequence[FeatureSpec], flags: Mapping[str, int]
 ) -> Iterator[FeatureSpec]:
     for feature in features:
-        if feature.name == KEY or not is_picture(feature.name):
+        if feature.name == KEY or not is_image(feature.name):
             yield feature
             continue
         seen = (flags[feature.name],) if feature.name in flags else ()
@@ -389,5 +389,5 @@ def _with_pictures(
             kind=Kind.BYTES,
             dtype="uint8" if decodable else "bytes",
             shape=(None, None, None) if decodable else (),
-            content=Content.PICTURE,
+            content=Content.IMAGE,
         )

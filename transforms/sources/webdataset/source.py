@@ -52,9 +52,9 @@ from recordmill.transforms.sources.webdataset.sample_columns import (
     ObservedSamples,
     Values,
     batch_of,
+    images_of,
     member_of,
     misfit_in,
-    pictures_of,
     sample_schema,
     values_of,
 )
@@ -73,8 +73,8 @@ AGAIN = "key that came before"
 
 def warnings_of(odd: Sequence[OddRows]) -> tuple[str, ...]:
     """Returns what was odd, in words."""
-    pictures = [each for each in odd if each.kind not in (LEFT_OUT, AGAIN)]
-    warnings = warn_by_content(pictures)
+    images = [each for each in odd if each.kind not in (LEFT_OUT, AGAIN)]
+    warnings = warn_by_content(images)
     for each in odd:
         if each.kind == LEFT_OUT:
             warnings.append(
@@ -92,18 +92,18 @@ def warnings_of(odd: Sequence[OddRows]) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _observe_pictures(
-    pictures: Sequence[str],
+def _observe_images(
+    images: Sequence[str],
     headers: Sequence[dict[str, ImageHeader]],
     names: Sequence[str],
 ) -> tuple[TypeFlags, tuple[OddRows, ...]]:
-    """Returns whether readers decode the pictures of each column, and which they do not."""
+    """Returns whether readers decode the images of each column, and which they do not."""
     flags, odd = [], []
-    for picture in pictures:
+    for image in images:
         found = [
-            (each[picture].kind, name)
+            (each[image].kind, name)
             for each, name in zip(headers, names, strict=True)
-            if picture in each
+            if image in each
         ]
         kinds = [kind for kind, _ in found]
         undecodable = observe(kinds, [name for _, name in found])
@@ -248,7 +248,7 @@ class WebDatasetSource(Source):
         observed: tuple[int, ...] = (),
     ) -> Understood:
         facts: tuple[tuple[str, str], ...] = ()
-        if pictures_of(self.columns().names):
+        if images_of(self.columns().names):
             facts = ((FACT, DECODED if decodable_in(schema) else ENCODED),)
         return Understood(facts, warnings_of(odd))
 
@@ -277,7 +277,7 @@ class WebDatasetSource(Source):
         found = ShardMembers(shard)
         keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
         sink.add(
-            observed=(0,) * len(pictures_of([name for name, _ in self.types])),
+            observed=(0,) * len(images_of([name for name, _ in self.types])),
             nulls=(0,) * len(self.types),
         )
         for samples in _batches(found.samples()):
@@ -325,7 +325,7 @@ class WebDatasetSource(Source):
         positions = shard.positions.of(starts) if shard.is_packed else starts - first
         names = [f"{path}: {samples[index].key}" for index in kept]
         headers = [own for _, own in values.values()]
-        observed, odd = _observe_pictures(pictures_of([*types]), headers, names)
+        observed, odd = _observe_images(images_of([*types]), headers, names)
         again = []
         for index, name in zip(kept, names, strict=True):
             hashed = hash(samples[index].key)
@@ -385,7 +385,7 @@ class WebDatasetSource(Source):
         )
 
     def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
-        """Returns why pictures cannot be appended to those of the dataset, or ""."""
+        """Returns why images cannot be appended to those of the dataset, or ""."""
         for feature in self.fixed_schema.features if self.fixed_schema else ():
             if feature.name in headers and feature.dtype != "bytes":
                 try:

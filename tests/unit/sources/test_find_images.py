@@ -1,4 +1,4 @@
-"""Pictures are found by content; nothing else goes unnoticed."""
+"""Images are found by content; nothing else goes unnoticed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 from source_tools import Reading, prepare, read
 
 from recordmill.schemas.errors import InputError
@@ -14,8 +14,8 @@ from recordmill.schemas.input_summary import PassedOver
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
 
-JPEG, _ = PICTURES["rgb.jpg"]
-PNG, _ = PICTURES["rgb.png"]
+JPEG, _ = IMAGES["rgb.jpg"]
+PNG, _ = IMAGES["rgb.png"]
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 
 
@@ -29,9 +29,9 @@ def names(reading: Reading) -> list[str]:
     return [row["filename"] for row in reading.rows]
 
 
-@pytest.mark.parametrize("kind", PICTURES)
+@pytest.mark.parametrize("kind", IMAGES)
 def test_content_decides_where_the_name_does_not(tmp_path: Path, kind: str) -> None:
-    data, _ = PICTURES[kind]
+    data, _ = IMAGES[kind]
     write(tmp_path, {"a/x": data, "a/x.jpg.1": data, "a/x.jfif": data, "b/y.png": PNG})
     reading = read(ImagesSource(), tmp_path)
     assert names(reading) == ["a/x", "a/x.jfif", "a/x.jpg.1", "b/y.png"]
@@ -74,7 +74,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
         "splits by folder": "test 1, train 24",
         "classes": "12 (c00 3, c01 2, c02 2, c03 2, c04 2, c05 2, c06 2, c07 2, c08 2, "
         "c09 2 and 2 more)",
-        "pictures": ".jpg 24, no ending 1",
+        "images": ".jpg 24, no ending 1",
         "readers get": "decoded images (TFDS)",
     }
 
@@ -94,7 +94,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("split", ["", "train/"])
-def test_a_class_without_pictures(
+def test_a_class_without_images(
     tmp_path: Path, others: dict[str, bytes], told: str, split: str
 ) -> None:
     write(tmp_path, {f"{split}cat/1.jpg": JPEG, f"{split}emu/1.jpg": JPEG})
@@ -113,7 +113,7 @@ def test_a_class_without_pictures(
     assert len(read(ImagesSource(), tmp_path).rows) == 2
 
 
-def test_a_given_folder_without_pictures(tmp_path: Path) -> None:
+def test_a_given_folder_without_images(tmp_path: Path) -> None:
     write(tmp_path, {"cat/1.jpg": JPEG, "dog/1.txt": b"x"})
     with pytest.raises(
         InputError, match=r"/dog: is the folder of a class, but holds no"
@@ -135,7 +135,7 @@ def test_a_link_back_is_not_an_empty_class(tmp_path: Path) -> None:
     assert prepare(ImagesSource(), [tmp_path]).source.understood().warnings == ()
 
 
-def test_pictures_given_one_by_one(tmp_path: Path) -> None:
+def test_images_given_one_by_one(tmp_path: Path) -> None:
     """As a shell expands data/*/*; other folders beside them do not matter."""
     write(tmp_path, {"cat/1.jpg": JPEG, "cat/x.txt": b"x", "dog/1.jpg": JPEG})
     (tmp_path / "emu").mkdir()

@@ -1,4 +1,4 @@
-"""Pictures that are cut or damaged are rejects, however closely they are checked."""
+"""Images that are cut or damaged are rejects, however closely they are checked."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 from job_tools import SAMPLES, convert, recordmill
 from PIL import Image
-from pixel_zoo import PICTURES, png_chunk
+from pixel_zoo import IMAGES, png_chunk
 
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.images.structure import CheckLevel
 
-COUNTS = {"splits by folder", "classes", "pictures"}
+COUNTS = {"splits by folder", "classes", "images"}
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def images(tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(SAMPLES / "images", tmp_path / "in"))
     whole = next(folder.rglob("*.jpg"))
     (whole.parent / "cut.jpg").write_bytes(whole.read_bytes()[:-500])
     return folder
 
 
-def test_a_picture_that_is_cut_is_rejected(pictures: Path, tmp_path: Path) -> None:
-    ran = recordmill("convert", "images", pictures, tmp_path / "out")
+def test_an_image_that_is_cut_is_rejected(images: Path, tmp_path: Path) -> None:
+    ran = recordmill("convert", "images", images, tmp_path / "out")
     assert ran.status == 65
     assert "1 of 11 rows" in ran.err
-    ran = convert("images", pictures, tmp_path / "out", "--max-rejects", 1)
+    ran = convert("images", images, tmp_path / "out", "--max-rejects", 1)
     found = json.loads((tmp_path / "out" / "run.json").read_text())["understood"]
     told = {name: value for name, value in found["facts"].items() if name in COUNTS}
     assert told
@@ -42,9 +42,9 @@ def test_a_picture_that_is_cut_is_rejected(pictures: Path, tmp_path: Path) -> No
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
 
 
-def test_the_plan_tells_counts_of_the_input(pictures: Path, tmp_path: Path) -> None:
-    cut = next(pictures.rglob("cut.jpg"))
-    command = ("convert", "images", pictures, tmp_path / "out", "--plan", "--json")
+def test_the_plan_tells_counts_of_the_input(images: Path, tmp_path: Path) -> None:
+    cut = next(images.rglob("cut.jpg"))
+    command = ("convert", "images", images, tmp_path / "out", "--plan", "--json")
 
     def classes() -> str:
         return json.loads(recordmill(*command).out)["understood"]["facts"]["classes"]
@@ -65,7 +65,7 @@ LEVELS: list[tuple[CheckLevel, bytes, str]] = [
 
 @pytest.mark.parametrize(("level", "what", "message"), LEVELS)
 def test_levels(level: CheckLevel, what: bytes, message: str) -> None:
-    data, (_, height, width, _) = PICTURES["rgb.png"]
+    data, (_, height, width, _) = IMAGES["rgb.png"]
     if what == b"cut" or level == "header":
         data = data[:-10]
     if what == b"pixels":
@@ -86,7 +86,7 @@ def with_other_pixels(data: bytes) -> bytes:
 
 
 def test_max_pixels() -> None:
-    data, _ = PICTURES["rgb.png"]
+    data, _ = IMAGES["rgb.png"]
     with pytest.raises(ImageHeaderError, match=r"png of 5 x 7 pixels \(expected 34 "):
         check_image(data, max_pixels=34)
 
@@ -94,5 +94,5 @@ def test_max_pixels() -> None:
 def test_only_our_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """`verify --deep` takes what convert took, however large for Pillow."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    data, _ = PICTURES["rgb.png"]
+    data, _ = IMAGES["rgb.png"]
     assert check_image(data, level="decode").width == 7

@@ -1,4 +1,4 @@
-"""Decode pictures with TensorFlow: one line of JSON for each, whether it could."""
+"""Decode images with TensorFlow: one line of JSON for each, whether it could."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Pictures whose pixels a run makes anew."""
+"""Images whose pixels a run makes anew."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from job_tools import (
     recordmill,
 )
 from PIL import Image
-from pixel_zoo import PICTURES, encode
+from pixel_zoo import IMAGES, encode
 from test_reencoded_images import feature
 from test_undecodable import image_feature, told, write
 
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.images import source as images_source
 
-GIF, RGBA, TIFF = (
-    PICTURES[name][0] for name in ("animated.gif", "rgba.png", "rgb.tif")
-)
+GIF, RGBA, TIFF = (IMAGES[name][0] for name in ("animated.gif", "rgba.png", "rgb.tif"))
 SCALED: list[Argument] = ["--resize", "shorter=8", "--crop", "8x8"]
 
 
@@ -257,7 +255,7 @@ def test_arrays_have_the_pixels(tmp_path: Path) -> None:
     assert pixels.tobytes() in images
 
 
-def test_pictures_are_counted_without_decoding_them(
+def test_images_are_counted_without_decoding_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = []

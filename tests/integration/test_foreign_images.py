@@ -1,6 +1,6 @@
-"""Pictures of other projects: what is accepted, TensorFlow decodes; no other is refused.
+"""Images of other projects: what is accepted, TensorFlow decodes; no other is refused.
 
-Two are folders of odd and broken pictures with which Pillow and Go's image package test
+Two are folders of odd and broken images with which Pillow and Go's image package test
 their decoders; one is of real photographs and scans. `make tools` downloads them.
 """
 
@@ -24,16 +24,16 @@ from recordmill.transforms.images.structure import MAX_PIXELS, CheckLevel
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.rows.read_rows import read_rows
 
-FOLDERS = Path(__file__).parents[2] / ".tools" / "pictures"
+FOLDERS = Path(__file__).parents[2] / ".tools" / "images"
 DECODABLE = {"jpeg", "png", "bmp"}
 AS_PNG = PixelRules(form="png", transforms_all=True, keeps_samples=True)
 OTHERS = {"gif", "webp", "tiff", "bmp"}
-# How many pictures of the decodable formats there are at least: an empty folder would
+# How many images of the decodable formats there are at least: an empty folder would
 # prove nothing.
 EXPECTED = {"pillow": 500, "go": 40, "photos": 20}
 
 
-def pictures_of(folder: str, formats: set[str] = DECODABLE) -> dict[str, bytes]:
+def images_of(folder: str, formats: set[str] = DECODABLE) -> dict[str, bytes]:
     files = [path for path in sorted((FOLDERS / folder).rglob("*")) if path.is_file()]
     found = {str(path.relative_to(FOLDERS)): path.read_bytes() for path in files}
     return {
@@ -41,9 +41,9 @@ def pictures_of(folder: str, formats: set[str] = DECODABLE) -> dict[str, bytes]:
     }
 
 
-def decoded_by_tensorflow(pictures: dict[str, bytes]) -> dict[str, bool]:
-    given = [base64.b64encode(data).decode() for data in pictures.values()]
-    return dict(zip(pictures, ask("decode_pictures.py", given=given), strict=True))
+def decoded_by_tensorflow(images: dict[str, bytes]) -> dict[str, bool]:
+    given = [base64.b64encode(data).decode() for data in images.values()]
+    return dict(zip(images, ask("decode_images.py", given=given), strict=True))
 
 
 def checked(data: bytes, level: CheckLevel) -> ImageHeader | ImageHeaderError:
@@ -55,32 +55,32 @@ def checked(data: bytes, level: CheckLevel) -> ImageHeader | ImageHeaderError:
 
 @pytest.mark.parametrize("folder", EXPECTED)
 def test_shares(folder: str) -> None:
-    pictures = pictures_of(folder)
-    assert len(pictures) >= EXPECTED[folder]
-    decoded = decoded_by_tensorflow(pictures)
-    found = {name: checked(data, "structure") for name, data in pictures.items()}
+    images = images_of(folder)
+    assert len(images) >= EXPECTED[folder]
+    decoded = decoded_by_tensorflow(images)
+    found = {name: checked(data, "structure") for name, data in images.items()}
     accepted = [
         name
         for name, header in found.items()
         if isinstance(header, ImageHeader) and header.kind in DECODABLE
     ]
     refused = {n: str(e) for n, e in found.items() if isinstance(e, ImageHeaderError)}
-    assert len(accepted) > 0.8 * len(pictures)
+    assert len(accepted) > 0.8 * len(images)
     assert [name for name in accepted if not decoded[name]] == []
     assert {name: told for name, told in refused.items() if decoded[name]} == {}
 
 
 def test_all_that_is_converted_is_decoded(tmp_path: Path) -> None:
-    pictures = pictures_of("pillow")
-    for number, data in enumerate(pictures.values()):
+    images = images_of("pillow")
+    for number, data in enumerate(images.values()):
         path = tmp_path / "in" / f"class{number % 2}" / str(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     output = tmp_path / "out"
-    arguments = ("--undecodable", "reject", "--max-rejects", len(pictures))
+    arguments = ("--undecodable", "reject", "--max-rejects", len(images))
     convert("images", tmp_path / "in", output, *arguments)
     kept = {row["filename"]: row["image"] for row in read_rows(output)}
-    assert len(kept) > 0.8 * len(pictures)
+    assert len(kept) > 0.8 * len(images)
     assert all(decoded_by_tensorflow(kept).values())
 
 
@@ -88,7 +88,7 @@ def test_all_that_is_converted_is_decoded(tmp_path: Path) -> None:
 def test_all_that_is_reencoded_is_decoded(folder: str, expected: int) -> None:
     made: dict[str, bytes] = {}
     rejected: dict[str, str] = {}
-    for name, data in pictures_of(folder, OTHERS).items():
+    for name, data in images_of(folder, OTHERS).items():
         header = checked(data, "structure")
         if isinstance(header, ImageHeaderError) or header.kind in DECODABLE:
             continue

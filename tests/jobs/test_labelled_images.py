@@ -1,4 +1,4 @@
-"""Pictures whose labels, splits and features stand in tables, names or lists."""
+"""Images whose labels, splits and features stand in tables, names or lists."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from job_tools import Argument, Ran, assert_whole, contents, examples_of, recordmill
-from pixel_zoo import PICTURES
+from pixel_zoo import IMAGES
 
 from recordmill.beam_jobs.recordmill import open_dataset
 from recordmill.transforms.sources.images import annotations as finish_notes
 from recordmill.transforms.sources.images import tables as label_tables
 
-JPEG, _ = PICTURES["rgb.jpg"]
+JPEG, _ = IMAGES["rgb.jpg"]
 TABLE = (
     "file,label,split,age,note\n"
     "0.jpg,cat,train,1,one\n"
@@ -29,7 +29,7 @@ TABLE = (
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four images in one folder, and their table beside it."""
     monkeypatch.chdir(tmp_path)
-    add_pictures(tmp_path / "photos", range(4))
+    add_images(tmp_path / "photos", range(4))
     (tmp_path / "photos/labels.csv").write_text(TABLE)
     return tmp_path / "photos"
 
@@ -38,7 +38,7 @@ def convert(*arguments: Argument) -> Ran:
     return recordmill("convert", *arguments)
 
 
-def add_pictures(folder: Path, numbers: Iterable[int]) -> None:
+def add_images(folder: Path, numbers: Iterable[int]) -> None:
     folder.mkdir(exist_ok=True)
     for number in numbers:
         data = JPEG + bytes([number])  # behind the image's end: all differ
@@ -106,7 +106,7 @@ def test_every_exchange_gives_the_same_bytes(photos: Path, exchange: str) -> Non
     assert kept(one) == kept(other)
 
 
-def test_what_no_row_and_no_picture_stands_for_is_a_reject(photos: Path) -> None:
+def test_what_no_row_and_no_image_stands_for_is_a_reject(photos: Path) -> None:
     (photos / "labels.csv").write_text(
         "path,class\n0.jpg,cat\n1.jpg,\n9.jpg,dog\n2.jpg,dog\n2.jpg,cat\n5.jpg\n"
     )
@@ -131,7 +131,7 @@ def test_what_no_row_and_no_picture_stands_for_is_a_reject(photos: Path) -> None
     }
 
 
-def test_pictures_that_no_row_names_may_be_left_out(photos: Path) -> None:
+def test_images_that_no_row_names_may_be_left_out(photos: Path) -> None:
     (photos / "labels.csv").write_text("path,class\n0.jpg,cat\n2.jpg,dog\n")
     out = photos.parent / "out"
     table = ("--label-table", "labels.csv")
@@ -174,7 +174,7 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     out = photos.parent / "out"
     tables = ("--label-table", "*.csv")
     assert convert("images", photos, out, *tables).status == 0
-    add_pictures(photos, (4, 5))
+    add_images(photos, (4, 5))
     (photos / "more.csv").write_text(
         "file,label,split,age,note\n4.jpg,dog,test,5,five\n5.jpg,cat,train,,x\n"
     )
@@ -189,7 +189,7 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     refused = convert("images", photos, out, *tables, "--append")
     assert refused.status != 0
     assert "change what is known of it in the dataset" in refused.err
-    add_pictures(photos, (6,))
+    add_images(photos, (6,))
     (photos / "third.csv").write_text("file,label,split,age,note\n6.jpg,emu,test,5,x\n")
     refused = convert("images", photos, out, *tables, "--append")
     assert "'emu' is a new class" in refused.err
@@ -334,7 +334,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
         (photos / name).unlink()
     (photos / "1.csv").write_text(head + "".join(lines[:2]))
     assert convert("images", photos, out, *tables).status == 0
-    add_pictures(photos, (2, 3))
+    add_images(photos, (2, 3))
     (photos / "2.csv").write_text(head + "".join(lines[2:]).replace(",3,", ",3,x"))
     ran = convert("images", photos, out, *tables)
     assert ran.status == 0, ran.err
@@ -486,7 +486,7 @@ def test_a_row_for_each_box_becomes_lists(photos: Path) -> None:
     assert list(rows_of(out, "xmin")["0.jpg"][0]) == [0.5, 0.125, 0.25]
 
 
-def test_boxes_that_lack_something_are_rejects_of_their_picture(photos: Path) -> None:
+def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> None:
     (photos / "labels.csv").write_text(
         "path,label,x,split\n0.jpg,cat,1,a\n0.jpg,,2,a\n1.jpg,dog,,b\n1.jpg,cat,4,b\n"
         "2.jpg,dog,5,a\n2.jpg,dog,6,b\n3.jpg,dog,7,a\n3.jpg,dog,8,a\n"

@@ -6,7 +6,7 @@ import base64
 from random import Random
 
 from interop_tools import ask
-from pixel_zoo import PICTURES, TENSORFLOW_CANNOT_DECODE
+from pixel_zoo import IMAGES, TENSORFLOW_CANNOT_DECODE
 
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 from recordmill.transforms.images.structure import check_structure
@@ -20,10 +20,10 @@ def is_whole(data: bytes) -> bool:
     return True
 
 
-def test_cut_pictures() -> None:
+def test_cut_images() -> None:
     random = Random(1)
     cut: dict[str, bytes] = {}
-    for name, (data, _) in PICTURES.items():
+    for name, (data, _) in IMAGES.items():
         # Of animated WebP TensorFlow may abort; others it never decodes.
         if name in TENSORFLOW_CANNOT_DECODE or name.endswith(".webp"):
             continue
@@ -32,7 +32,7 @@ def test_cut_pictures() -> None:
         for length in {*near_the_end, *anywhere}:
             cut[f"{name}[:{length}]"] = data[:length]
     decoded = ask(
-        "decode_pictures.py",
+        "decode_images.py",
         given=[base64.b64encode(data).decode() for data in cut.values()],
     )
     expected = dict(zip(cut, decoded, strict=True))
