@@ -114,7 +114,7 @@ def plan_dataset(
             locator_of(context),
         )
         odd = OddRows.merged(result.odd for result in results)
-        if problem := context.source.odd_problem(odd):
+        if problem := context.source.input.odd_problem(odd):
             raise SchemaError(problem)
         require_schema(
             context.expected_schema, context.schema(*merge_column_info(results))
@@ -418,7 +418,7 @@ class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFl
         context, ranges = self.context, list(self.ranges)
         if len(ranges) == 1:
             return pbegin | beam.Create([(ranges[0], ())], reshuffle=False)
-        if context.source.needs_survey(ranges):
+        if context.source.input.needs_survey(ranges):
             surveys = (
                 pbegin
                 | beam.Create(ranges)
@@ -450,7 +450,7 @@ def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int
         earlier = load_checkpoint(context.workspace, name, SurveyResult)
         if earlier is not None and earlier.range == input_range:
             return input_range.index, earlier.found
-        number = context.source.survey(input_range)
+        number = context.source.input.survey(input_range)
         save_checkpoint(context.workspace, name, SurveyResult(input_range, number))
         return input_range.index, number
 
@@ -461,7 +461,7 @@ def resolve_ranges(
     """Yields the ranges, resolved by their surveys, with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
         numbers = [number for _, number in sorted(surveys)]
-        resolved = context.source.resolve_ranges(ranges, numbers)
+        resolved = context.source.input.resolve_ranges(ranges, numbers)
         step = max(1, len(resolved) // NUM_SAMPLES)
         samples = (
             context.source.sample(input_range) for input_range in resolved[::step]

@@ -16,7 +16,7 @@ from recordmill.transforms.exchange.exact_splits import (
     expected_ends,
     find_limits,
 )
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSource
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     has_decimal_commas,
@@ -33,7 +33,7 @@ def is_exact(job: JobSpec) -> bool:
 
 
 def find_exact_limits(
-    job: JobSpec, source: Source, ranges: Sequence[InputRange], workers: int
+    job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
 ) -> SplitLimits:
     """Counts the rows of each class, and finds where their splits end.
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import DEFAULT_SPLITS, MAX_SPLITS, SPLIT_PATTERN, JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSource, Source
 from recordmill.transforms.sources.label_split import (
     LabelRole,
-    SourceWithRoles,
+    LabelSplitRows,
     SplitRole,
     TimeRole,
     has_decimal_commas,
@@ -42,23 +41,26 @@ def has_roles(job: JobSpec) -> bool:
 
 
 def schema_of_table(
-    job: JobSpec, source: Source, files: Sequence[InputFile], schema: Schema
+    job: JobSpec,
+    source: Source,
+    prepare: Callable[[], RowSource],
+    schema: Schema,
 ) -> Schema:
     """Returns the columns that a table must have to be appended to a dataset.
 
     Args:
       job: gives columns roles.
       source: of the table, not yet prepared.
-      files: that are appended.
+      prepare: returns its rows, as if they were appended to nothing.
       schema: of the dataset, where the roles were given.
     """
     # Cells whose types are inferred are read as text.
-    inferred = source.infers_types
-    prepared = source if inferred else source.prepare(files)
-    columns = pa.schema([]) if inferred else prepared.columns()
-    label = job.label
-    if label is not None and not inferred and _own_names(prepared, label):
-        label = None  # no role: the source makes labels of its values
+    columns, label = pa.schema([]), job.label
+    if not source.infers_types:
+        rows = prepare()
+        columns = rows.columns()
+        if label is not None and _own_names(rows, label):
+            label = None  # no role: the source makes labels of its values
     features = [each for each in schema.features if each.name != label]
     roles = filter(None, (label, job.split_column))
     features += [_as_read(columns, name) for name in roles]
@@ -76,11 +78,11 @@ def _as_read(columns: pa.Schema, name: str) -> FeatureSpec:
 
 def give_roles(
     job: JobSpec,
-    source: Source,
+    source: RowSource,
     ranges: Sequence[InputRange],
     schema: Schema | None,
     workers: int,
-) -> Source:
+) -> RowSource:
     """Returns the source with the roles that a job gives its columns; reads the input.
 
     Args:
@@ -139,7 +141,7 @@ def give_roles(
         split_role = TimeRole.of(times, decimal_comma=comma)
         told = f"by the value of {times.column}: {job.split_by_time}"
         facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
-    return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
+    return LabelSplitRows(source, label_role, split_role, tuple(facts), warnings)
 
 
 def _not_by_files(ranges: Sequence[InputRange]) -> str:
@@ -149,7 +151,7 @@ def _not_by_files(ranges: Sequence[InputRange]) -> str:
 
 
 def _require_column(
-    job: JobSpec, source: Source, option: str, column: str, *, any_type: bool = False
+    job: JobSpec, source: RowSource, option: str, column: str, *, any_type: bool = False
 ) -> None:
     """Checks that a column can have a role.
 
@@ -157,7 +159,7 @@ def _require_column(
       UsageError: why not.
     """
     if source.refuses_roles:
-        own = source.role_options.get(option)
+        own = source.input.role_options.get(option)
         instead = f"; for a column of `label_table` use `{own}`" if own else ""
         raise UsageError(
             f"`{option}` names a column of a table, but {job.source} has none: its "
@@ -201,7 +203,7 @@ def too_many(option: str, column: str) -> str:
     )
 
 
-def _own_names(source: Source, column: str) -> tuple[str, ...]:
+def _own_names(source: RowSource, column: str) -> tuple[str, ...]:
     """Returns the names of the classes of a column that is a class label already."""
     if source.infers_types:
         return ()

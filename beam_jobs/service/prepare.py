@@ -29,8 +29,9 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.sources.base import FRAMED, Source
+from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
+from recordmill.transforms.sources.map import map_rows
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.tasks.context import (
     Publishing,
@@ -70,20 +71,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
       RecordmillError: the input is not what the job says.
     """
     job, options, inputs = run.job, run.options, run.inputs
-    source = make_source(job, options.storage.input)
-    fixed_schema = None
-    if run.append_plan is None:
-        source = source.prepare(inputs.files)
-    else:
-        kept = run.append_plan.kept
-        fixed_schema = None if job.declared else run.append_plan.schema
-        if job.map is not None and (given := run.append_plan.base.map) is not None:
-            source = source.appending_to(Schema(given.features))
-        asked = fixed_schema
-        if fixed_schema is not None and has_roles(job):
-            asked = schema_of_table(job, source, inputs.files, fixed_schema)
-        source = source.prepare_append(kept, inputs.files, asked)
-    ranges = source.cut(inputs.files)
+    source, fixed_schema = _prepare(run)
+    ranges = source.input.cut(inputs.files)
     workers = options.workers or os.cpu_count() or 1
     if has_roles(job):
         source = give_roles(job, source, ranges, fixed_schema, workers)
@@ -138,7 +127,38 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     return PreparedRun(context, ranges, inputs, understood)
 
 
-def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:
+def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
+    """Returns the rows of the input, and the schema that they have to have."""
+    job, files, plan = run.job, run.inputs.files, run.append_plan
+    source = make_source(job, run.options.storage.input)
+
+    def made(
+        append: Append | None = None, fixed_schema: Schema | None = None
+    ) -> RowSource:
+        prepared = source.prepare(files, append)
+        if job.map is None:
+            return prepared
+        return map_rows(
+            prepared,
+            files,
+            job.map,
+            as_declared=job.declared is not None,
+            is_appended=append is not None and append.schema is not None,
+            fixed_schema=fixed_schema,
+        )
+
+    if plan is None:
+        return made(), None
+    fixed_schema = asked = None if job.declared else plan.schema
+    if fixed_schema is not None and has_roles(job):
+        asked = schema_of_table(job, source, made, fixed_schema)
+    before = asked  # the features before the function
+    if job.map is not None:
+        before = Schema(plan.base.map.features) if plan.base.map is not None else None
+    return made(Append(plan.kept, before), asked), fixed_schema
+
+
+def _require_same_schema(append_plan: AppendPlan, source: RowSource) -> None:
     """Checks that records of the new files are as those that are there."""
     found = source.schema()
     stored = tuple(feature.as_stored() for feature in found.features)
@@ -153,7 +173,7 @@ def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:
         )
 
 
-def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:
+def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> None:
     """Refuses before the run what can never fit: columns, types, the payload."""
     # Only here: they import all that casts and encodes, which "nothing to do" need not.
     from recordmill.transforms.cast.cast_batch import check_columns

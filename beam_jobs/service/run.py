@@ -108,11 +108,11 @@ def _prepare_workspace(
     _make_folders(workspace, context.exchange, cut_of(ranges))
     save_input(workspace, context.publishing.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
-    save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
-    source = context.source.spill_inventory(
+    save_checksums(workspace, PREPARE, context.source.input.checksums_of_prepare())
+    source = context.source.input.spill_inventory(
         *workspace.shared_location("inventory.arrow")
     )
-    return replace(context, source=source)
+    return replace(context, source=context.source.on(source))
 
 
 def _make_folders(workspace: Workspace, exchange: str, cut: str) -> None:

@@ -20,7 +20,7 @@ from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.label_split import (
     LabelRole,
-    SourceWithRoles,
+    LabelSplitRows,
     class_hashes,
     keys_of,
 )
@@ -81,7 +81,7 @@ def test_damaged_tables_with_roles(tmp_path: Path) -> None:
             sink = RowSink()
             deque(plain.read(input_range, types, sink), maxlen=0)
             types = merge_type_flags(types, sink.observed)
-        roles = SourceWithRoles(plain, LabelRole("kind", names))
+        roles = LabelSplitRows(plain, LabelRole("kind", names))
         classes: Counter[int] = Counter()
         rows_in, rows_out, labels = 0, 0, Counter[int]()
         for input_range in ranges:

@@ -27,7 +27,7 @@ def offer(source: Source, patch: pytest.MonkeyPatch) -> None:
         name=FORMAT,
         summary="A source of the contract suite.",
         options=SourceOptions,
-        make_source=lambda options, as_text, storage: source,
+        make_source=lambda options, request: source,
     )
     patch.setitem(sys.modules, module.__name__, module)
     patch.setitem(registry.BUILT_IN, FORMAT, module.__name__)

@@ -13,7 +13,7 @@ import pytest
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, OddRows, Reject
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.sources.base import RowSink, Source
+from recordmill.transforms.sources.base import RowSink, RowSource, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.text_types import TypeFlag
@@ -89,14 +89,20 @@ def read(
 ) -> Reading:
     """Reads all input; by default with the types that a sample of all ranges tells."""
     reading = prepare(source, inputs)
-    if expected is None:
-        samples = [bits for s in reading.ranges if (bits := reading.source.sample(s))]
-        expected = tuple(int(np.bitwise_or.reduce(bits)) for bits in zip(*samples))  # noqa: B905
-    reading.parts = [
-        read_one(reading.source, input_range, expected)
-        for input_range in reading.ranges
-    ]
+    reading.parts = read_ranges(reading.source, reading.ranges, expected)
     return reading
+
+
+def read_ranges(
+    source: RowSource,
+    ranges: Sequence[InputRange],
+    expected: tuple[int, ...] | None = None,
+) -> list[RangeReader]:
+    """Reads ranges; by default with the types that a sample of all of them tells."""
+    if expected is None:
+        samples = [bits for s in ranges if (bits := source.sample(s))]
+        expected = tuple(int(np.bitwise_or.reduce(bits)) for bits in zip(*samples))  # noqa: B905
+    return [read_one(source, input_range, expected) for input_range in ranges]
 
 
 def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
@@ -108,7 +114,7 @@ def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
 
 
 def read_one(
-    source: Source, input_range: InputRange, expected: tuple[int, ...] = ()
+    source: RowSource, input_range: InputRange, expected: tuple[int, ...] = ()
 ) -> RangeReader:
     """Reads one range."""
     sink = RowSink()

@@ -70,7 +70,7 @@ def locator_of(context: RunContext) -> RejectLocator:
     if not context.publishing.inputs:
         return UNKNOWN_INPUT
     return RejectLocator(
-        context.publishing.input_root, context.job.source, context.source.storage
+        context.publishing.input_root, context.job.source, context.source.input.storage
     )
 
 

@@ -164,7 +164,7 @@ def _contents(
     shards: Sequence[ShardResult],
 ) -> dict[str, str] | None:
     """Returns the content of each file that was read; None if it is not known."""
-    if not context.source.tells_checksums:
+    if not context.source.input.tells_checksums:
         return None
     results = chain(
         (result.checksums for result in ranges), (shard.checksums for shard in shards)
@@ -501,7 +501,7 @@ def _require_same_inputs(
       ChangedInputError: one did; what was read is forgotten.
     """
     since = _listed_at(context.workspace)
-    storage = context.source.storage
+    storage = context.source.input.storage
     try:
         require_same_inputs(
             listed.files,

@@ -4,7 +4,7 @@ A source is a frozen value: building one touches no storage, and it travels to t
 workers pickled. `prepare` is the one step that reads of the input before the run. The
 order of the calls:
 
-    prepare(files) -> cut(files) -> survey(range) of each, where needed -> resolve_ranges
+    prepare(files, append) -> cut(files) -> survey(range) of each, where needed -> resolve_ranges
     -> sample(range) of some -> read(range) of each, or list_references + read_references
 """
 
@@ -26,7 +26,6 @@ import pyarrow.types as pt
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import Understood
-from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
@@ -174,15 +173,12 @@ class ByReference:
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
       sizes_unknown: why record sizes are not known before reading because of an option,
         as a clause that follows "because", or "".
-      reference_rate: input bytes that one worker lists and reads by reference in a
-        second; for the estimate of a run's time only.
     """
 
     supports_references = False
     lists_rows = False
     sizes_known_upfront = False
     sizes_unknown = ""
-    reference_rate = 1e9
 
     @property
     def refuses_roles(self) -> bool:
@@ -221,7 +217,134 @@ FRAMED = "framed record"  # the only column of a source that has whole records a
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
 
 
-class Source(ByReference, ABC):
+class RowSource(ByReference, ABC):
+    """The rows of an input: as its format reads them, or as a transform makes them.
+
+    A transform (label and split columns, a user's function) stands on another RowSource;
+    how files are cut and where rows lie is asked of `input` alone.
+    """
+
+    @property
+    @abstractmethod
+    def input(self) -> Source:
+        """Returns the source that reads the files."""
+
+    @abstractmethod
+    def on(self, source: Source) -> RowSource:
+        """Returns the same rows of another source, which reads the same files."""
+
+    @property
+    def infers_types(self) -> bool:
+        """Tells whether column types follow from the cells.
+
+        If so, the type flags of `sample`, `RowSink.observed`, `schema` and
+        `needs_reencode` are those of `text_types.TypeFlag`; else they are empty.
+        """
+        return self.input.infers_types
+
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """Returns names and types of the columns that `read` gives, once prepared."""
+
+    @abstractmethod
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        """Returns the type flags of the columns in a few rows of a range."""
+
+    @abstractmethod
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        """Returns the features, given the type flags and missing values of all rows."""
+
+    @abstractmethod
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        """Tells whether a range must be encoded again because types came out wider.
+
+        Args:
+          observed: the range's own type flags.
+          used: those that it was encoded for.
+          final: those of the whole input.
+        """
+
+    @abstractmethod
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        """Reads a range in batches.
+
+        Args:
+          input_range: the range.
+          expected: the type flags to assume for each column; a batch has the types that
+            this asks for together with all batches so far.
+          sink: gets what is found beside the rows, before the batch that it is about.
+        """
+
+    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
+        """Reads a range with columns whose types are inferred as text.
+
+        So names of classes are what is written.
+        """
+        names = self.columns().names if self.infers_types else ()
+        text = (int(TypeFlag.TEXT),) * len(names)
+        return self.read(input_range, text, RowSink())
+
+    @abstractmethod
+    def understood(self) -> Understood:
+        """Returns what the input was taken for, once prepared."""
+
+    @abstractmethod
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: TypeFlags = (),
+    ) -> Understood:
+        """Returns the same once all rows were read.
+
+        Args:
+          schema: the features of the records.
+          odd: the issues of all ranges.
+          observed: the type flags of all rows.
+        """
+
+    def own_splits(self) -> tuple[str, ...]:
+        """Returns the splits that all of the input is divided into by itself.
+
+        They take the place of the default split; () where files are in no split.
+        """
+        return self.input.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        """Returns the rows of each of `own_splits`, where ranges do not tell them."""
+        return ()
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        """Returns an upper estimate of all records' bytes; it sizes the histogram."""
+        return self.input.estimated_bytes(files)
+
+    def input_schema(self, observed: TypeFlags) -> Schema | None:
+        """Returns the features of rows before a function (`map`); None without one.
+
+        Args:
+          observed: the type flags of all rows.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A dataset that new files are appended to.
+
+    Attributes:
+      kept: the files that were converted before, as they are still there.
+      schema: of the dataset that is there; None if the job declares it.
+    """
+
+    kept: Sequence[InputFile]
+    schema: Schema | None
+
+
+class Source(RowSource):
     """The input of a run in one format.
 
     What it offers if its rows can be read by reference is in `ByReference`.
@@ -239,8 +362,8 @@ class Source(ByReference, ABC):
         not, a file that was written again is another one, even with the same bytes.
       has_positions: whether rows have a position in an input; without one, rows with
         equal keys are ordered by their content.
-      read_rate: input bytes that one worker reads and encodes in a second; for the
-        estimate of a run's time only.
+      infers_types: whether column types follow from the cells.
+      decimal_comma: whether numbers in text have a comma before their places.
     """
 
     storage: StorageOptions
@@ -251,86 +374,30 @@ class Source(ByReference, ABC):
     reads_archives = False
     tells_checksums = False
     has_positions = True
-    read_rate = 100e6
+    infers_types = False
+    decimal_comma = False
 
     @property
-    def infers_types(self) -> bool:
-        """Tells whether column types follow from the cells.
+    def input(self) -> Source:
+        return self
 
-        If so, the type flags of `sample`, `RowSink.observed`, `schema` and
-        `needs_reencode` are those of `type_flags.TypeFlag`; else they are empty.
-        """
-        return False
-
-    @property
-    def decimal_comma(self) -> bool:
-        """Tells whether numbers in text have a comma before their places."""
-        return False
+    def on(self, source: Source) -> RowSource:
+        return source
 
     @abstractmethod
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         """Returns the source with what it must know of the whole input.
 
         This is where headers and the names of classes are read.
 
-        Raises:
-          InputError: the input cannot be of this format.
-        """
-
-    @abstractmethod
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        """Returns the source that reads new files as if they stood beside the others.
-
         Args:
-          kept: the files that were converted before, as they are still there.
-          new: those to convert now; the only ones that `cut` may cut.
-          schema: of the dataset that is there; None if the job declares it.
+          files: to convert; the only ones that `cut` may cut.
+          append: the dataset that they are appended to, if any: then they are read as
+            if they stood beside its files.
 
         Raises:
-          InputError: the new files cannot be of one dataset with the others.
+          InputError: the input cannot be of this format, or of one dataset.
         """
-
-    def making(self, job: JobSpec) -> Self:
-        """Returns the source for a job; for one that may have whole records already.
-
-        Such a source gives framed records in the column FRAMED, which are written as
-        they are, and says in `schema` what they hold. Asked before `prepare`.
-
-        Raises:
-          UsageError: the job asks for what such a source cannot do.
-        """
-        return self
-
-    def appending_to(self, inputs: Schema | None) -> Self:
-        """Returns the source for a dataset that was made by a function (`map`).
-
-        Asked before `prepare_append`, with what `input_schema` told of its rows.
-        """
-        return self
-
-    def input_schema(self, observed: tuple[int, ...]) -> Schema | None:
-        """Returns the features of rows before a function (`map`); None without one.
-
-        Args:
-          observed: the type flags of all rows.
-        """
-        return None
-
-    def naming_files(self) -> Self:
-        """Returns the source of a table whose cells name files, read for its rows."""
-        return self
-
-    def expecting(self, columns: Sequence[str]) -> Self:
-        """Returns the source of a table that should have these columns.
-
-        Asked before `prepare`, with the columns that a declared schema uses.
-        """
-        return self
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         """Returns the checksums of what `prepare` read and what rows depend on.
@@ -340,33 +407,17 @@ class Source(ByReference, ABC):
         return ()
 
     def understood(self) -> Understood:
-        """Returns what the source took its input for, once prepared."""
         return Understood()
 
     def understood_at_end(
         self,
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
-        observed: tuple[int, ...] = (),
+        observed: TypeFlags = (),
     ) -> Understood:
-        """Returns the same once all rows were read.
-
-        Args:
-          schema: the features of the records.
-          odd: the issues of all ranges.
-          observed: the type flags of all rows.
-        """
         return self.understood()
 
     def own_splits(self) -> tuple[str, ...]:
-        """Returns the splits that all of the input is divided into by itself.
-
-        They take the place of the default split; () where files are in no split.
-        """
-        return ()
-
-    def own_split_rows(self) -> tuple[int, ...]:
-        """Returns the rows of each of `own_splits`, where ranges do not tell them."""
         return ()
 
     def odd_problem(self, odd: Sequence[OddRows]) -> str:
@@ -375,10 +426,6 @@ class Source(ByReference, ABC):
         Asked once all rows were read, before anything is published.
         """
         return ""
-
-    @abstractmethod
-    def columns(self) -> pa.Schema:
-        """Returns names and types of the columns that `read` gives, once prepared."""
 
     @abstractmethod
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
@@ -401,40 +448,13 @@ class Source(ByReference, ABC):
         """Returns the ranges with what the surveys found; both in range order."""
         return list(ranges)
 
-    def sample(self, input_range: InputRange) -> tuple[int, ...]:
-        """Returns the type flags of the columns in a few rows of a range."""
+    def sample(self, input_range: InputRange) -> TypeFlags:
         return ()
 
-    @abstractmethod
-    def schema(
-        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
-    ) -> Schema:
-        """Returns the features, given the type flags and missing values of all rows."""
-
     def needs_reencode(
-        self, observed: tuple[int, ...], used: tuple[int, ...], final: tuple[int, ...]
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
-        """Tells whether a range must be encoded again because types came out wider.
-
-        Args:
-          observed: the range's own type flags.
-          used: those that it was encoded for.
-          final: those of the whole input.
-        """
         return False
-
-    @abstractmethod
-    def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
-    ) -> Iterator[Rows]:
-        """Reads a range in batches.
-
-        Args:
-          input_range: the range.
-          expected: the type flags to assume for each column; a batch has the types that
-            this asks for together with all batches so far.
-          sink: gets what is found beside the rows, before the batch that it is about.
-        """
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
@@ -444,15 +464,6 @@ class Source(ByReference, ABC):
         Columns of text whose types are inferred come as text.
         """
         return self.read(input_range, (), sink)
-
-    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        """Reads a range with columns whose types are inferred as text.
-
-        So names of classes are what is written.
-        """
-        names = self.columns().names if self.infers_types else ()
-        text = (int(TypeFlag.TEXT),) * len(names)
-        return self.read(input_range, text, RowSink())
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         """Writes a large list of files to a file of a store, for workers to read.
@@ -467,7 +478,6 @@ class Source(ByReference, ABC):
         return list(ranges[:: -(-len(ranges) // 4)])
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        """Returns an upper estimate of all records' bytes; it sizes the histogram."""
         return sum(file.size for file in files)
 
 
@@ -547,15 +557,7 @@ class PipelineRowsSource(Source):
 
     has_positions = False
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
-        return self
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         return self
 
     def columns(self) -> pa.Schema:
@@ -573,70 +575,3 @@ class PipelineRowsSource(Source):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         return iter(())
-
-
-_OF_INNER = (  # what a source on another one has as that one
-    *("storage", "files_root", "named_files", "handles_unreadable", "reads_archives"),
-    *("tells_checksums", "has_positions", "read_rate", "reference_rate"),
-)
-
-
-@dataclass(frozen=True)
-class SourceOnSource(Source):
-    """A source whose rows are made of those of another one.
-
-    Label and split columns and a user's function change rows, not where they are: the
-    input is cut, surveyed and listed by the other source.
-
-    Attributes:
-      inner: the other source.
-    """
-
-    inner: Source
-
-    def __post_init__(self) -> None:
-        for name in _OF_INNER:
-            object.__setattr__(self, name, getattr(self.inner, name))
-
-    @property
-    def infers_types(self) -> bool:
-        return self.inner.infers_types
-
-    @property
-    def decimal_comma(self) -> bool:
-        return self.inner.decimal_comma
-
-    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.inner.checksums_of_prepare()
-
-    def own_splits(self) -> tuple[str, ...]:
-        return self.inner.own_splits()
-
-    def own_split_rows(self) -> tuple[int, ...]:
-        return self.inner.own_split_rows()
-
-    def odd_problem(self, odd: Sequence[OddRows]) -> str:
-        return self.inner.odd_problem(odd)
-
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return self.inner.cut(files)
-
-    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
-        return self.inner.needs_survey(ranges)
-
-    def survey(self, input_range: InputRange) -> int:
-        return self.inner.survey(input_range)
-
-    def resolve_ranges(
-        self, ranges: Sequence[InputRange], surveys: Sequence[int]
-    ) -> list[InputRange]:
-        return self.inner.resolve_ranges(ranges, surveys)
-
-    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return self.inner.sample_ranges(ranges)
-
-    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return self.inner.estimated_bytes(files)
-
-    def spill_inventory(self, store: Store, name: str) -> Self:
-        return replace(self, inner=self.inner.spill_inventory(store, name))

@@ -13,8 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.sources.registry import SourceFormat
+from recordmill.transforms.sources.registry import Request, SourceFormat
 
 _STEP_BYTES = 4 << 20
 
@@ -113,37 +112,48 @@ def _load(name: str) -> Any:
     return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
 
 
-def _make_cifar(options: CifarOptions, as_text: bool, storage: StorageOptions) -> Any:
+def _make_cifar(options: CifarOptions, request: Request) -> Any:
     finder = _load("arrays.cifar.CifarFinder")(options.variant)
-    return _load("arrays.cifar.CifarSource")(finder, storage=storage)
+    return _load("arrays.cifar.CifarSource")(finder, storage=request.storage)
 
 
-def _arrays(finder: str) -> Callable[[Any, bool, StorageOptions], Any]:
+def _arrays(finder: str) -> Callable[[Any, Request], Any]:
     """Returns what makes the source of arrays that a class finds by these options."""
 
-    def make_source(options: Any, as_text: bool, storage: StorageOptions) -> Any:
+    def make_source(options: Any, request: Request) -> Any:
         return _load("arrays.source.ArraysSource")(
             _load(finder)(**options.model_dump(exclude={"split_from"})),
             uses_splits=options.split_from == "auto",
-            storage=storage,
+            storage=request.storage,
         )
 
     return make_source
 
 
-def _make_tfrecord(
-    options: TfrecordOptions, as_text: bool, storage: StorageOptions
-) -> Any:
-    return _load("tfrecord.source.TfrecordSource")(
-        records=options.records, split_from=options.split_from, storage=storage
-    )
+def _make_tfrecord(options: TfrecordOptions, request: Request) -> Any:
+    return _load("tfrecord.source.make_source")(options, request)
 
 
-def _typed(source: str, **values: str) -> Callable[[Any, bool, StorageOptions], Any]:
-    """Returns what makes a source whose cells have types, but for a declared schema."""
+def _make_table(kind: str) -> Callable[[Any, Request], Any]:
+    """Returns what makes the source of one kind of table file."""
 
-    def make_source(options: Any, as_text: bool, storage: StorageOptions) -> Any:
-        return _load(source)(as_declared=as_text, storage=storage, **values)
+    def make_source(options: Any, request: Request) -> Any:
+        return _load("tables.ColumnarSource")(
+            kind=kind, as_declared=request.as_text, storage=request.storage
+        )
+
+    return make_source
+
+
+def _objects(source: str) -> Callable[[Any, Request], Any]:
+    """Returns what makes a source whose rows are objects with keys."""
+
+    def make_source(options: Any, request: Request) -> Any:
+        return _load(source)(
+            as_declared=request.as_text,
+            wanted=request.columns,
+            storage=request.storage,
+        )
 
     return make_source
 
@@ -172,7 +182,7 @@ def _table_format(
         name=name,
         summary=summary,
         options=SourceOptions,
-        make_source=_typed("tables.ColumnarSource", kind=name),
+        make_source=_make_table(name),
         position_unit="row",
         examples=(
             ("a folder of tables with the same columns", f"{convert}/{folder}"),
@@ -215,7 +225,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="jsonl",
         summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
         options=SourceOptions,
-        make_source=_typed("jsonl.source.JsonLinesSource"),
+        make_source=_objects("jsonl.source.JsonLinesSource"),
         line_of=_line_of,
         examples=(
             (
@@ -304,7 +314,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="webdataset",
         summary="WebDataset: the samples in tar shards.",
         options=SourceOptions,
-        make_source=_typed("webdataset.source.WebDatasetSource"),
+        make_source=_objects("webdataset.source.WebDatasetSource"),
         examples=(
             (
                 "all shards of a folder",

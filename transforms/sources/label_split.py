@@ -28,7 +28,6 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
@@ -45,8 +44,8 @@ from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
+    RowSource,
     Source,
-    SourceOnSource,
 )
 from recordmill.transforms.sources.text_types import TypeFlag
 
@@ -112,7 +111,7 @@ def _key(text: str, *, decimal_comma: bool) -> str:
     return str(int(number))
 
 
-def has_decimal_commas(job: JobSpec, source: Source, column: str) -> bool:
+def has_decimal_commas(job: JobSpec, source: RowSource, column: str) -> bool:
     """Tells whether numbers in a column's text have a comma before their places.
 
     A declared feature says so itself; else it is as in all of the input.
@@ -125,7 +124,7 @@ def has_decimal_commas(job: JobSpec, source: Source, column: str) -> bool:
         ]
         if marks:
             return all(marks)
-    return source.decimal_comma
+    return source.input.decimal_comma
 
 
 def class_hashes(values: pa.Array, *, decimal_comma: bool = False) -> U64:
@@ -187,7 +186,7 @@ def split_by_time(
 
 
 def require_times(
-    source: Source,
+    source: RowSource,
     ranges: Sequence[InputRange],
     times: SplitTimes,
     *,
@@ -205,7 +204,7 @@ def require_times(
       UsageError: all rows would be rejects, but only after all were read.
     """
     found = ""
-    for input_range in source.sample_ranges(ranges):
+    for input_range in source.input.sample_ranges(ranges):
         try:
             rows = next(iter(source.read_as_text(input_range)), None)
         except InputError:
@@ -412,16 +411,18 @@ def index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
 
 
 @dataclass(frozen=True)
-class SourceWithRoles(SourceOnSource):
-    """A prepared table (`inner`), some columns of which have roles.
+class LabelSplitRows(RowSource):
+    """The rows of a table, some columns of which are labels or tell splits.
 
     Attributes:
+      inner: the table.
       label: the column that is a class label, or None.
       split: the column that tells splits, or None.
       facts: what is told of the roles.
       warnings: what looks wrong about them.
     """
 
+    inner: RowSource
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
@@ -429,23 +430,18 @@ class SourceWithRoles(SourceOnSource):
     _texts: tuple[int, ...] = field(init=False)  # numbers of the columns with roles
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         by_text = () if isinstance(self.split, TimeRole) else (self.split,)
         roles = [role.column for role in (self.label, *by_text) if role]
         names = self.inner.columns().names
         numbers = tuple(number for number, n in enumerate(names) if n in roles)
         object.__setattr__(self, "_texts", numbers)
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
-        return replace(self, inner=self.inner.prepare(files))
+    @property
+    def input(self) -> Source:
+        return self.inner.input
 
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        return replace(self, inner=self.inner.prepare_append(kept, new, schema))
+    def on(self, source: Source) -> Self:
+        return replace(self, inner=self.inner.on(source))
 
     def understood(self) -> Understood:
         return self._told(self.inner.understood())
@@ -547,11 +543,6 @@ class SourceWithRoles(SourceOnSource):
         return sink.reject(
             replace(rows, batch=batch, splits=splits), reasons, input_range
         )
-
-    def read_for_statistics(
-        self, input_range: InputRange, sink: RowSink
-    ) -> Iterator[Rows]:
-        return self.inner.read_for_statistics(input_range, sink)
 
 
 def _note(

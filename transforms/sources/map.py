@@ -38,11 +38,10 @@ from recordmill.transforms.exchange.keys import copy_origins
 from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
+    RowSource,
     Source,
-    SourceOnSource,
 )
 from recordmill.transforms.sources.map_check import (
-    NOTHING_TRIED,
     Function,
     MappedBatch,
     RaisedForAllError,
@@ -301,90 +300,38 @@ _tried: dict[tuple[str, TypeFlags], Tried] = {}
 
 
 @dataclass(frozen=True)
-class MappedSource(SourceOnSource):
-    """The rows that a function makes from those of another source.
+class MappedRows(RowSource):
+    """The rows that a function makes from others.
 
     Attributes:
+      inner: the others.
       named: the function.
       as_declared: whether a declared schema says what becomes of the columns.
-      like: the features of the other source's rows in the dataset that rows are
-        appended to, or None.
-      fixed_schema: that dataset's own, where it is not declared, or None.
+      fixed_schema: of the dataset that rows are appended to, where it is not declared,
+        or None.
       tried_ranges: where the first rows are, on which the function is tried.
       tried_types: the type flags of those rows.
-      key: of this prepared source, among all of a process.
+      key: of these rows, among all of a process.
       tried: the columns of the first rows; of other type flags it is learned later.
     """
 
+    inner: RowSource
     named: MapFunction
-    as_declared: bool = False
-    like: Schema | None = None
-    fixed_schema: Schema | None = None
-    tried_ranges: tuple[InputRange, ...] = ()
-    tried_types: TypeFlags = ()
-    key: str = ""
-    tried: Tried = NOTHING_TRIED
+    as_declared: bool
+    fixed_schema: Schema | None
+    tried_ranges: tuple[InputRange, ...]
+    tried_types: TypeFlags
+    key: str
+    tried: Tried
 
     sizes_unknown = "the function of `map` makes the rows"
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
-        return self._on(self.inner.prepare(files), files)
+    @property
+    def input(self) -> Source:
+        return self.inner.input
 
-    def appending_to(self, inputs: Schema | None) -> Self:
-        return replace(self, like=inputs)
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        inner = self.inner.prepare_append(kept, new, self.like)
-        return replace(self, fixed_schema=schema)._on(inner, new)
-
-    def _on(self, inner: Source, files: Sequence[InputFile]) -> Self:
-        """Returns the source on a prepared one, with the function tried."""
-        ranges = inner.cut(files)
-        chosen = tuple(inner.sample_ranges(ranges)) if ranges else ()
-        batch, types = first_rows(inner, chosen)
-        if not batch.num_rows:  # rows may be larger than what is sampled
-            chosen = tuple(ranges[:1])
-            batch, types = first_rows(inner, chosen)
-        if self.like is None:
-            tried = self._try(batch)
-        else:
-            tried = self._try_appended(batch, inner.columns())
-        if not tried.columns:
-            raise InputError(
-                f"the input has no row on which `map` {self.named.label} could be tried"
-            )
-        return replace(
-            self,
-            inner=inner,
-            tried_ranges=chosen,
-            tried_types=types,
-            tried=tried,
-            key=uuid4().hex,
-        )
-
-    def _try(self, batch: pa.RecordBatch) -> Tried:
-        function, label = load_function(self.named), self.named.label
-        return try_function(function, batch, label, as_declared=self.as_declared)
-
-    def _try_appended(self, batch: pa.RecordBatch, columns: pa.Schema) -> Tried:
-        """Tries the function on new rows, of which there may be none or only bad ones."""
-        function, label = load_function(self.named), self.named.label
-        as_declared = self.as_declared
-        if not batch.num_rows:
-            return try_without_rows(function, columns, label, as_declared=as_declared)
-        try:
-            return self._try(batch)
-        except RaisedForAllError:
-            with suppress(InputError):
-                return try_without_rows(
-                    function, columns, label, as_declared=as_declared
-                )
-            raise
+    def on(self, source: Source) -> Self:
+        return replace(self, inner=self.inner.on(source))
 
     def _tried_with(self, types: TypeFlags) -> Tried:
         """Returns what the function makes of columns with these type flags."""
@@ -396,7 +343,7 @@ class MappedSource(SourceOnSource):
             if len(_tried) > 256:
                 _tried.clear()
             batch, _ = first_rows(self.inner, self.tried_ranges, types)
-            found = self._try(batch)
+            found = _try(self.named, batch, as_declared=self.as_declared)
             _tried[self.key, types] = found
         return found
 
@@ -405,9 +352,6 @@ class MappedSource(SourceOnSource):
         if not self.infers_types:
             return ()
         return merge_type_flags(flags, self.tried_types)
-
-    def naming_files(self) -> Self:
-        return replace(self, inner=self.inner.naming_files())
 
     def understood(self) -> Understood:
         return self._with_function(self.inner.understood(), ())
@@ -488,10 +432,69 @@ class MappedSource(SourceOnSource):
         if self.infers_types and found.observed:
             sink.observed = self._types(found.observed)
 
-    def read_for_statistics(
-        self, input_range: InputRange, sink: RowSink
-    ) -> Iterator[Rows]:
-        return self.read(input_range, (), sink)  # the function gets types, never text
-
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
         return self.read(input_range, (), RowSink())
+
+
+def map_rows(
+    source: Source,
+    files: Sequence[InputFile],
+    named: MapFunction,
+    *,
+    as_declared: bool,
+    is_appended: bool = False,
+    fixed_schema: Schema | None = None,
+) -> MappedRows:
+    """Returns the rows that a function makes; tries it on the first ones.
+
+    Args:
+      source: of the rows before, prepared.
+      files: that it cuts.
+      named: the function.
+      as_declared: whether a declared schema says what becomes of the columns.
+      is_appended: whether they are appended to rows that it made.
+      fixed_schema: see `MappedRows`.
+
+    Raises:
+      InputError: there is no row to try it on.
+      UsageError, SchemaError: it cannot be used.
+    """
+    ranges = source.cut(files)
+    chosen = tuple(source.sample_ranges(ranges)) if ranges else ()
+    batch, types = first_rows(source, chosen)
+    if not batch.num_rows:  # rows may be larger than what is sampled
+        chosen = tuple(ranges[:1])
+        batch, types = first_rows(source, chosen)
+    if is_appended:
+        columns = source.columns()
+        tried = _try_appended(named, batch, columns, as_declared=as_declared)
+    else:
+        tried = _try(named, batch, as_declared=as_declared)
+    if not tried.columns:
+        raise InputError(
+            f"the input has no row on which `map` {named.label} could be tried"
+        )
+    key = uuid4().hex
+    return MappedRows(
+        source, named, as_declared, fixed_schema, chosen, types, key, tried
+    )
+
+
+def _try(named: MapFunction, batch: pa.RecordBatch, *, as_declared: bool) -> Tried:
+    function = load_function(named)
+    return try_function(function, batch, named.label, as_declared=as_declared)
+
+
+def _try_appended(
+    named: MapFunction, batch: pa.RecordBatch, columns: pa.Schema, *, as_declared: bool
+) -> Tried:
+    """Tries the function on new rows, of which there may be none or only bad ones."""
+    function, label = load_function(named), named.label
+    if not batch.num_rows:
+        return try_without_rows(function, columns, label, as_declared=as_declared)
+    try:
+        return _try(named, batch, as_declared=as_declared)
+    except RaisedForAllError:
+        with suppress(InputError):
+            return try_without_rows(function, columns, label, as_declared=as_declared)
+        raise

@@ -36,7 +36,7 @@ from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.column_types import is_list, plain
-from recordmill.transforms.sources.base import RowSink, Source
+from recordmill.transforms.sources.base import RowSink, RowSource
 from recordmill.transforms.sources.plain_types import plain_columns
 
 Function = Callable[..., Any]
@@ -351,7 +351,7 @@ NOTHING_TRIED = Tried((), frozenset())
 
 
 def first_rows(
-    source: Source, ranges: Sequence[InputRange], types: TypeFlags = ()
+    source: RowSource, ranges: Sequence[InputRange], types: TypeFlags = ()
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Reads a few rows of several ranges, with the types that they need together.
 
@@ -381,7 +381,7 @@ def first_rows(
 
 
 def _starts(
-    source: Source, ranges: Sequence[InputRange], types: TypeFlags
+    source: RowSource, ranges: Sequence[InputRange], types: TypeFlags
 ) -> Iterator[tuple[pa.RecordBatch, TypeFlags]]:
     """Yields the first rows of ranges with their type flags, TRIED_ROWS in all."""
     problem: InputError | None = None

@@ -41,9 +41,29 @@ BUILT_IN = {
     **dict.fromkeys(("parquet", "arrow", "jsonl", "binary", "idx", "numpy"), _BUILT_IN),
     **dict.fromkeys(("tfrecord", "webdataset"), _BUILT_IN),
 }
-_MAP = "recordmill.transforms.sources.map"
 
 Options = TypeVar("Options", bound=SourceOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asks of a source, beside the options of its format.
+
+    Attributes:
+      storage: options of the inputs' storage.
+      as_text: whether a declared schema converts the cells: a format whose cells are
+        text then gives them as they are.
+      columns: those that the schema uses; () without one.
+      names_files: whether cells name files, which are read for their rows: so these may
+        be large.
+      job: the job; None for a table beside the input.
+    """
+
+    storage: StorageOptions = NO_OPTIONS
+    as_text: bool = False
+    columns: tuple[str, ...] = ()
+    names_files: bool = False
+    job: JobSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +74,7 @@ class SourceFormat(Generic[Options]):
       name: as jobs and the command line spell it.
       summary: one sentence for help texts.
       options: the model of the format's own options; every option has a default.
-      make_source: (options, as_text, storage) -> the source, not yet prepared.
-        `as_text` is true where a declared schema converts the cells: a format whose
-        cells are text then gives them as they are. `storage` has the options of the
-        inputs' storage.
+      make_source: (options, what the job asks) -> the source, not yet prepared.
       describe_inputs: (options, files) -> what fixes the bytes of the dataset beside
         options, paths, sizes and versions, such as how the given folders are read; ""
         for nothing.
@@ -71,7 +88,7 @@ class SourceFormat(Generic[Options]):
     name: str
     summary: str
     options: type[Options]
-    make_source: Callable[[Options, bool, StorageOptions], Source]
+    make_source: Callable[[Options, Request], Source]
     describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
     line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
     position_unit: Literal["byte", "row"] = "byte"
@@ -153,28 +170,19 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
       ValueError: the rows come from a pipeline, or the options are another format's.
     """
     found, options = _format_and_options(job)
-    as_declared = job.declared is not None
-    if job.map is not None:  # what is declared is what the function makes
-        source = found.make_source(options, False, storage)
-        source = source.making(job.model_copy(update={"declared": None}))
-        made: Source = import_module(_MAP).MappedSource(
-            source, job.map, as_declared=as_declared
-        )
-        return made.naming_files() if _names_files(job) else made
-    source = found.make_source(options, as_declared, storage)
-    if job.declared is not None:
-        columns = {job.declared.column_of(name) for name in job.declared.features}
+    declared = job.declared
+    features = declared.features.values() if declared is not None else ()
+    names_files = any(feature.bytes_from for feature in features)
+    # With `map`, what is declared is what the function makes.
+    as_text = declared is not None and job.map is None
+    columns = set[str]()
+    if declared is not None and as_text:
+        columns = {declared.column_of(name) for name in declared.features}
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
         others = (job.split_column, job.split_by, job.stratify_by, times)
         columns |= {name for name in others if name is not None}
-        source = source.expecting(sorted(columns))
-    source = source.making(job)
-    return source.naming_files() if _names_files(job) else source
-
-
-def _names_files(job: JobSpec) -> bool:
-    features = job.declared.features.values() if job.declared is not None else ()
-    return any(feature.bytes_from for feature in features)
+    request = Request(storage, as_text, tuple(sorted(columns)), names_files, job)
+    return found.make_source(options, request)
 
 
 def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:

@@ -32,6 +32,7 @@ from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
+    Append,
     Rows,
     RowSink,
     Source,
@@ -368,9 +369,8 @@ class ColumnarSource(Source):
     storage: StorageOptions = NO_OPTIONS
 
     tells_checksums = True
-    read_rate = 70e6
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         tables, passed_over = _find_tables(files)
         if not tables:
             raise InputError(
@@ -398,7 +398,7 @@ class ColumnarSource(Source):
                 + each.rows * sum(len(n) + _ENTRY_BYTES for n in types)
                 for each in groups
             )
-        return replace(
+        source = replace(
             self,
             types=tuple(types.items()),
             cuts=tuple(cuts),
@@ -406,21 +406,15 @@ class ColumnarSource(Source):
             unread=tuple(unread),
             record_bytes=num_bytes,
         )
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        source = replace(self.prepare(new), fixed_schema=schema)
-        names = {name for name, _ in source.types}
-        if schema and {feature.name for feature in schema.features} != names:
+        if append is None:
+            return source
+        if append.schema and {each.name for each in append.schema.features} != {*types}:
+            names = ", ".join(feature.name for feature in append.schema.features)
             raise SchemaError(
-                f"the columns are {', '.join(sorted(names))}, but the dataset's features "
-                f"are {', '.join(feature.name for feature in schema.features)}"
+                f"the columns are {', '.join(sorted(types))}, but the dataset's features "
+                f"are {names}"
             )
-        return source
+        return replace(source, fixed_schema=append.schema)
 
     def _look_at(self, file: InputFile) -> tuple[dict[str, pa.DataType], list[Group]]:
         window = open_stream(file, self.storage)

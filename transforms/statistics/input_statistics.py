@@ -28,7 +28,13 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
-from recordmill.transforms.sources.base import Rows, RowSink, Source, single_values
+from recordmill.transforms.sources.base import (
+    Rows,
+    RowSink,
+    RowSource,
+    Source,
+    single_values,
+)
 from recordmill.transforms.sources.label_split import texts_of
 from recordmill.transforms.sources.text_types import TypeFlag, is_huge
 from recordmill.transforms.statistics.column_summary import (
@@ -45,19 +51,19 @@ _Out = TypeVar("_Out")
 
 
 def surveyed(
-    source: Source, ranges: Sequence[InputRange], workers: int
+    source: RowSource, ranges: Sequence[InputRange], workers: int
 ) -> list[InputRange]:
     """Returns ranges that can be read: after a survey of each, if the source needs it."""
-    if not source.needs_survey(ranges):
+    if not source.input.needs_survey(ranges):
         return list(ranges)
     surveys = dict(_in_threads(partial(_survey, source), ranges, workers))
-    return source.resolve_ranges(
+    return source.input.resolve_ranges(
         ranges, [surveys[input_range.index] for input_range in ranges]
     )
 
 
-def _survey(source: Source, input_range: InputRange) -> tuple[int, int]:
-    return input_range.index, source.survey(input_range)
+def _survey(source: RowSource, input_range: InputRange) -> tuple[int, int]:
+    return input_range.index, source.input.survey(input_range)
 
 
 def _in_threads(
@@ -439,7 +445,7 @@ Sketches = Mapping[str | None, RankSketch]
 
 
 def count_rows(
-    source: Source,
+    source: RowSource,
     ranges: Sequence[InputRange],
     column: str | None,
     too_many: str,
@@ -501,7 +507,7 @@ def _require_few(found: Sketches, too_many: str) -> None:
 
 
 def _read(
-    source: Source, input_range: InputRange, column: str | None
+    source: RowSource, input_range: InputRange, column: str | None
 ) -> Iterator[Rows]:
     """Reads rows, or only what is known without reading them if that has the column."""
     if source.supports_references or source.lists_rows:

@@ -20,7 +20,7 @@ from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import RowSource
 from recordmill.transforms.tasks.workspace import Workspace
 
 Exchange = Literal["reference", "scratch", "engine"]
@@ -80,7 +80,7 @@ class RunContext:
     """
 
     job: JobSpec
-    source: Source
+    source: RowSource
     split_names: tuple[str, ...]
     bucket_bits: int
     exchange: Exchange
@@ -158,7 +158,7 @@ class ShardsToWrite:
 def choose_exchange(
     wanted: str,
     job: JobSpec,
-    source: Source,
+    source: RowSource,
     files: Sequence[InputFile],
     *,
     embedded: bool,
@@ -207,7 +207,7 @@ def choose_exchange(
     return cast("Exchange", wanted)
 
 
-def can_plan_from_sizes(job: JobSpec, source: Source) -> bool:
+def can_plan_from_sizes(job: JobSpec, source: RowSource) -> bool:
     """Returns whether the size of each record is known before the row is read."""
     # The size of a cast feature, or of another payload, is known only once it is made.
     own_records = job.declared is None and job.payload == "example"

@@ -274,7 +274,9 @@ def estimate_run(
     source = context.source
     whole = sum(file.size for file in files) <= WHOLE_BYTES
     input_ranges = (
-        _resolve_ranges(context, ranges) if whole else source.sample_ranges(ranges)
+        _resolve_ranges(context, ranges)
+        if whole
+        else source.input.sample_ranges(ranges)
     )
     sample = _sample_input(context, input_ranges, whole=whole)
     if source.sizes_known_upfront:
@@ -305,10 +307,10 @@ def _resolve_ranges(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> list[InputRange]:
     source = context.source
-    if not source.needs_survey(ranges):
-        return source.resolve_ranges(ranges, [0] * len(ranges))
-    return source.resolve_ranges(
-        ranges, [source.survey(input_range) for input_range in ranges]
+    if not source.input.needs_survey(ranges):
+        return source.input.resolve_ranges(ranges, [0] * len(ranges))
+    return source.input.resolve_ranges(
+        ranges, [source.input.survey(input_range) for input_range in ranges]
     )
 
 

@@ -30,7 +30,7 @@ from recordmill.transforms.exchange.keys import (
     value_hashes,
 )
 from recordmill.transforms.exchange.merge import Block
-from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink, Source
+from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink, RowSource
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     class_hashes,
@@ -200,12 +200,12 @@ class RangeReader:
             yield framed.records, framed.kept
 
 
-def side_files_of(input_range: InputRange, source: Source) -> SideFiles:
+def side_files_of(input_range: InputRange, source: RowSource) -> SideFiles:
     """Returns a reader of the files that the cells of a table can name."""
-    if source.files_root:
-        return SideFiles.below(source.files_root, source.storage)
+    if source.input.files_root:
+        return SideFiles.below(source.input.files_root, source.input.storage)
     root = input_range.uri.removesuffix(input_range.path)
-    return SideFiles.beside(input_range.uri, root, source.storage)
+    return SideFiles.beside(input_range.uri, root, source.input.storage)
 
 
 def keys_and_splits(

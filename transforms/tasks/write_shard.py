@@ -221,7 +221,7 @@ def write_shard(
         run_folder,
         runs,
         task,
-        break_ties_by_content=not context.source.has_positions,
+        break_ties_by_content=not context.source.input.has_positions,
     )
     if folder is not None:
         windows = _verify(windows, f"{task_name(task)}, a window")
@@ -261,7 +261,7 @@ def write_inline(
             "is missing or was changed: did another run clean up? Run the job again"
         )
     windows = gather_inline(
-        pieces, break_ties_by_content=not context.source.has_positions
+        pieces, break_ties_by_content=not context.source.input.has_positions
     )
     windows = _verify(windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, RowSink())

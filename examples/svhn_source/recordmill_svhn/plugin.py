@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.sources.registry import SourceFormat
+from recordmill.transforms.sources.registry import Request, SourceFormat
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -14,13 +13,12 @@ if TYPE_CHECKING:
 
 def make_source(
     options: SourceOptions,  # noqa: ARG001 (there are none)
-    as_text: bool,  # noqa: ARG001 (no cell is text)
-    storage: StorageOptions,
+    request: Request,
 ) -> Source:
     """Makes the source of SVHN's files."""
     from recordmill_svhn.source import SvhnSource
 
-    return SvhnSource(storage=storage)
+    return SvhnSource(storage=request.storage)
 
 
 FORMAT = SourceFormat(

@@ -23,7 +23,13 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, RowSink, Source, number_ranges
+from recordmill.transforms.sources.base import (
+    Append,
+    Rows,
+    RowSink,
+    Source,
+    number_ranges,
+)
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 
@@ -46,7 +52,7 @@ class SvhnSource(Source):
 
     tells_checksums = True
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         found = [file for file in files if file.path.endswith("_32x32.mat")]
         if not found:
             raise InputError("no input file is named like train_32x32.mat")
@@ -55,11 +61,6 @@ class SvhnSource(Source):
             raise InputError("images of several sizes: convert such files one by one")
         digits = tuple((file, s[3]) for file, s in zip(found, shapes, strict=True))
         return replace(self, digits=digits, shape=shapes[0][:3])
-
-    def prepare_append(
-        self, kept: Sequence[InputFile], new: Sequence[InputFile], schema: Schema | None
-    ) -> Self:
-        return self.prepare(new)
 
     def _arrays(self, file: InputFile) -> tuple[bytes, dict[str, Any]]:
         data = read_file(file.uri, self.storage, file.seen)

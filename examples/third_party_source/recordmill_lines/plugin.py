@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.sources.registry import SourceFormat
+from recordmill.transforms.sources.registry import Request, SourceFormat
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -22,13 +21,12 @@ class LinesOptions(SourceOptions):
 
 def make_source(
     options: LinesOptions,
-    as_text: bool,  # noqa: ARG001 (the cells are text anyway)
-    storage: StorageOptions,
+    request: Request,
 ) -> Source:
     """Makes the source of lines of text."""
     from recordmill_lines.source import LinesSource
 
-    return LinesSource(min_length=options.min_length, storage=storage)
+    return LinesSource(min_length=options.min_length, storage=request.storage)
 
 
 FORMAT = SourceFormat(

@@ -15,7 +15,13 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, RowSink, Source, number_ranges
+from recordmill.transforms.sources.base import (
+    Append,
+    Rows,
+    RowSink,
+    Source,
+    number_ranges,
+)
 from recordmill.transforms.storage.reading import read_range
 
 
@@ -31,17 +37,9 @@ class LinesSource(Source):
     min_length: int = 1
     storage: StorageOptions = NO_OPTIONS
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         if not any(file.size for file in files):
             raise InputError("every input file is empty; expected lines of text")
-        return self
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
         return self
 
     def columns(self) -> pa.Schema:

@@ -45,7 +45,7 @@ from recordmill.transforms.rows.row_summary import (
     summarize_rejects,
 )
 from recordmill.transforms.rows.rows_job import context_of_rows
-from recordmill.transforms.sources.base import PipelineRowsSource
+from recordmill.transforms.sources.base import Append, PipelineRowsSource
 from recordmill.transforms.sources.registry import make_source
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
@@ -405,7 +405,7 @@ def test_rows_come_from_no_files() -> None:
     source = PipelineRowsSource(features)
     files = [InputFile("a", "a", 1)]
     assert source.prepare(files).cut(files) == []
-    assert source.prepare_append(files, files, features) == source
+    assert source.prepare(files, Append(files, features)) == source
     assert source.schema() == features
     assert not source.columns().names
     with pytest.raises(ValueError, match="have no files"):

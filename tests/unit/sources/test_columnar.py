@@ -22,7 +22,7 @@ from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.sources import tables
-from recordmill.transforms.sources.base import RowSink
+from recordmill.transforms.sources.base import Append, RowSink
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 
 KINDS: tuple[FileKind, ...] = ("parquet", "arrow")
@@ -269,8 +269,8 @@ def test_text_that_is_not_utf8_rejects_its_row(tmp_path: Path) -> None:
 def appended(schema_of: Path, new: Iterable[Path]) -> tuple[Reading, ColumnarSource]:
     old = prepare(ColumnarSource(), [schema_of])
     reading = prepare(ColumnarSource(), list(new))
-    source = ColumnarSource().prepare_append(
-        old.files, reading.files, old.source.schema((), (0, 1))
+    source = ColumnarSource().prepare(
+        reading.files, Append(old.files, old.source.schema((), (0, 1)))
     )
     return reading, source
 

@@ -219,7 +219,7 @@ def test_two_readings_alike_are_refused(write_csv: FileWriter) -> None:
         assert read_text(source, path)[0] == row
     # The columns that are wanted tell which it is: those of a schema or a dataset.
     for mark, names in ((b",", ["x"]), (b";", ["id"])):
-        found = prepare(CsvSource().expecting(names), [path]).source
+        found = prepare(CsvSource(wanted=(*names,)), [path]).source
         assert isinstance(found, CsvSource)
         assert found.dialect.delimiter == mark
 

@@ -35,7 +35,7 @@ def test_one_column_that_looks_like_a_table(tmp_path: Path) -> None:
     path.write_text("id;price\n1;2.5\n2;3.5\n")
     for source in (
         CsvSource(asked=AskedDialect(delimiter=b",")),
-        CsvSource(as_text=True).expecting(["id;price"]),
+        CsvSource(as_text=True, wanted=("id;price",)),
     ):
         (warning,) = prepare(source, [path]).source.understood().warnings
         assert "this looks like a table with `delimiter=semicolon`" in warning

@@ -157,7 +157,7 @@ def test_tables_that_name_files_are_not_joined(tmp_path: Path) -> None:
     for index in range(3):
         (tmp_path / f"{index}.csv").write_text("path\nx.jpg\n")
     assert len(prepare(CsvSource(), [tmp_path]).ranges) == 1
-    assert len(prepare(CsvSource().naming_files(), [tmp_path]).ranges) == 3
+    assert len(prepare(CsvSource(names_files=True), [tmp_path]).ranges) == 3
 
 
 def test_a_sample_looks_at_files_of_the_whole_range(tmp_path: Path) -> None:

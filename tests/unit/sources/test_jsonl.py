@@ -17,6 +17,7 @@ from hypothesis import given
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.transforms.sources.base import Append
 from recordmill.transforms.sources.jsonl import source as jsonl
 from recordmill.transforms.sources.jsonl.lines import read_lines
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
@@ -226,7 +227,7 @@ def test_files_that_are_compressed_in_two_ways(tmp_path: Path) -> None:
 
 def test_a_declared_schema_says_which_keys_matter(tmp_path: Path) -> None:
     (tmp_path / "x").write_text('{"a": [{"b": 1}], "c": 1}\n{"c": 2, "d": "new"}\n')
-    source = JsonLinesSource(as_declared=True).expecting(["c"])
+    source = JsonLinesSource(as_declared=True, wanted=("c",))
     assert read(source, tmp_path).rows == [{"c": 1}, {"c": 2}]
 
 
@@ -238,7 +239,7 @@ def test_an_append_keeps_the_schema(tmp_path: Path) -> None:
     first = prepare(JsonLinesSource(), [old])
     schema = first.source.schema((), (0, 1, 1))
     reading = prepare(JsonLinesSource(), [new])
-    source = JsonLinesSource().prepare_append(first.files, reading.files, schema)
+    source = JsonLinesSource().prepare(reading.files, Append(first.files, schema))
     part = read_one(source, reading.ranges[0])
     assert part.rows == [{"k": 3, "l": None, "v": 2.0}]
     assert [reject.reason for reject in part.rejects] == [
@@ -247,4 +248,4 @@ def test_an_append_keeps_the_schema(tmp_path: Path) -> None:
     ]
     files = prepare(JsonLinesSource(), [other]).files
     with pytest.raises(SchemaError, match="the columns w are no features"):
-        JsonLinesSource().prepare_append(first.files, files, schema)
+        JsonLinesSource().prepare(files, Append(first.files, schema))

@@ -19,6 +19,7 @@ from source_tools import read
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
+from recordmill.transforms.sources.base import Append
 
 PLAIN = st.one_of(
     npst.boolean_dtypes(),
@@ -179,4 +180,4 @@ def test_a_new_column_of_rows_that_were_converted_is_refused(tmp_path: Path) -> 
     new = [file for file in both if file not in kept]
     told = r"labels\.npy: belongs to the rows of .*images\.npy, which were converted"
     with pytest.raises(InputError, match=told):
-        ArraysSource(NumpyFinder()).prepare_append(kept, new, None)
+        ArraysSource(NumpyFinder()).prepare(new, Append(kept, None))

@@ -28,7 +28,7 @@ LINES = SourceFormat(
     name="lines",
     summary="Lines.",
     options=SourceOptions,
-    make_source=lambda options, as_text, storage: CsvSource(),
+    make_source=lambda options, request: CsvSource(),
 )
 Offer = Callable[..., None]
 

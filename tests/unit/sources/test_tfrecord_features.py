@@ -19,6 +19,8 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.dataset.tfds import metadata_files
+from recordmill.transforms.sources.built_in import TfrecordOptions
+from recordmill.transforms.sources.registry import make_source
 from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.storage import LocalStore
@@ -28,7 +30,7 @@ JOB = JobSpec(source="tfrecord", name="a")
 
 
 def source_of(folder: Path, **fields: Any) -> TfrecordSource:
-    source = TfrecordSource().making(JOB.model_copy(update=fields))
+    source = make_source(JOB.model_copy(update=fields))
     found = prepare(source, [folder]).source
     assert isinstance(found, TfrecordSource)
     return found
@@ -273,8 +275,9 @@ def test_the_first_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
 def test_columns_of_records_that_are_not_read(option: str) -> None:
     job = JOB.model_copy(update={option: "n"})
     with pytest.raises(UsageError, match=f"`{option}` n: .* use `records=decode`"):
-        TfrecordSource().making(job)
-    TfrecordSource(records="decode").making(job)
+        make_source(job)
+    options = TfrecordOptions(records="decode")
+    make_source(job.model_copy(update={"source_options": options}))
 
 
 def test_workers_get_the_files_only_where_they_need_them(

@@ -48,6 +48,7 @@ from recordmill.transforms.sources.arrays.rows import (
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
+    Append,
     ReferencedRows,
     Rows,
     RowSink,
@@ -87,10 +88,10 @@ class ArraysSource(Source):
 
     tells_checksums = True
     refuses_roles = False
-    read_rate = 250e6
-    reference_rate = 2e9
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        if append is not None:
+            return self._prepare_append(append.kept, files, append.schema)
         found = self.finder.find(files, self.storage)
         parts = [part for part in found.parts if part.num_rows or part.tail]
         if not parts:
@@ -107,7 +108,7 @@ class ArraysSource(Source):
         kept = found._replace(parts=tuple(parts), read=(*found.read, *read))
         return replace(self, found=kept)
 
-    def prepare_append(
+    def _prepare_append(
         self,
         kept: Sequence[InputFile],
         new: Sequence[InputFile],

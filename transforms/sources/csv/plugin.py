@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.sources.registry import SourceFormat
+from recordmill.transforms.sources.registry import Request, SourceFormat
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -153,12 +152,13 @@ class CsvOptions(SourceOptions):
     )
 
 
-def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> Source:
+def make_source(options: CsvOptions, request: Request) -> Source:
     """Makes the source of CSV files; without a declared schema it infers types.
 
     Raises:
       UsageError: options exclude each other.
     """
+    as_text = request.as_text
     if options.exact and as_text:
         raise UsageError(
             "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
@@ -183,7 +183,9 @@ def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> 
         asked=ask_dialect(options),
         asked_packing=ask_packing(options),
         exact=options.exact,
-        storage=storage,
+        wanted=request.columns,
+        names_files=request.names_files,
+        storage=request.storage,
         files_root=full_uri(options.files_root) if options.files_root else "",
     )
 

@@ -31,7 +31,13 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
-from recordmill.transforms.sources.base import RANGE_BYTES, Rows, RowSink, Source
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    Append,
+    Rows,
+    RowSink,
+    Source,
+)
 from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.dialect import (
     ASK_NOTHING,
@@ -200,14 +206,13 @@ class CsvSource(Source):
     names_files: bool = False
 
     tells_checksums = True
-    read_rate = 70e6
 
     @property
     def _rows(self) -> RangeRows:
         return RangeRows(self.names, self.storage, self.dialect, self.packing)
 
     @property
-    def infers_types(self) -> bool:
+    def infers_types(self) -> bool:  # type: ignore[override]
         """Tells whether types follow from the cells: no schema gives them."""
         return not self.as_text and self.fixed_schema is None
 
@@ -222,31 +227,23 @@ class CsvSource(Source):
         # As text: types are known only once all cells were read.
         return pa.schema([(name, pa.string()) for name in self.names])
 
-    def naming_files(self) -> Self:
-        return replace(self, names_files=True)
-
-    def expecting(self, columns: Sequence[str]) -> Self:
-        return replace(self, wanted=tuple(columns))
-
-    def prepare(self, files: Sequence[InputFile]) -> Self:
-        source = self._of_files(files)
-        first = look_at(source._rows, not_empty(files)[0])
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        if append is None:
+            source, files = self._of_files(files), not_empty(files)
+        else:  # the columns of one file are those of all that were converted
+            files = not_empty([*not_empty(append.kept)[:1], *files])
+            source, schema = self, append.schema
+            if schema is not None:
+                names = tuple(feature.name for feature in schema.features)
+                source = replace(self, wanted=names)
+            source = replace(source._of_files(files), fixed_schema=schema)
+        first = look_at(source._rows, files[0])
         guesses = self._guesses_header
-        if problem := given_twice(first) or (guesses and headerless(first)):
+        if append is None and (
+            problem := given_twice(first) or (guesses and headerless(first))
+        ):
             raise InputError(problem)
         return source._having_seen(first)
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        # The columns of one file are those of all that were converted.
-        files = not_empty([*not_empty(kept)[:1], *new])
-        names = [feature.name for feature in schema.features] if schema else self.wanted
-        source = replace(self.expecting(names)._of_files(files), fixed_schema=schema)
-        return source._having_seen(look_at(source._rows, files[0]))
 
     def _of_files(self, files: Sequence[InputFile]) -> Self:
         """Returns the source with the dialect and the columns of its files."""
@@ -418,7 +415,7 @@ class CsvSource(Source):
             yield rows
 
     @property
-    def decimal_comma(self) -> bool:
+    def decimal_comma(self) -> bool:  # type: ignore[override]
         return self.dialect.decimal == ","
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:

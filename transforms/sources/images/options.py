@@ -12,7 +12,6 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.images.pixel_rules import (
     PixelRules,
     parse_pad,
@@ -21,7 +20,7 @@ from recordmill.transforms.images.pixel_rules import (
     parse_sides,
 )
 from recordmill.transforms.images.structure import MAX_PIXELS, CheckLevel
-from recordmill.transforms.sources.registry import SourceFormat
+from recordmill.transforms.sources.registry import Request, SourceFormat
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -441,9 +440,7 @@ class ImagesOptions(SourceOptions):
 DEFAULTS = ImagesOptions.model_validate({})
 
 
-def make_source(
-    options: ImagesOptions, as_text: bool, storage: StorageOptions
-) -> Source:
+def make_source(options: ImagesOptions, request: Request) -> Source:
     """Makes the source of images.
 
     Raises:
@@ -453,7 +450,8 @@ def make_source(
     options.require_consistent()
     from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
 
-    wanted = () if as_text else None
+    wanted = request.columns if request.as_text else None
+    storage = request.storage
     if rules is None:
         return ImagesSource(options=options, storage=storage, wanted=wanted)
     return PixelImages(options=options, storage=storage, wanted=wanted, rules=rules)

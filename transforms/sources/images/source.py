@@ -37,6 +37,7 @@ from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
+    Append,
     ReferencedRows,
     Rows,
     RowSink,
@@ -140,8 +141,6 @@ class ImagesSource(Source):
     sizes_known_upfront = True
     handles_unreadable = True  # they become rejects
     tells_checksums = True
-    read_rate = 250e6
-    reference_rate = 20e9
 
     @property
     def named_files(self) -> tuple[NamedFile, ...]:  # type: ignore[override]
@@ -160,15 +159,14 @@ class ImagesSource(Source):
     def _keeps_undecodable(self) -> bool:
         return self.options.undecodable == "keep"
 
-    def expecting(self, columns: Sequence[str]) -> Self:
-        return self if self.wanted is None else replace(self, wanted=tuple(columns))
-
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        if append is not None:
+            return self._prepare_append(append.kept, files, append.schema)
         named = self._named(files)
         found = self._annotated(self._images(files, named), named)
         return replace(self, found=found, decodable=not self._named_undecodable(found))
 
-    def prepare_append(
+    def _prepare_append(
         self,
         kept: Sequence[InputFile],
         new: Sequence[InputFile],
@@ -380,9 +378,6 @@ class PixelImages(ImagesSource):
     supports_references = False
     sizes_known_upfront = False
     sizes_unknown = "the size of an image is known only once it is encoded"
-    # JPEGs of half a megapixel scaled to 224; 75e6 of a megapixel. Of what becomes PNG
-    # 1.4e6 for WebP, 17e6 for TIFF.
-    read_rate = 25e6
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         height, width, channels = self.rules.shape

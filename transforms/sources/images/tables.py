@@ -28,7 +28,7 @@ from recordmill.transforms.sources.csv.inspect import (
 )
 from recordmill.transforms.sources.images.options import AUTO, NONE, ImagesOptions
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.registry import load_format
+from recordmill.transforms.sources.registry import Request, load_format
 from recordmill.transforms.sources.text_types import TypeFlag, convert_columns
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
@@ -220,16 +220,16 @@ def read_tables(
             )
     if formats == {True}:
         found = load_format("jsonl")
-        source = found.make_source(found.options(), wanted is not None, storage)
-        if wanted is not None:
-            source = source.expecting([*wanted, *_known_names(options)])
+        columns = () if wanted is None else (*wanted, *_known_names(options))
+        request = Request(storage, as_text=wanted is not None, columns=columns)
+        source = found.make_source(found.options(), request)
         whole = source.prepare([file for _, file in files])
         return [_read(whole, split, file) for split, file in files]
     found = load_format("csv")
     # The cells of CSV stay text until all tables are joined.
-    source = found.make_source(found.options(), True, storage)
-    if options.path_column != AUTO:
-        source = source.expecting([options.path_column])
+    columns = () if options.path_column == AUTO else (options.path_column,)
+    request = Request(storage, as_text=True, columns=columns)
+    source = found.make_source(found.options(), request)
     return [_read(source.prepare([file]), split, file) for split, file in files]
 
 

@@ -27,6 +27,7 @@ from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
+    Append,
     Rows,
     RowSink,
     Source,
@@ -160,12 +161,8 @@ class JsonLinesSource(Source):
     storage: StorageOptions = NO_OPTIONS
 
     tells_checksums = True
-    read_rate = 25e6
 
-    def expecting(self, columns: Sequence[str]) -> Self:
-        return replace(self, wanted=tuple(columns))
-
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         full = [file for file in files if file.size]
         if not full:
             raise InputError(
@@ -173,7 +170,12 @@ class JsonLinesSource(Source):
             )
         head = read_range(full[0].uri, 0, MARK_BYTES, self.storage, full[0].seen)
         source = replace(self, compression=compression_of(head))
-        return source._look_at(full, [file.path for file in files if not file.size])
+        source = source._look_at(full, [file.path for file in files if not file.size])
+        if append is None or append.schema is None:
+            return source
+        fixed = types_to_append(append.schema, dict(source.types))
+        types = tuple(fixed.items())
+        return replace(source, types=types, fixed_schema=append.schema)
 
     def _look_at(self, full: Sequence[InputFile], empty: Sequence[str]) -> Self:
         """Returns the source with the columns of the first rows of its files."""
@@ -190,18 +192,6 @@ class JsonLinesSource(Source):
             is_sampled=is_sampled,
             passed_over=PassedOver.counted(("empty", path) for path in empty),
         )
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        source = self.prepare(new)
-        if schema is None:
-            return source
-        fixed = types_to_append(schema, dict(source.types))
-        return replace(source, types=tuple(fixed.items()), fixed_schema=schema)
 
     def understood(self) -> Understood:
         columns = ", ".join(f"{name} {found}" for name, found in self.types)

@@ -24,7 +24,7 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
 from recordmill.schemas.input_summary import NOTHING, PassedOver, Understood
-from recordmill.schemas.job import SPLIT_PATTERN, JobSpec
+from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import InputRange, TypeFlags
@@ -35,13 +35,19 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.sources.base import (
     FRAMED,
     REFERENCE,
+    Append,
     ReferencedRows,
     Rows,
     RowSink,
     Source,
     number_ranges,
 )
-from recordmill.transforms.sources.built_in import Records, SplitFrom
+from recordmill.transforms.sources.built_in import (
+    Records,
+    SplitFrom,
+    TfrecordOptions,
+)
+from recordmill.transforms.sources.registry import Request
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.tfrecord.features import (
     BesideFiles,
@@ -380,8 +386,6 @@ class TfrecordSource(Source):
 
     handles_unreadable = True  # those that are no data are passed over
     tells_checksums = True
-    read_rate = 400e6
-    reference_rate = 800e6
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
@@ -406,33 +410,8 @@ class TfrecordSource(Source):
             raise ValueError("the input is unknown before prepare()")
         return self.known
 
-    def making(self, job: JobSpec) -> Self:
-        roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")
-        for option in roles if self.records == "keep" else ():
-            if (column := getattr(job, option)) is not None:
-                raise UsageError(
-                    f"`{option}` {column}: the records are kept as they are, unread: use "
-                    "`records=decode`"
-                )
-        if self.records == "keep" and job.map is not None:
-            raise UsageError(
-                f"`map` {job.map.label}: the records are kept as they are, unread, so "
-                "there are no columns: use `records=decode`"
-            )
-        return replace(self, declared=job.declared, payload=job.payload)
-
-    def prepare(self, files: Sequence[InputFile]) -> Self:
-        return self._prepare(files, None)
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        return replace(self._prepare(new, schema), is_appended=schema is not None)
-
-    def _prepare(self, files: Sequence[InputFile], schema: Schema | None) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        schema = append.schema if append is not None else None
         wanted = Wanted(
             records=self.records,
             declared=self.declared,
@@ -440,7 +419,8 @@ class TfrecordSource(Source):
             fixed_schema=schema,
             use_splits=self.split_from == "auto",
         )
-        return replace(self, known=_know_input(files, wanted, self.storage))
+        known = _know_input(files, wanted, self.storage)
+        return replace(self, known=known, is_appended=schema is not None)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self._input.checksums
@@ -586,3 +566,31 @@ class TfrecordSource(Source):
         batch = pa.record_batch([found.records], [FRAMED])
         kept = np.arange(len(references), dtype=np.int64)
         return ReferencedRows(batch, kept, found.raw)
+
+
+def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
+    """Makes the source of TFRecord files.
+
+    Raises:
+      UsageError: the job asks for columns of records that are kept unread.
+    """
+    job = request.job
+    source = TfrecordSource(
+        options.records, options.split_from, storage=request.storage
+    )
+    if job is None:
+        return source
+    roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")
+    for option in roles if options.records == "keep" else ():
+        if (column := getattr(job, option)) is not None:
+            raise UsageError(
+                f"`{option}` {column}: the records are kept as they are, unread: use "
+                "`records=decode`"
+            )
+    if options.records == "keep" and job.map is not None:
+        raise UsageError(
+            f"`map` {job.map.label}: the records are kept as they are, unread, so "
+            "there are no columns: use `records=decode`"
+        )
+    declared = job.declared if request.as_text else None
+    return replace(source, declared=declared, payload=job.payload)

@@ -29,6 +29,7 @@ from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.base import (
+    Append,
     Rows,
     RowSink,
     Source,
@@ -156,12 +157,8 @@ class WebDatasetSource(Source):
 
     reads_archives = True
     tells_checksums = True
-    read_rate = 200e6
 
-    def expecting(self, columns: Sequence[str]) -> Self:
-        return replace(self, wanted=tuple(columns))
-
-    def prepare(self, files: Sequence[InputFile]) -> Self:
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = replace(self, takes_any_name=len(files) == 1)
         shards = source._shards(files)
         if not shards:
@@ -175,7 +172,13 @@ class WebDatasetSource(Source):
             for file in files
             if file.path not in named
         ]
-        return source._look_at(shards, PassedOver.counted(others))
+        source = source._look_at(shards, PassedOver.counted(others))
+        if append is None or append.schema is None:
+            return source
+        fixed = types_to_append(append.schema, dict(source.types))
+        members = source.members | {member_of(name) for name in fixed} - {KEY}
+        types = tuple(fixed.items())
+        return replace(source, types=types, members=members, fixed_schema=append.schema)
 
     def _look_at(
         self, shards: Sequence[InputFile], passed_over: tuple[PassedOver, ...]
@@ -218,21 +221,6 @@ class WebDatasetSource(Source):
             for file in files
             if file.size and (self.takes_any_name or _is_shard(file.path))
         ]
-
-    def prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
-        source = self.prepare(new)
-        if schema is None:
-            return source
-        fixed = types_to_append(schema, dict(source.types))
-        members = source.members | {member_of(name) for name in fixed} - {KEY}
-        return replace(
-            source, types=tuple(fixed.items()), members=members, fixed_schema=schema
-        )
 
     def understood(self) -> Understood:
         columns = ", ".join(f"{name} {found}" for name, found in self.types)
