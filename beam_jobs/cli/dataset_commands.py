@@ -467,7 +467,7 @@ def report_command(
     from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.statistics.dataset_statistics import gather_figures
+    from recordmill.transforms.statistics.dataset_statistics import gather_statistics
     from recordmill.transforms.tasks.rejects import published_locator
 
     target = Path(page_file)
@@ -476,7 +476,7 @@ def report_command(
     folder = followed(output, sides.output)
     store, manifest = _opened(folder, storage)
     with showing(sys.stderr, "report", unit="row", wanted=not as_json) as on_progress:
-        figures = gather_figures(store, manifest, on_progress)
+        figures = gather_statistics(store, manifest, on_progress)
     locator = published_locator(store, sides.input)
     understood = understood_at_end(store, manifest)
     page = build_page(manifest, figures, folder, locator, understood)

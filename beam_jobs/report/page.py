@@ -33,9 +33,9 @@ from recordmill.schemas.input_summary import DUPLICATES, NOTHING, Understood
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.decode.tf_code import loading_code, quoted
-from recordmill.transforms.statistics.class_counts import ClassFigures
-from recordmill.transforms.statistics.column_summary import FeatureFigures
-from recordmill.transforms.statistics.dataset_statistics import DatasetFigures
+from recordmill.transforms.statistics.class_counts import ClassCounts
+from recordmill.transforms.statistics.column_summary import ColumnSummary
+from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.tasks.rejects import (
@@ -122,7 +122,7 @@ _EXACT_SIDE = 48  # pixels: smaller images are drawn with sharp pixels
 
 def build_page(
     manifest: Manifest,
-    figures: DatasetFigures,
+    statistics: DatasetStatistics,
     folder: str,
     locator: RejectLocator,
     understood: Understood = NOTHING,
@@ -131,32 +131,34 @@ def build_page(
 
     Args:
       manifest: of the dataset.
-      figures: of its rows.
+      statistics: of its rows.
       folder: of the dataset, a path or a URL, as the code on the page names it.
       locator: finds the lines of rejects.
       understood: by the run that made it, or appended to it last.
     """
     splits = list(manifest.splits)
-    mixes = [mix_chart(classes, manifest) for classes in figures.classes]
+    mixes = [mix_chart(classes, manifest) for classes in statistics.classes.values()]
     drawn = [size_chart(manifest), *mixes]
-    rejects, note = _rejects(manifest, figures, locator)
+    rejects, note = _rejects(manifest, statistics, locator)
     return Page(
         title=f"{manifest.name} {manifest.version}",
         folder=printable(folder),
-        tiles=_tiles(manifest, figures),
+        tiles=_tiles(manifest, statistics),
         facts=_facts(manifest, understood),
         splits=_splits(manifest),
-        snippets=loading_snippets(manifest, figures.names, folder),
-        classes=tuple(class_card(classes, splits) for classes in figures.classes),
-        sheets=tuple(_sheet(sheet, figures) for sheet in figures.sheets),
-        images=tuple(image_card(f) for f in figures.features if f.images),
+        snippets=loading_snippets(manifest, statistics.names, folder),
+        classes=tuple(
+            class_card(classes, splits) for classes in statistics.classes.values()
+        ),
+        sheets=tuple(_sheet(sheet, statistics) for sheet in statistics.sheets.values()),
+        images=tuple(image_card(f) for f in statistics.columns if f.images),
         values=tuple(
             value_card(feature, splits)
-            for feature in figures.features
+            for feature in statistics.columns
             if not feature.images and feature.feature.num_classes is None
         ),
-        values_note=_left_out(figures),
-        missing=_missing(figures.features, splits),
+        values_note=_left_out(statistics),
+        missing=_missing(statistics.columns, splits),
         shards=tuple(chart for chart in drawn if chart is not None),
         balance=balance_table(manifest) if splits else None,
         rejects=rejects,
@@ -165,7 +167,7 @@ def build_page(
     )
 
 
-def _tiles(manifest: Manifest, figures: DatasetFigures) -> tuple[Fact, ...]:
+def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> tuple[Fact, ...]:
     tiles = [
         Fact("Rows", f"{manifest.records:,}"),
         Fact("Size", human_bytes(manifest.num_bytes)),
@@ -173,8 +175,10 @@ def _tiles(manifest: Manifest, figures: DatasetFigures) -> tuple[Fact, ...]:
         Fact("Shards", f"{manifest.num_shards:,}"),
         Fact("Features", f"{len(manifest.features):,}"),
     ]
-    if figures.classes:
-        tiles.append(Fact("Classes", f"{len(figures.classes[0].names):,}"))
+    if statistics.classes:
+        tiles.append(
+            Fact("Classes", f"{len(next(iter(statistics.classes.values())).names):,}")
+        )
     tiles.append(Fact("Rejected rows", f"{manifest.rows_rejected:,}"))
     return tuple(tiles)
 
@@ -217,12 +221,12 @@ def _splits(manifest: Manifest) -> Table:
     )
 
 
-def _sheet(sheet: ContactSheet, figures: DatasetFigures) -> Sheet:
+def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> Sheet:
     if not sheet.label:
         images = tuple(p for _, row in sheet.rows for p in row)
         row = SheetRow("", "", _images(images, shown(sheet.feature)))
         return Sheet(shown(sheet.feature), (row,), "The first ones.")
-    counts = next(found for found in figures.classes if found.feature == sheet.label)
+    counts = statistics.classes[sheet.label]
     rows = tuple(_sheet_row(counts, index, row) for index, row in sheet.rows)
     note = f"The first images of each class of {shown(sheet.label)}."
     if (more := sheet.of_classes - len(rows)) > 0:
@@ -231,7 +235,7 @@ def _sheet(sheet: ContactSheet, figures: DatasetFigures) -> Sheet:
 
 
 def _sheet_row(
-    counts: ClassFigures, index: int, images: Sequence[Thumbnail]
+    counts: ClassCounts, index: int, images: Sequence[Thumbnail]
 ) -> SheetRow:
     name = shown(counts.names[index])
     number = f"{counts.totals[index]:,}"
@@ -260,16 +264,16 @@ def _images(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Image, ...]:
     return tuple(images)
 
 
-def _left_out(figures: DatasetFigures) -> str:
-    if not figures.left_out:
+def _left_out(statistics: DatasetStatistics) -> str:
+    if not statistics.left_out:
         return ""
     return (
-        f"{count(figures.left_out, 'feature')} more not shown: too many for a page, or "
+        f"{count(statistics.left_out, 'feature')} more not shown: too many for a page, or "
         "not in the records."
     )
 
 
-def _missing(features: Sequence[FeatureFigures], splits: Sequence[str]) -> Table | None:
+def _missing(features: Sequence[ColumnSummary], splits: Sequence[str]) -> Table | None:
     lacking = [feature for feature in features if sum(feature.missing)]
     if not lacking:
         return None
@@ -288,12 +292,12 @@ def _missing(features: Sequence[FeatureFigures], splits: Sequence[str]) -> Table
 
 
 def _rejects(
-    manifest: Manifest, figures: DatasetFigures, locator: RejectLocator
+    manifest: Manifest, statistics: DatasetStatistics, locator: RejectLocator
 ) -> tuple[Table | None, str]:
     rejected = manifest.rows_rejected
     if not rejected:
         return None, ""
-    known = [kind for kind in figures.rejects if kind.kind != NOT_COUNTED]
+    known = [kind for kind in statistics.rejects if kind.kind != NOT_COUNTED]
     rows = tuple(
         (
             kind.example,

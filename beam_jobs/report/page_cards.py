@@ -24,15 +24,14 @@ from recordmill.beam_jobs.report.page_charts import (
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes
-from recordmill.transforms.statistics.class_counts import ClassFigures
+from recordmill.transforms.statistics.class_counts import ClassCounts
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
     MAX_SIZES,
+    ColumnSummary,
     CommonValues,
-    FeatureFigures,
-    ImageFigures,
-    NumberFigures,
-    NumberSketch,
+    ImageSummary,
+    NumberSummary,
 )
 from recordmill.transforms.tasks.rejects import readable_raw
 
@@ -42,38 +41,38 @@ _FEW_SHOWN = 5
 _SPLITS = 3  # that a table has room for
 
 
-def value_card(figures: FeatureFigures, splits: Sequence[str] = ()) -> Card:
+def value_card(summary: ColumnSummary, splits: Sequence[str] = ()) -> Card:
     """Returns the card of a feature that is not an image; `splits` are all names."""
-    facts, charts, tables = _common_facts(figures), [], []
-    if figures.numbers is not None and figures.numbers.values:
-        facts += _number_facts(figures.numbers)
-        if figures.rows_seen < figures.rows:
-            rows = count(figures.rows_seen, "row")
-            facts.append(Fact("Estimated from", rows, f"of {figures.rows:,}"))
-        charts += _number_charts("Values", figures.numbers, _seen(figures))
-    if figures.common is not None and figures.common.total:
-        facts += _value_facts(figures.common)
-        if _stands_out(figures.common):
-            tables.append(("Commonest values", _value_table(figures.common, splits)))
-    if figures.sizes is not None and figures.sizes.values:
-        unit = "Characters" if figures.feature.dtype == "string" else "Bytes"
-        facts.append(_range_fact(unit, figures.sizes))
-        if figures.common is None or figures.common.distinct > _FEW:
-            charts += _number_charts(unit, figures.sizes)
-    if figures.lengths is not None:
-        facts.append(_range_fact("Values in a row", figures.lengths))
-        charts += _number_charts("Values in a row", figures.lengths)
-    kind = kind_text(figures.feature)
+    facts, charts, tables = _common_facts(summary), [], []
+    if summary.numbers is not None and summary.numbers.values:
+        facts += _number_facts(summary.numbers)
+        if summary.rows_seen < summary.rows:
+            rows = count(summary.rows_seen, "row")
+            facts.append(Fact("Estimated from", rows, f"of {summary.rows:,}"))
+        charts += _number_charts("Values", summary.numbers, _seen(summary))
+    if summary.common is not None and summary.common.total:
+        facts += _value_facts(summary.common)
+        if _stands_out(summary.common):
+            tables.append(("Commonest values", _value_table(summary.common, splits)))
+    if summary.sizes is not None and summary.sizes.values:
+        unit = "Characters" if summary.feature.dtype == "string" else "Bytes"
+        facts.append(_range_fact(unit, summary.sizes))
+        if summary.common is None or summary.common.distinct > _FEW:
+            charts += _number_charts(unit, summary.sizes)
+    if summary.lengths is not None:
+        facts.append(_range_fact("Values in a row", summary.lengths))
+        charts += _number_charts("Values in a row", summary.lengths)
+    kind = kind_text(summary.feature)
     return Card(
-        shown(figures.feature.name), kind, tuple(facts), tuple(charts), tuple(tables)
+        shown(summary.feature.name), kind, tuple(facts), tuple(charts), tuple(tables)
     )
 
 
-def image_card(figures: FeatureFigures) -> Card:
+def image_card(summary: ColumnSummary) -> Card:
     """Returns the card of a feature that holds image files."""
-    images = figures.images
+    images = summary.images
     assert images is not None
-    facts = _common_facts(figures)
+    facts = _common_facts(summary)
     total = images.bytes.values
     tables, charts = [], []
     if total:
@@ -90,9 +89,9 @@ def image_card(figures: FeatureFigures) -> Card:
     if images.damaged:
         problem = f"such as: {shown(images.problem)}"
         facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
-    kind = kind_text(figures.feature)
+    kind = kind_text(summary.feature)
     return Card(
-        shown(figures.feature.name),
+        shown(summary.feature.name),
         kind,
         tuple(facts),
         tuple(charts),
@@ -118,19 +117,19 @@ def kind_text(feature: FeatureSpec) -> str:
     return f"{what}, optional" if feature.optional else what
 
 
-def _common_facts(figures: FeatureFigures) -> list[Fact]:
+def _common_facts(summary: ColumnSummary) -> list[Fact]:
     facts = []
-    if missing := sum(figures.missing):
-        share = percent(missing, missing + figures.rows)
+    if missing := sum(summary.missing):
+        share = percent(missing, missing + summary.rows)
         facts.append(Fact("Missing", f"{missing:,}", share))
-    if figures.empty:
+    if summary.empty:
         facts.append(
-            Fact("Empty", f"{figures.empty:,}", percent(figures.empty, figures.rows))
+            Fact("Empty", f"{summary.empty:,}", percent(summary.empty, summary.rows))
         )
     return facts
 
 
-def _number_facts(numbers: NumberFigures) -> list[Fact]:
+def _number_facts(numbers: NumberSummary) -> list[Fact]:
     if numbers.histogram is None:
         facts = []
     elif numbers.minimum == numbers.maximum:
@@ -159,7 +158,7 @@ def _about(number: float | None) -> str:
     return number_text(float(f"{number:.4g}"))
 
 
-def _within(numbers: NumberFigures) -> str:
+def _within(numbers: NumberSummary) -> str:
     """Returns how far off the median may be, if that shows in its digits."""
     middle, error = numbers.median, numbers.median_within
     if middle is None or _about(middle - error) == _about(middle + error):
@@ -167,7 +166,7 @@ def _within(numbers: NumberFigures) -> str:
     return f"± {error:.1g}"
 
 
-def _range_fact(name: str, numbers: NumberFigures) -> Fact:
+def _range_fact(name: str, numbers: NumberSummary) -> Fact:
     low, high = numbers.minimum, numbers.maximum
     if low == high:
         return Fact(name, number_text(low))
@@ -175,17 +174,17 @@ def _range_fact(name: str, numbers: NumberFigures) -> Fact:
     return Fact(name, text, f"mean {_about(numbers.mean)}")
 
 
-def _seen(figures: FeatureFigures) -> str:
+def _seen(summary: ColumnSummary) -> str:
     """Tells which rows the numbers are of, if not of all."""
-    if figures.rows_seen >= figures.rows:
+    if summary.rows_seen >= summary.rows:
         return ""
     return (
-        f"Estimated: of {figures.rows_seen:,} of {count(figures.rows, 'row')}, evenly "
+        f"Estimated: of {summary.rows_seen:,} of {count(summary.rows, 'row')}, evenly "
         "spread."
     )
 
 
-def _number_charts(caption: str, numbers: NumberFigures, note: str = "") -> list[Chart]:
+def _number_charts(caption: str, numbers: NumberSummary, note: str = "") -> list[Chart]:
     histogram = numbers.histogram
     if histogram is None or numbers.minimum == numbers.maximum:
         return []
@@ -272,7 +271,7 @@ def _value_text(value: str | bytes | bool) -> str:
     return shown(value) if value else "(empty)"
 
 
-def _kinds_table(images: ImageFigures, total: int) -> Table:
+def _kinds_table(images: ImageSummary, total: int) -> Table:
     return Table(
         ("Format", "Channels", "Count", "Share"),
         tuple(
@@ -283,7 +282,7 @@ def _kinds_table(images: ImageFigures, total: int) -> Table:
     )
 
 
-def _sizes_table(images: ImageFigures, total: int) -> Table:
+def _sizes_table(images: ImageSummary, total: int) -> Table:
     if images.num_sizes is None:
         note = f"More than {MAX_SIZES:,} sizes; the first {MAX_SIZES:,} are counted."
     else:
@@ -308,10 +307,10 @@ OPEN_ROWS = 30  # of a table beside its chart
 _COLOURS = 8  # of the style sheet
 
 
-def class_card(figures: ClassFigures, splits: Sequence[str]) -> Card:
+def class_card(classes: ClassCounts, splits: Sequence[str]) -> Card:
     """Returns the card of a label: its classes by split."""
-    totals = figures.totals
-    names = [shown(name) for name in figures.names]
+    totals = classes.totals
+    names = [shown(name) for name in classes.names]
     total = sum(totals)
     drawn = list(range(len(names)))
     if len(names) > DRAWN_CLASSES:
@@ -323,25 +322,25 @@ def class_card(figures: ClassFigures, splits: Sequence[str]) -> Card:
         facts.append(Fact("Largest class", f"{max(present):,}"))
     if empty := len(totals) - len(present):
         facts.append(Fact("Without a row", count(empty, "class")))
-    if figures.outside:
-        facts.append(Fact("Outside of the classes", f"{figures.outside:,}"))
+    if classes.outside:
+        facts.append(Fact("Outside of the classes", f"{classes.outside:,}"))
     charts: tuple[Chart, ...] = ()
     if total:
-        charts = (_by_split(figures, splits, names, drawn),)
-    return Card(shown(figures.feature), "", tuple(facts), charts, wide=True)
+        charts = (_by_split(classes, splits, names, drawn),)
+    return Card(shown(classes.feature), "", tuple(facts), charts, wide=True)
 
 
 def _by_split(
-    figures: ClassFigures,
+    classes: ClassCounts,
     splits: Sequence[str],
     names: Sequence[str],
     drawn: Sequence[int],
 ) -> Chart:
-    totals, total = figures.totals, sum(figures.totals)
+    totals, total = classes.totals, sum(classes.totals)
     few = len(splits) <= _COLOURS
     series = (
         [
-            (shown(split), [figures.by_split[number][index] for index in drawn])
+            (shown(split), classes.by_split[number, drawn].tolist())
             for number, split in enumerate(splits)
         ]
         if few
@@ -350,14 +349,14 @@ def _by_split(
     drawing = stacked_rows(
         [names[index] for index in drawn],
         series,
-        f"Rows of {count(len(drawn), 'class')} of {shown(figures.feature)}, by split. "
+        f"Rows of {count(len(drawn), 'class')} of {shown(classes.feature)}, by split. "
         "The table below has the figures.",
     )
     listed = range(min(len(names), LISTED_CLASSES))
     rows = tuple(
         (
             names[index],
-            *(f"{split[index]:,}" for split in figures.by_split),
+            *(f"{number:,}" for number in classes.by_split[:, index].tolist()),
             f"{totals[index]:,}",
             percent(totals[index], total),
         )
@@ -377,17 +376,17 @@ def _by_split(
     return Chart("Rows by class and split", drawing, table, note, key, is_short)
 
 
-def mix_chart(figures: ClassFigures, manifest: Manifest) -> Chart | None:
+def mix_chart(classes: ClassCounts, manifest: Manifest) -> Chart | None:
     """Returns the chart of the class mix by shard; None without two shards to compare."""
     files = manifest.shard_files
-    if len(files) < 2 or not figures.by_shard or not sum(figures.totals):
+    if len(files) < 2 or not len(classes.by_shard) or not sum(classes.totals):
         return None
-    counts = np.array(figures.by_shard, np.float64)
+    counts = classes.by_shard.astype(np.float64)
     rows = counts.sum(axis=1, keepdims=True)
     shares = np.divide(100 * counts, rows, out=np.zeros_like(counts), where=rows > 0)
     commonest = np.argsort(-counts.sum(axis=0), kind="stable")
     drawn = commonest[:MIXED_CLASSES].tolist()
-    names = [shown(figures.names[index]) for index in drawn]
+    names = [shown(classes.names[index]) for index in drawn]
     columns = [shares[:, index] for index in drawn]
     if len(commonest) > len(drawn):
         names.append("others")
@@ -400,7 +399,7 @@ def mix_chart(figures: ClassFigures, manifest: Manifest) -> Chart | None:
             (name, np.round(column[some], 2).tolist())
             for name, column in zip(names, columns, strict=True)
         ],
-        f"Share of the classes of {shown(figures.feature)} in each shard. The table below "
+        f"Share of the classes of {shown(classes.feature)} in each shard. The table below "
         "has the figures.",
     )
     table = Table(
@@ -410,15 +409,15 @@ def mix_chart(figures: ClassFigures, manifest: Manifest) -> Chart | None:
             for index, label in enumerate(labels[some])
         ),
     )
-    note = _largest_difference(figures, manifest, shares)
+    note = _largest_difference(classes, manifest, shares)
     if len(files) > MIXED_SHARDS:
         note = f"The first {MIXED_SHARDS} of {len(files):,} shards are drawn. {note}"
-    caption = f"Class mix by shard: {shown(figures.feature)}"
+    caption = f"Class mix by shard: {shown(classes.feature)}"
     return Chart(caption, drawing, table, note, tuple(names))
 
 
 def _largest_difference(
-    figures: ClassFigures,
+    classes: ClassCounts,
     manifest: Manifest,
     shares: npt.NDArray[np.float64],
 ) -> str:
@@ -427,17 +426,17 @@ def _largest_difference(
     first = 0
     for split_index, split in enumerate(manifest.splits.values()):
         stop = first + len(split.shards)
-        own = np.array(figures.by_split[split_index], np.float64)
+        own = classes.by_split[split_index].astype(np.float64)
         if own.sum():
             expected = 100 * own / own.sum()
-            filled = [s for s in range(first, stop) if sum(figures.by_shard[s])]
+            filled = [s for s in range(first, stop) if classes.by_shard[s].any()]
             off = np.abs(shares[filled] - expected)
             row, index = np.unravel_index(int(off.argmax()), off.shape)
             if off[row, index] > worst:
                 worst = float(off[row, index])
                 file = manifest.shard_files[filled[int(row)]]
                 found = (
-                    f"Largest difference from a split: {shown(figures.names[int(index)])} "
+                    f"Largest difference from a split: {shown(classes.names[int(index)])} "
                     f"is {shares[filled[int(row)], index]:.1f} % of {shown(file)}, and "
                     f"{expected[index]:.1f} % of its split."
                 )
@@ -501,9 +500,9 @@ def size_chart(manifest: Manifest) -> Chart | None:
         names = [shown(shard.file) for _, shard in shards]
         drawing = bar_chart(names, sizes, [human_bytes(size) for size in sizes], told)
         return Chart("Bytes of each shard, in order", drawing, table)
-    sketch = NumberSketch(whole=True)
+    sketch = NumberSummary(whole=True)
     sketch.add(np.array(sizes, np.int64))
-    histogram = sketch.figures().histogram
+    histogram = sketch.histogram
     assert histogram is not None
     peak = bin_labels(histogram)[int(np.argmax(histogram.counts))]
     drawing = histogram_chart(histogram, f"{told} Most have {peak} bytes.")

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -155,64 +156,42 @@ class Histogram:
     discrete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NumberFigures:
+class NumberSummary:
     """What is known of some numbers; NaN and infinities are counted, but not summed up.
+
+    Args:
+      whole: whether all are integers.
 
     Attributes:
       values: how many there are, with NaN and infinities.
       nans: how many are NaN.
       infinities: how many are infinite.
-      minimum, maximum, mean, deviation: of the finite ones; None if there is none, or
-        (mean, deviation) if they overflow.
-      median: the middle one; None if there is none.
-      median_within: how far the median may be from it: half an interval of 16,384; 0 if
-        it is exact.
-      histogram: of the finite ones; None if there is none.
-    """
-
-    values: int = 0
-    nans: int = 0
-    infinities: int = 0
-    minimum: Number | None = None
-    maximum: Number | None = None
-    mean: float | None = None
-    deviation: float | None = None
-    median: float | None = None
-    median_within: float = 0.0
-    histogram: Histogram | None = None
-
-
-class NumberSketch:
-    """Numbers seen so far.
-
-    Args:
-      whole: whether all are integers.
+      minimum, maximum: of the finite ones; None if there is none.
     """
 
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._bins = NumberBins(lowest_level=0 if whole else None)
-        self._values = self._nans = self._infinities = self._finite = 0
-        self._minimum: Number | None = None
-        self._maximum: Number | None = None
+        self.values = self.nans = self.infinities = self._finite = 0
+        self.minimum: Number | None = None
+        self.maximum: Number | None = None
         self._mean = self._squares = 0.0
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Adds numbers, of any dtype."""
-        self._values += len(values)
+        self.values += len(values)
         if values.dtype.kind == "f":
             finite = np.isfinite(values)
             if not finite.all():
                 nans = int(np.isnan(values).sum())
-                self._nans += nans
+                self.nans += nans
                 values = values[finite]
-                self._infinities += int((~finite).sum()) - nans
+                self.infinities += int((~finite).sum()) - nans
         if not len(values):
             return
         low, high = values.min().item(), values.max().item()
-        self._minimum = low if self._minimum is None else min(self._minimum, low)
-        self._maximum = high if self._maximum is None else max(self._maximum, high)
+        self.minimum = low if self.minimum is None else min(self.minimum, low)
+        self.maximum = high if self.maximum is None else max(self.maximum, high)
         numbers = values.astype(np.float64)
         self._add_moments(numbers)
         self._bins.add(numbers)
@@ -230,43 +209,49 @@ class NumberSketch:
         # A product that overflows is inf; a power would raise.
         self._squares += squares + step * step * before * share
 
-    def figures(self) -> NumberFigures:
-        """Returns what is known by now."""
-        if not self._finite:
-            return NumberFigures(self._values, self._nans, self._infinities)
-        median, within = self._median()
-        deviation = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
-        return NumberFigures(
-            values=self._values,
-            nans=self._nans,
-            infinities=self._infinities,
-            minimum=self._minimum,
-            maximum=self._maximum,
-            mean=self._mean if math.isfinite(self._mean) else None,
-            deviation=deviation if math.isfinite(deviation) else None,
-            median=median,
-            median_within=within,
-            histogram=self._histogram(),
-        )
+    @property
+    def mean(self) -> float | None:
+        """Returns the mean; None if there is no finite number, or it overflows."""
+        return self._mean if self._finite and math.isfinite(self._mean) else None
 
-    def _median(self) -> tuple[float, float]:
-        """Returns the lower one of two medians, and how far it may be from that."""
+    @property
+    def deviation(self) -> float | None:
+        """Returns the standard deviation; None if there is none, or it overflows."""
+        if not self._finite:
+            return None
+        found = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
+        return found if math.isfinite(found) else None
+
+    @property
+    def median(self) -> float | None:
+        """Returns the lower one of two medians; None if there is no finite number."""
+        return self._median()[0]
+
+    @property
+    def median_within(self) -> float:
+        """Returns how far off the median may be: half of a bin; 0 if it is exact."""
+        return self._median()[1]
+
+    def _median(self) -> tuple[float | None, float]:
+        if self.minimum is None or self.maximum is None:
+            return None, 0.0
         bins = self._bins
         middle = (self._finite + 1) // 2
         index = int(np.searchsorted(np.cumsum(bins.counts), middle))
         number = bins.first + index
         if self._whole and bins.level == 0:
             return number, 0.0
-        assert self._minimum is not None
-        assert self._maximum is not None
-        if self._minimum == self._maximum:
-            return self._minimum, 0.0
+        if self.minimum == self.maximum:
+            return self.minimum, 0.0
         half = _edge(1, bins.level - 1)
         center = _edge(2 * number + 1, bins.level - 1)
-        return min(max(center, self._minimum), self._maximum), half
+        return min(max(center, self.minimum), self.maximum), half
 
-    def _histogram(self) -> Histogram:
-        """Joins the bins to SHOWN_BINS or fewer; leaves out tails that hide the rest."""
+    @property
+    def histogram(self) -> Histogram | None:
+        """Returns SHOWN_BINS intervals or fewer; leaves out tails that hide the rest."""
+        if not self._finite:
+            return None
         bins = self._bins
         start, stop = 0, len(bins.counts)
         total = np.cumsum(bins.counts)
@@ -288,7 +273,7 @@ class NumberSketch:
         edges = [_edge((first + i) * width, bins.level) for i in range(span + 1)]
         discrete = self._whole and bins.level == 0 and width == 1
         above = self._finite - int(total[stop - 1])
-        if not discrete and span > 1 and not above and edges[-2] == self._maximum:
+        if not discrete and span > 1 and not above and edges[-2] == self.maximum:
             counts[-2] += counts[-1]  # the largest one alone: the last edge is it
             counts, edges = counts[:-1], edges[:-1]
         below = int(total[start - 1]) if start else 0
@@ -313,61 +298,44 @@ SHOWN_SIZES = 8
 _REASON_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFigures:
+class ImageSummary:
     """What is known of some image files.
 
     Attributes:
-      kinds: format, channels and how many, the commonest first.
-      sizes: width, height and how many, the commonest ones.
-      num_sizes: how many different sizes there are; None if more than MAX_SIZES.
       widths, heights: in pixels.
       bytes: of the files.
       damaged: how many have no readable header.
       problem: of the first of these.
     """
 
-    kinds: tuple[tuple[str, int, int], ...]
-    sizes: tuple[tuple[int, int, int], ...]
-    num_sizes: int | None
-    widths: NumberFigures
-    heights: NumberFigures
-    bytes: NumberFigures
-    damaged: int = 0
-    problem: str = ""
-
-
-class ImageSketch:
-    """Image files seen so far."""
-
     def __init__(self) -> None:
         self._kinds: Counter[tuple[str, int]] = Counter()
         self._sizes: Counter[tuple[int, int]] = Counter()
         self._more_sizes = False
-        self._widths = NumberSketch(whole=True)
-        self._heights = NumberSketch(whole=True)
-        self._bytes = NumberSketch(whole=True)
-        self._damaged = 0
-        self._problem = ""
+        self.widths = NumberSummary(whole=True)
+        self.heights = NumberSummary(whole=True)
+        self.bytes = NumberSummary(whole=True)
+        self.damaged = 0
+        self.problem = ""
 
     def add(self, files: pa.BinaryArray) -> None:
         """Adds image files, none of them null."""
-        self._bytes.add(value_lengths(files))
+        self.bytes.add(value_lengths(files))
         widths, heights = [], []
         # A Python call for each image, 13 us for a JPEG: its header is read byte by byte.
         for file in files:
             try:
                 header = read_header(file.as_py())
             except ImageHeaderError as error:
-                self._damaged += 1
-                self._problem = self._problem or str(error)[:_REASON_CHARACTERS]
+                self.damaged += 1
+                self.problem = self.problem or str(error)[:_REASON_CHARACTERS]
                 continue
             self._kinds[header.kind, header.depth] += 1
             self._count_size((header.width, header.height))
             widths.append(header.width)
             heights.append(header.height)
-        self._widths.add(np.array(widths, np.int64))
-        self._heights.add(np.array(heights, np.int64))
+        self.widths.add(np.array(widths, np.int64))
+        self.heights.add(np.array(heights, np.int64))
 
     def _count_size(self, size: tuple[int, int]) -> None:
         if size in self._sizes or len(self._sizes) < MAX_SIZES:
@@ -375,20 +343,22 @@ class ImageSketch:
         else:
             self._more_sizes = True
 
-    def figures(self) -> ImageFigures:
-        """Returns what is known by now."""
+    @property
+    def kinds(self) -> list[tuple[str, int, int]]:
+        """Returns format, channels and how many, the commonest first."""
         kinds = sorted(self._kinds.items(), key=lambda item: (-item[1], item[0]))
+        return [(*kind, count) for kind, count in kinds]
+
+    @property
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Returns width, height and how many, the commonest ones."""
         sizes = sorted(self._sizes.items(), key=lambda item: (-item[1], item[0]))
-        return ImageFigures(
-            kinds=tuple((*kind, count) for kind, count in kinds),
-            sizes=tuple((*size, count) for size, count in sizes[:SHOWN_SIZES]),
-            num_sizes=None if self._more_sizes else len(sizes),
-            widths=self._widths.figures(),
-            heights=self._heights.figures(),
-            bytes=self._bytes.figures(),
-            damaged=self._damaged,
-            problem=self._problem,
-        )
+        return [(*size, count) for size, count in sizes[:SHOWN_SIZES]]
+
+    @property
+    def num_sizes(self) -> int | None:
+        """Returns how many different sizes there are; None if more than MAX_SIZES."""
+        return None if self._more_sizes else len(self._sizes)
 
 
 # A limited number of values is counted one by one. Where there are more, the rarest are given
@@ -511,7 +481,7 @@ class ValueCounts:
         joined = joined.set_column(1, "n", pc.subtract(joined["n"], taken))
         return joined.filter(pc.greater(joined["n"], 0))
 
-    def figures(self, limit: int) -> CommonValues:
+    def commonest(self, limit: int) -> CommonValues:
         """Returns the commonest values, at most `limit`."""
         if not self._pending:
             return CommonValues()
@@ -543,118 +513,93 @@ TEXT_BYTES = 16 << 20  # of values that are kept, of all features
 BATCH_NUMBERS = 1 << 18  # of a batch that are looked at, of arrays and long lists
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureFigures:
-    """What is known of a feature. What does not apply to it is None.
+class ColumnSummary:
+    """What is known of the values of a feature. What does not apply to it is None.
+
+    Args:
+      feature: its declaration.
+      num_splits: of the dataset.
+      num_features: how many share the memory.
 
     Attributes:
       feature: its declaration.
       missing: rows that lack it, for each split.
       rows: rows that have it.
       empty: rows whose text or list is empty.
-      lengths: values in each row, of features that differ in that.
       numbers: of all values in the rows that were looked at.
       rows_seen: rows whose numbers were looked at; fewer than `rows` if these are long.
-      common: the commonest values of text, bytes and truth values.
       sizes: of a text in characters, of bytes and serialized values in bytes.
       images: of image files.
-    """
-
-    feature: FeatureSpec
-    missing: tuple[int, ...]
-    rows: int
-    empty: int = 0
-    lengths: NumberFigures | None = None
-    numbers: NumberFigures | None = None
-    rows_seen: int = 0
-    common: CommonValues | None = None
-    sizes: NumberFigures | None = None
-    images: ImageFigures | None = None
-
-
-class FeatureSketch:
-    """The values of a feature seen so far.
-
-    Args:
-      feature: its declaration.
-      num_splits: of the dataset.
-      num_features: how many share the memory.
     """
 
     def __init__(
         self, feature: FeatureSpec, num_splits: int, num_features: int = 1
     ) -> None:
         self.feature = feature
-        self._missing = [0] * num_splits
-        self._rows = self._empty = self._rows_seen = 0
+        self.missing = [0] * num_splits
+        self.rows = self.empty = self.rows_seen = 0
         is_image = feature.content is Content.IMAGE
         in_bytes = is_image or feature.content is Content.ARRAY
         is_text = feature.dtype in ("string", "bytes") and not in_bytes
         is_counted = is_text or (feature.dtype == "bool" and not in_bytes)
+        is_number = not (is_image or is_counted) and feature.num_classes is None
         whole = not feature.dtype.startswith("float")
-        self._images = ImageSketch() if is_image else None
         kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
-        self._common = (
+        self._lengths = NumberSummary(whole=True)
+        self._counts = (
             ValueCounts(num_splits, kept_bytes=kept_bytes) if is_counted else None
         )
-        self._sizes = NumberSketch(whole=True) if is_text else None
-        self._lengths = NumberSketch(whole=True)
-        is_number = not (is_image or is_counted) and feature.num_classes is None
-        self._numbers = NumberSketch(whole=whole) if is_number else None
+        self.numbers = NumberSummary(whole=whole) if is_number else None
+        self.sizes = NumberSummary(whole=True) if is_text else None
+        self.images = ImageSummary() if is_image else None
+
+    @property
+    def lengths(self) -> NumberSummary | None:
+        """Returns the values in each row, of features that differ in that."""
+        found = self._lengths
+        return found if found.minimum != found.maximum else None
+
+    @cached_property
+    def common(self) -> CommonValues | None:
+        """Returns the commonest values of text, bytes and truth values; once all are there."""
+        return None if self._counts is None else self._counts.commonest(SHOWN_VALUES)
 
     def add(self, column: pa.Array, split: int) -> None:
         """Adds the column of a batch, of which all rows are in one split."""
-        self._missing[split] += column.null_count
+        self.missing[split] += column.null_count
         present = column.drop_null() if column.null_count else column
-        self._rows += len(present)
+        self.rows += len(present)
         if pt.is_list(present.type):
             lengths = pc.list_value_length(present).to_numpy(zero_copy_only=False)
             self._lengths.add(lengths)
-            self._empty += int((lengths == 0).sum())
-        if self._images is not None:
-            self._images.add(values_of(present))
-        if self._common is not None:
+            self.empty += int((lengths == 0).sum())
+        if self.images is not None:
+            self.images.add(values_of(present))
+        if self._counts is not None:
             self._add_counted(values_of(present), split, pt.is_list(present.type))
-        if self._numbers is not None:
-            self._add_numbers(present, self._numbers)
+        if self.numbers is not None:
+            self._add_numbers(present, self.numbers)
 
     def _add_counted(self, values: pa.Array, split: int, nested: bool) -> None:
         """Counts text, bytes and truth values."""
-        assert self._common is not None
-        self._common.add(values, split)
-        if self._sizes is not None:
+        assert self._counts is not None
+        self._counts.add(values, split)
+        if self.sizes is not None:
             measure = pc.utf8_length if pt.is_string(values.type) else pc.binary_length
             sizes = measure(values).to_numpy(zero_copy_only=False)
-            self._sizes.add(sizes)
+            self.sizes.add(sizes)
             if not nested:
-                self._empty += int((sizes == 0).sum())
+                self.empty += int((sizes == 0).sum())
 
-    def _add_numbers(self, present: pa.Array, sketch: NumberSketch) -> None:
+    def _add_numbers(self, present: pa.Array, summary: NumberSummary) -> None:
         """Adds numbers; of a batch with very many those of evenly spaced rows."""
         numbers = numbers_of(present, self.feature)
         step = -(-len(numbers) // BATCH_NUMBERS)
         if step > 1 and len(present) > 1:
             present = present.take(pa.array(np.arange(0, len(present), step)))
             numbers = numbers_of(present, self.feature)
-        self._rows_seen += len(present)
-        sketch.add(numbers)
-
-    def figures(self) -> FeatureFigures:
-        """Returns what is known by now."""
-        lengths = self._lengths.figures()
-        varies = lengths.values and lengths.minimum != lengths.maximum
-        return FeatureFigures(
-            feature=self.feature,
-            missing=tuple(self._missing),
-            rows=self._rows,
-            empty=self._empty,
-            lengths=lengths if varies else None,
-            numbers=self._numbers.figures() if self._numbers else None,
-            rows_seen=self._rows_seen,
-            common=self._common.figures(SHOWN_VALUES) if self._common else None,
-            sizes=self._sizes.figures() if self._sizes else None,
-            images=self._images.figures() if self._images else None,
-        )
+        self.rows_seen += len(present)
+        summary.add(numbers)
 
 
 def values_of(column: pa.Array) -> pa.Array:

@@ -1,9 +1,8 @@
-"""Gathers the figures of a finished dataset, in one look at its rows."""
+"""Gathers the statistics of a finished dataset, in one look at its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 import pyarrow as pa
@@ -18,11 +17,9 @@ from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.statistics.class_counts import (
     MAX_MIX,
     ClassCounts,
-    ClassFigures,
 )
 from recordmill.transforms.statistics.column_summary import (
-    FeatureFigures,
-    FeatureSketch,
+    ColumnSummary,
     is_pixels,
     numbers_of,
     pixels_at,
@@ -31,7 +28,6 @@ from recordmill.transforms.statistics.column_summary import (
 from recordmill.transforms.statistics.thumbnails import (
     MAX_IMAGES,
     ContactSheet,
-    SheetSketch,
     thumbnail_of_file,
     thumbnail_of_pixels,
 )
@@ -49,32 +45,11 @@ MAX_SHEETS = 4
 _LABELS = ("label", "image/class/label")  # asked first for the classes of images
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetFigures:
-    """What a look at all rows of a dataset found.
-
-    Attributes:
-      features: those that were looked at, in the schema's order.
-      left_out: features that were not, as there are too many, or records do not hold them.
-      classes: of labels.
-      sheets: images.
-      rejects: the rejected rows by the kind of their reasons, the commonest first.
-      names: class names, by feature.
-    """
-
-    features: tuple[FeatureFigures, ...]
-    left_out: int
-    classes: tuple[ClassFigures, ...]
-    sheets: tuple[ContactSheet, ...]
-    rejects: tuple[RejectKind, ...]
-    names: Mapping[str, tuple[str, ...]]
-
-
-def gather_figures(
+def gather_statistics(
     store: Store,
     manifest: Manifest,
     on_progress: Callable[[float, float | None], None],
-) -> DatasetFigures:
+) -> DatasetStatistics:
     """Reads all rows of a dataset once, and all of its rejects.
 
     Args:
@@ -91,7 +66,7 @@ def gather_figures(
     kinds = count_kinds(islice(rejects, MAX_COUNTED), manifest.rows_rejected)
     looked_at = _looked_at(manifest)
     names = class_names(store, manifest)
-    sketch = _DatasetSketch(manifest, looked_at)
+    found = DatasetStatistics(manifest, looked_at, names, tuple(kinds))
     # Records of plain examples are read without the other features.
     partial = manifest.payload in ("example", "json")
     schema = Schema(looked_at) if partial and looked_at else schema_of(manifest)
@@ -100,11 +75,11 @@ def gather_figures(
         for entry in split.shards:
             shard = shard_to_read(store, manifest, entry)
             for batch in shard.batches(schema, manifest.payload):
-                sketch.add(batch, split_index, shard_index)
+                found.add(batch, split_index, shard_index)
                 done += len(batch)
                 on_progress(done, manifest.records)
             shard_index += 1
-    return sketch.figures(names, tuple(kinds))
+    return found
 
 
 def _looked_at(manifest: Manifest) -> tuple[FeatureSpec, ...]:
@@ -114,52 +89,64 @@ def _looked_at(manifest: Manifest) -> tuple[FeatureSpec, ...]:
     return schema.features[:MAX_FEATURES]
 
 
-class _DatasetSketch:
-    """All that was seen of a dataset so far."""
+class DatasetStatistics:
+    """What a look at all rows of a dataset found.
 
-    def __init__(self, manifest: Manifest, features: tuple[FeatureSpec, ...]) -> None:
-        self._manifest = manifest
-        self._num_splits = len(manifest.splits)
-        splits = tuple(
-            index
-            for index, split in enumerate(manifest.splits.values())
-            for _ in split.shards
-        )
-        self._features = [
-            FeatureSketch(f, self._num_splits, len(features)) for f in features
-        ]
+    Args:
+      manifest: of the dataset.
+      features: that are looked at.
+      names: class names, by feature.
+      rejects: the rejected rows by the kind of their reasons, the commonest first.
+
+    Attributes:
+      columns: of the features that were looked at, in the schema's order.
+      left_out: features that were not, as there are too many, or records do not hold them.
+      classes: of labels, by feature.
+      sheets: images, by feature.
+      names, rejects: the same.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        features: Sequence[FeatureSpec],
+        names: Mapping[str, tuple[str, ...]],
+        rejects: tuple[RejectKind, ...] = (),
+    ) -> None:
+        self.names, self.rejects = names, rejects
+        self.left_out = len(manifest.features) - len(features)
+        num_splits, splits = len(manifest.splits), manifest.splits.values()
+        of_shards = [n for n, split in enumerate(splits) for _ in split.shards]
+        self.columns = [ColumnSummary(f, num_splits, len(features)) for f in features]
         labels = [f for f in features if f.num_classes is not None]
-        self._classes = {
-            label.name: ClassCounts(
-                label.num_classes or 0, splits, MAX_MIX // len(labels)
+        self.classes = {
+            f.name: ClassCounts(
+                f, names.get(f.name, ()), num_splits, of_shards, MAX_MIX // len(labels)
             )
-            for label in labels
+            for f in labels
         }
-        self._label = _label_of(features)
+        self._label = label = _label_of(features)
         shown = [f for f in features if _is_image(f) or is_pixels(f)][:MAX_SHEETS]
-        label, num_classes = "", 0
-        if self._label is not None:
-            label, num_classes = self._label.name, self._label.num_classes or 0
-        self._sheets = {
-            feature.name: SheetSketch(
-                feature.name,
-                "" if feature.sequence else label,
-                num_classes,
+        self.sheets = {
+            f.name: ContactSheet(
+                f.name,
+                "" if f.sequence or label is None else label.name,
+                0 if label is None else label.num_classes or 0,
                 MAX_IMAGES // len(shown),
             )
-            for feature in shown
+            for f in shown
         }
 
     def add(self, batch: pa.RecordBatch, split: int, shard: int) -> None:
         """Adds rows of a shard."""
-        for sketch in self._features:
-            feature = sketch.feature
+        for summary in self.columns:
+            feature = summary.feature
             column = batch.column(feature.name)
-            sketch.add(column, split)
-            if feature.name in self._classes:
+            summary.add(column, split)
+            if feature.name in self.classes:
                 labels = numbers_of(column, feature)
-                self._classes[feature.name].add(labels, shard)
-            if feature.name in self._sheets:
+                self.classes[feature.name].add(labels, shard)
+            if feature.name in self.sheets:
                 self._add_images(feature, column, batch)
 
     def _add_images(
@@ -172,7 +159,7 @@ class _DatasetSketch:
             labels = batch.column(self._label.name).filter(column.is_valid())
             classes = pc.fill_null(labels.cast(pa.int64()), -1).to_numpy()
             images = column.drop_null()
-        sheet = self._sheets[feature.name]
+        sheet = self.sheets[feature.name]
         if _is_image(feature):
             sheet.add(
                 classes,
@@ -186,28 +173,12 @@ class _DatasetSketch:
                 lambda index: thumbnail_of_pixels(pixels_at(images, index, feature)),
             )
 
-    def figures(
-        self, names: Mapping[str, tuple[str, ...]], rejects: tuple[RejectKind, ...]
-    ) -> DatasetFigures:
-        """Returns what is known by now."""
-        return DatasetFigures(
-            features=tuple(sketch.figures() for sketch in self._features),
-            left_out=len(self._manifest.features) - len(self._features),
-            classes=tuple(
-                counts.figures(name, names.get(name, ()), self._num_splits)
-                for name, counts in self._classes.items()
-            ),
-            sheets=tuple(sheet.figures() for sheet in self._sheets.values()),
-            rejects=rejects,
-            names=names,
-        )
-
 
 def _is_image(feature: FeatureSpec) -> bool:
     return feature.content is Content.IMAGE
 
 
-def _label_of(features: tuple[FeatureSpec, ...]) -> FeatureSpec | None:
+def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
     """Returns the feature that tells the class of a row, if one does."""
     labels = [
         feature

@@ -125,39 +125,26 @@ MAX_CLASSES = 160  # that have images
 ALL = -1  # in place of a class, where there are none
 
 
-@dataclass(frozen=True, slots=True)
 class ContactSheet:
     """The first images of each class, or of all.
-
-    Attributes:
-      feature: that holds the images.
-      label: the feature that tells their classes; "" if there is none.
-      rows: class and its images, by class; the class ALL without a label.
-      of_classes: how many classes there are, also such without images here.
-    """
-
-    feature: str
-    label: str
-    rows: tuple[tuple[int, tuple[Thumbnail, ...]], ...]
-    of_classes: int
-
-
-class SheetSketch:
-    """Images chosen so far.
 
     Args:
       feature: that holds the images.
       label: the feature that tells their classes; "" if there is none.
       num_classes: of the label.
       max_images: at most.
+
+    Attributes:
+      feature, label: the same.
+      of_classes: how many classes there are, also such without images here.
     """
 
     def __init__(
         self, feature: str, label: str, num_classes: int, max_images: int
     ) -> None:
-        self._feature, self._label = feature, label
-        self._num_classes = num_classes if label else 0
-        shown = min(max(1, self._num_classes), MAX_CLASSES)
+        self.feature, self.label = feature, label
+        self.of_classes = num_classes if label else 0
+        shown = min(max(1, self.of_classes), MAX_CLASSES)
         self._each = max(1, min(MAX_OF_CLASS, max_images // shown))
         if not label:
             self._each = min(max_images, 2 * MAX_OF_CLASS)
@@ -190,7 +177,7 @@ class SheetSketch:
     def _is_full(self, name: int) -> bool:
         return len(self._rows[name]) >= self._each
 
-    def figures(self) -> ContactSheet:
-        """Returns the images that were taken."""
-        rows = tuple((name, tuple(row)) for name, row in sorted(self._rows.items()))
-        return ContactSheet(self._feature, self._label, rows, self._num_classes)
+    @property
+    def rows(self) -> list[tuple[int, list[Thumbnail]]]:
+        """Returns each class and its images, by class; the class ALL without a label."""
+        return sorted(self._rows.items())

@@ -18,10 +18,10 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.statistics.class_counts import ClassCounts
-from recordmill.transforms.statistics.column_summary import CommonValues, FeatureFigures
+from recordmill.transforms.statistics.column_summary import ColumnSummary, CommonValues
 from recordmill.transforms.statistics.dataset_statistics import (
-    DatasetFigures,
-    gather_figures,
+    DatasetStatistics,
+    gather_statistics,
 )
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.tasks.rejects import UNKNOWN_INPUT
@@ -68,7 +68,7 @@ class Tags(HTMLParser):
 def page_of(folder: Path) -> str:
     store = open_store(str(folder))
     manifest = read_manifest(store)
-    figures = gather_figures(store, manifest, lambda done, total: None)
+    figures = gather_statistics(store, manifest, lambda done, total: None)
     page = build_page(manifest, figures, str(folder), UNKNOWN_INPUT)
     return render_page(page).decode()
 
@@ -130,7 +130,9 @@ def test_values_of_which_none_is_common() -> None:
         (CommonValues((("a", 2),), 90, 9, too_low=3), "at most 5 times"),
         (CommonValues((), 1, 0, long=1), "1"),
     ):
-        card = value_card(FeatureFigures(feature, (0,), 90, common=values))
+        summary = ColumnSummary(feature, 1)
+        summary.rows, summary.common = 90, values
+        card = value_card(summary)
         assert card.tables == ()
         assert card.facts[-1].value == shown
 
@@ -163,16 +165,16 @@ def test_pages_of_every_kind_of_feature(tmp_path: Path, rows_dataset: Path) -> N
 
 def test_a_page_with_many_classes_and_shards(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "zoo")
-    splits = tuple(n % 3 for n in range(300))
-    counts = ClassCounts(50, splits)
-    for shard in range(300):
-        counts.add(np.arange(50), shard)
     shard_entry = manifest.splits["test"].shards[0]
     many = SplitEntry(records=5000, bytes=9, shards=(shard_entry,) * 100)
     manifest = manifest.model_copy(update={"splits": dict.fromkeys("abc", many)})
     names = tuple(f"class {n}" for n in range(50))
-    classes = counts.figures("label", names, 3)
-    figures = DatasetFigures((), 0, (classes,), (), (), {"label": names})
+    label = FeatureSpec("label", Kind.INT64, class_names=names)
+    counts = ClassCounts(label, names, 3, [n % 3 for n in range(300)])
+    for shard in range(300):
+        counts.add(np.arange(50), shard)
+    figures = DatasetStatistics(manifest, (), {"label": names})
+    figures.classes["label"] = counts
     page = render_page(build_page(manifest, figures, "out", UNKNOWN_INPUT)).decode()
     text = " ".join(Tags(page).texts)
     assert "The 30 commonest of 50 classes." in text

@@ -13,7 +13,7 @@ from recordmill.transforms.statistics import thumbnails
 from recordmill.transforms.statistics.thumbnails import (
     ALL,
     SIDE,
-    SheetSketch,
+    ContactSheet,
     Thumbnail,
     thumbnail_of_file,
     thumbnail_of_pixels,
@@ -73,7 +73,7 @@ def test_what_cannot_be_decoded_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_first_images_of_each_class() -> None:
-    sheet = SheetSketch("image", "label", num_classes=3, max_images=6)
+    sheet = ContactSheet("image", "label", num_classes=3, max_images=6)
     taken = []
 
     def make(index: int) -> Thumbnail:
@@ -83,13 +83,13 @@ def test_the_first_images_of_each_class() -> None:
     for _ in range(2):
         sheet.add(np.array([0, 0, 0, 2, -1, 7]), 6, make)
     assert taken == [0, 1, 3, 3]
-    rows = sheet.figures().rows
+    rows = sheet.rows
     assert [(name, len(row)) for name, row in rows] == [(0, 2), (1, 0), (2, 2)]
 
 
 def test_images_without_classes() -> None:
-    sheet = SheetSketch("image", "", num_classes=0, max_images=5)
+    sheet = ContactSheet("image", "", num_classes=0, max_images=5)
     for _ in range(4):
         sheet.add(None, 2, lambda index: Thumbnail("image/png", b"x"))
-    ((name, row),) = sheet.figures().rows
+    ((name, row),) = sheet.rows
     assert (name, len(row)) == (ALL, 5)

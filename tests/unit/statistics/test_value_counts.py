@@ -25,7 +25,7 @@ def counts(batches: list[list[str]], kept: int) -> ValueCounts:
 @given(TEXTS)
 def test_with_room_for_all_every_count_is_exact(batches: list[list[str]]) -> None:
     oracle = Counter(value for batch in batches for value in batch)
-    found = counts(batches, kept=8).figures(limit=8)
+    found = counts(batches, kept=8).commonest(limit=8)
     assert dict(found.values) == oracle
     assert list(found.values) == sorted(found.values, key=lambda v: (-v[1], v[0]))
     assert found.complete
@@ -42,7 +42,7 @@ def test_without_it_a_count_is_too_low_by_a_known_number(
     batches: list[list[str]], kept: int
 ) -> None:
     oracle = Counter(value for batch in batches for value in batch)
-    found = counts(batches, kept).figures(limit=8)
+    found = counts(batches, kept).commonest(limit=8)
     assert found.too_low <= oracle.total() / (kept + 1)
     known = dict(found.values)
     for value, number in oracle.items():
@@ -57,7 +57,7 @@ def test_the_bytes_of_values_are_bounded() -> None:
         texts = [f"{number}-{n}".rjust(200) for n in range(10)]
         made.add(pa.array([*texts, "often"]))
         assert sum(table.nbytes for table in made._pending) < 10_000
-    found = made.figures(limit=1)
+    found = made.commonest(limit=1)
     ((value, number),) = found.values
     assert value == "often"
     assert number <= 100 <= number + found.too_low
@@ -66,15 +66,15 @@ def test_the_bytes_of_values_are_bounded() -> None:
 def test_many_values_are_not_counted_by_split() -> None:
     made = ValueCounts(2)
     made.add(pa.array([f"{n}" for n in range(40)]), 0)
-    assert len(made.figures(limit=3).by_split) == 3
+    assert len(made.commonest(limit=3).by_split) == 3
     made.add(pa.array([f"{n}" for n in range(30, 70)]), 1)
-    assert made.figures(limit=3).by_split == ()
+    assert made.commonest(limit=3).by_split == ()
 
 
 def test_long_values_are_counted_together() -> None:
     made = ValueCounts()
     made.add(pa.array(["a", "b" * MAX_BYTES, "c" * (MAX_BYTES + 1)]))
-    found = made.figures(limit=5)
+    found = made.commonest(limit=5)
     assert [value for value, _ in found.values] == ["a", "b" * MAX_BYTES]
     assert (found.total, found.long, found.complete) == (3, 1, False)
 
@@ -82,11 +82,11 @@ def test_long_values_are_counted_together() -> None:
 def test_bytes_and_truth_values() -> None:
     made = ValueCounts()
     made.add(pa.array([b"\xff", b"\x00", b"\xff"], pa.binary()))
-    assert made.figures(limit=1).values == ((b"\xff", 2),)
+    assert made.commonest(limit=1).values == ((b"\xff", 2),)
     made = ValueCounts()
     made.add(pa.array([True, False, True]))
-    assert made.figures(limit=5).values == ((True, 2), (False, 1))
+    assert made.commonest(limit=5).values == ((True, 2), (False, 1))
 
 
 def test_no_value() -> None:
-    assert ValueCounts().figures(limit=3).total == 0
+    assert ValueCounts().commonest(limit=3).total == 0

@@ -17,8 +17,7 @@ from recordmill.transforms.statistics.column_summary import (
     NUM_BINS,
     SHOWN_BINS,
     NumberBins,
-    NumberFigures,
-    NumberSketch,
+    NumberSummary,
 )
 
 FLOATS = st.one_of(
@@ -32,13 +31,13 @@ INTEGERS = st.one_of(
 NUMBERS = st.one_of(st.lists(FLOATS, min_size=1), st.lists(INTEGERS, min_size=1))
 
 
-def figures(numbers: Sequence[float], cut: int = 0) -> NumberFigures:
+def figures(numbers: Sequence[float], cut: int = 0) -> NumberSummary:
     """The figures of numbers that come in two batches."""
     whole = all(isinstance(number, int) for number in numbers)
-    sketch = NumberSketch(whole=whole)
+    sketch = NumberSummary(whole=whole)
     for part in (numbers[:cut], numbers[cut:]):
         sketch.add(np.array(part, np.int64 if whole else np.float64))
-    return sketch.figures()
+    return sketch
 
 
 @examples(400)
@@ -125,7 +124,6 @@ def test_memory_is_bounded() -> None:
 
 
 def test_unsigned_numbers_are_exact() -> None:
-    sketch = NumberSketch(whole=True)
+    sketch = NumberSummary(whole=True)
     sketch.add(np.array([2**64 - 1, 0], np.uint64))
-    found = sketch.figures()
-    assert (found.minimum, found.maximum) == (0, 2**64 - 1)
+    assert (sketch.minimum, sketch.maximum) == (0, 2**64 - 1)

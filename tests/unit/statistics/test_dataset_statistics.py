@@ -24,18 +24,17 @@ from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.statistics import column_summary, dataset_statistics
 from recordmill.transforms.statistics.column_summary import (
-    FeatureFigures,
-    FeatureSketch,
+    ColumnSummary,
 )
-from recordmill.transforms.statistics.dataset_statistics import DatasetFigures
+from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.storage import open_store
 
 SOURCES = {"csv": "tutorial.csv", "cifar": "cifar10.bin", "images": "images"}
 
 
-def figures_of(folder: Path) -> DatasetFigures:
+def figures_of(folder: Path) -> DatasetStatistics:
     store = open_store(str(folder))
-    return dataset_statistics.gather_figures(
+    return dataset_statistics.gather_statistics(
         store, read_manifest(store), lambda done, total: None
     )
 
@@ -51,30 +50,30 @@ def flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def check(figures: DatasetFigures, folder: Path) -> None:
+def check(figures: DatasetStatistics, folder: Path) -> None:
     """Compares figures with those of plain Python over all rows."""
     manifest = read_manifest(open_store(str(folder)))
     rows = {split: list(read_rows(folder, split)) for split in manifest.splits}
     every = [row for of_split in rows.values() for row in of_split]
-    assert [f.feature.name for f in figures.features] == [
+    assert [f.feature.name for f in figures.columns] == [
         f.name for f in manifest.features
     ]
-    for found in figures.features:
+    for found in figures.columns:
         name = found.feature.name
         missing = [sum(row[name] is None for row in rs) for rs in rows.values()]
         assert list(found.missing) == missing, name
         assert found.rows == len(every) - sum(missing)
         check_values(found, [v for row in every for v in flat(row[name])])
-    for classes in figures.classes:
+    for classes in figures.classes.values():
         for split, counted in zip(rows, classes.by_split, strict=True):
             oracle = Counter(row[classes.feature] for row in rows[split])
-            assert counted == tuple(oracle[n] for n in range(len(counted)))
+            assert counted.tolist() == [oracle[n] for n in range(len(counted))]
         shards = [shard for split in rows for shard in shards_of(folder, split)]
         assert len(classes.by_shard) == len(shards)
-        assert tuple(map(sum, zip(*classes.by_shard, strict=True))) == classes.totals
+        assert classes.by_shard.sum(axis=0).tolist() == classes.totals
 
 
-def check_values(found: FeatureFigures, values: list[Any]) -> None:
+def check_values(found: ColumnSummary, values: list[Any]) -> None:
     name = found.feature.name
     if found.numbers is not None:
         assert found.numbers.values == len(values), name
@@ -98,12 +97,12 @@ def test_every_kind_of_feature(tmp_path: Path, compression: str) -> None:
     write_dataset(tmp_path / "zoo", compression)
     figures = figures_of(tmp_path / "zoo")
     check(figures, tmp_path / "zoo")
-    by_name = {found.feature.name: found for found in figures.features}
+    by_name = {found.feature.name: found for found in figures.columns}
     tags = by_name["tags"].lengths
     assert tags is not None
     assert (tags.minimum, tags.maximum, by_name["tags"].empty) == (0, 8, 1)
     assert by_name["text"].empty == 1
-    (sheet,) = [s for s in figures.sheets if s.feature == "image/encoded"]
+    (sheet,) = [s for s in figures.sheets.values() if s.feature == "image/encoded"]
     assert sheet.label == "image/class/label"
     assert [len(row) for _, row in sheet.rows] == [5, 4]
     assert all(t.mime for _, row in sheet.rows for t in row)
@@ -114,7 +113,7 @@ def test_every_kind_of_feature(tmp_path: Path, compression: str) -> None:
 def test_nested_lists_tensors_and_arrays(rows_dataset: Path) -> None:
     figures = figures_of(rows_dataset)
     check(figures, rows_dataset)
-    (sheet,) = figures.sheets  # of an array that is pixels
+    (sheet,) = figures.sheets.values()  # of an array that is pixels
     assert sheet.feature == "image"
 
 
@@ -133,7 +132,7 @@ def test_other_payloads(tmp_path: Path, payload: str) -> None:
 def test_raw_records(tmp_path: Path) -> None:
     convert("images", GOLDEN / "images", tmp_path / "out", "--payload", "raw")
     figures = figures_of(tmp_path / "out")
-    (images,) = figures.features
+    (images,) = figures.columns
     manifest = read_manifest(open_store(str(tmp_path / "out")))
     assert figures.left_out == len(manifest.features) - 1
     assert images.rows == manifest.records
@@ -168,10 +167,10 @@ def test_labels_in_bytes_and_tensors(tmp_path: Path) -> None:
     row |= {"half": 1.5, "parts": [b"\xff", b""]}
     write([row] * 5, tmp_path / "out", schema, name="labels", shards=1)
     figures = figures_of(tmp_path / "out")
-    totals = {found.feature: found.totals for found in figures.classes}
-    assert totals == dict.fromkeys(("bytes", "list", "tensor"), (0, 5, 5))
-    by_name = {found.feature.name: found for found in figures.features}
-    assert by_name["never"].missing == (5,)
+    totals = {found.feature: found.totals for found in figures.classes.values()}
+    assert totals == {name: [0, 5, 5] for name in ("bytes", "list", "tensor")}
+    by_name = {found.feature.name: found for found in figures.columns}
+    assert by_name["never"].missing == [5]
     half, parts = by_name["half"].numbers, by_name["parts"].common
     assert half is not None
     assert half.mean == 1.5
@@ -186,7 +185,7 @@ def test_a_dataset_without_a_row(tmp_path: Path) -> None:
         empty = manifest.model_copy(update={"splits": splits})
         (tmp_path / "zoo" / MANIFEST_NAME).write_bytes(empty.to_bytes())
         figures = figures_of(tmp_path / "zoo")
-        assert {found.rows for found in figures.features} == {0}
+        assert {found.rows for found in figures.columns} == {0}
 
 
 def test_a_damaged_and_a_missing_shard(tmp_path: Path) -> None:
@@ -208,7 +207,7 @@ def test_features_beyond_the_limit_are_not_read(
     write_dataset(tmp_path / "zoo")
     monkeypatch.setattr(dataset_statistics, "MAX_FEATURES", 2)
     figures = figures_of(tmp_path / "zoo")
-    assert [f.feature.name for f in figures.features] == ["age", "box"]
+    assert [f.feature.name for f in figures.columns] == ["age", "box"]
     assert figures.left_out == 11
     assert sum(len(shards) for shards in SPLITS.values()) == 3
 
@@ -217,13 +216,12 @@ def test_features_beyond_the_limit_are_not_read(
 @given(st.lists(st.lists(st.none() | st.lists(st.integers(-3, 3))), max_size=4))
 def test_lists_in_batches(batches: list[list[list[int] | None]]) -> None:
     feature = FeatureSpec("x", Kind.INT64, shape=(None,), optional=True)
-    sketch = FeatureSketch(feature, 1)
+    found = ColumnSummary(feature, 1)
     for batch in batches:
-        sketch.add(pa.array(batch, pa.list_(pa.int64())), 0)
-    found = sketch.figures()
+        found.add(pa.array(batch, pa.list_(pa.int64())), 0)
     rows = [row for batch in batches for row in batch]
     lists = [row for row in rows if row is not None]
-    assert found.missing == (len(rows) - len(lists),)
+    assert found.missing == [len(rows) - len(lists)]
     assert found.empty == sum(not row for row in lists)
     assert found.numbers is not None
     assert found.numbers.values == sum(map(len, lists))
@@ -236,8 +234,7 @@ def test_of_long_rows_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> Non
     feature = FeatureSpec(
         "x", Kind.BYTES, dtype="uint8", shape=(50,), content=Content.ARRAY
     )
-    sketch = FeatureSketch(feature, 1)
-    sketch.add(pa.array([bytes([n] * 50) for n in range(10)], pa.binary()), 0)
-    found = sketch.figures()
+    found = ColumnSummary(feature, 1)
+    found.add(pa.array([bytes([n] * 50) for n in range(10)], pa.binary()), 0)
     assert found.numbers is not None
     assert (found.rows, found.rows_seen, found.numbers.values) == (10, 2, 100)
