@@ -9,17 +9,15 @@ import os
 from dataclasses import dataclass
 
 from recordmill.beam_jobs.service.append import AppendPlan
-from recordmill.beam_jobs.service.exact_limits import (
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.beam_jobs.service.label_split import (
+    add_label_split,
     find_exact_limits,
+    has_label_split,
     is_exact,
+    schema_of_table,
     told_of,
 )
-from recordmill.beam_jobs.service.give_roles import (
-    give_roles,
-    has_roles,
-    schema_of_table,
-)
-from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, differences
@@ -74,8 +72,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     source, fixed_schema = _prepare(run)
     ranges = source.input.cut(inputs.files)
     workers = options.workers or os.cpu_count() or 1
-    if has_roles(job):
-        source = give_roles(job, source, ranges, fixed_schema, workers)
+    if has_label_split(job):
+        source = add_label_split(job, source, ranges, fixed_schema, workers)
     if run.append_plan is not None:
         if fixed_schema is not None:  # one that is declared stays the same by itself
             _require_same_schema(run.append_plan, source)
@@ -150,7 +148,7 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
     if plan is None:
         return made(), None
     fixed_schema = asked = None if job.declared else plan.schema
-    if fixed_schema is not None and has_roles(job):
+    if fixed_schema is not None and has_label_split(job):
         asked = schema_of_table(job, source, made, fixed_schema)
     before = asked  # the features before the function
     if job.map is not None:

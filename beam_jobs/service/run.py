@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.runners.unused_packages import OF_CONNECTORS, hidden
-from recordmill.beam_jobs.service.exact_limits import is_exact
-from recordmill.beam_jobs.service.give_roles import has_roles
 from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
 from recordmill.beam_jobs.service.outcome import Outcome, outcome_of, understood_at_end
 from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
 from recordmill.beam_jobs.service.preview import require_space, run_budget
@@ -473,7 +472,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     pipeline = None
     if not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
-        counted = has_roles(run.job) or is_exact(run.job)
+        counted = has_label_split(run.job) or is_exact(run.job)
         doing = "counting rows, classes and splits" if counted else ""
         reporter.doing("scan", doing or "reading the first rows")
         prepared = prepare_run(run)

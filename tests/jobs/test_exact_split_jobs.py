@@ -20,7 +20,7 @@ from job_tools import (
 )
 from tables_in_formats import cut_small, write_table
 
-from recordmill.beam_jobs.service import exact_limits
+from recordmill.beam_jobs.service import label_split
 from recordmill.transforms.exchange import exact_splits
 from recordmill.transforms.exchange.exact_splits import divide
 
@@ -110,15 +110,15 @@ def test_limits_outside_their_window_are_found_by_a_wider_one(
     job: list[Argument] = [*EIGHT_TWO, "--split-exact", "--name", "same"]
     convert("parquet", file, tmp_path / "out", *job)
     monkeypatch.setattr(exact_splits, "ALL_KEPT", 1)
-    monkeypatch.setattr(exact_limits, "WIDTH", 2**-12)
+    monkeypatch.setattr(label_split, "WIDTH", 2**-12)
     tried = []
-    find = exact_limits.find_limits
+    find = label_split.find_limits
 
     def noted(*arguments: Any) -> Any:
         tried.append(find(*arguments))
         return tried[-1]
 
-    monkeypatch.setattr(exact_limits, "find_limits", noted)
+    monkeypatch.setattr(label_split, "find_limits", noted)
     convert("parquet", file, tmp_path / "again", *job)
     assert tried[0] is None
     assert contents(tmp_path / "again") == contents(tmp_path / "out")

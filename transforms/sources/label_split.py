@@ -49,12 +49,6 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.text_types import TypeFlag
 
-# A first reading of a table has text, and the one that converts has the types of all cells:
-# 007 is then 7, 1.50 is 1.5, and NA among numbers is missing. Both must find the same class,
-# so keys are of the values: rows that differ only in how a number is written, or in how a
-# missing value is, are one class. Where numbers have a decimal comma, 1,5 is 1.5, and 1.5 is
-# text; elsewhere it is the other way round, as for all cells.
-
 _EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
 _MISSING = {word.strip().lower() for word in MISSING_WORDS}
 _SWAPPED = str.maketrans(",.", ".,")
@@ -240,8 +234,15 @@ def _found_in(
     values: pa.Array, *, are_times: bool, decimal_comma: bool
 ) -> pa.Array | None:
     """Returns microseconds since 1970 in UTC, or numbers; None if there can be none."""
+    if are_times and (pt.is_timestamp(values.type) or pt.is_date(values.type)):
+        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
+    if are_times and pt.is_string(values.type):
+        try:  # all at once, where no cell has a zone and all are times
+            return pc.cast(values, _MICROSECONDS).cast(pa.int64())
+        except pa.ArrowInvalid:
+            return _of_texts(values, _microseconds_in, pa.int64())
     if are_times:
-        return _times_in(values)
+        return None
     if pt.is_integer(values.type) or pt.is_floating(values.type):
         return values
     if not pt.is_string(values.type):
@@ -249,18 +250,6 @@ def _found_in(
     if decimal_comma:
         values = swap_points(values)
     return _of_texts(values, _number_in, pa.float64())
-
-
-def _times_in(values: pa.Array) -> pa.Array | None:
-    """Returns microseconds since 1970; None if the column can hold no times."""
-    if pt.is_timestamp(values.type) or pt.is_date(values.type):
-        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
-    if not pt.is_string(values.type):
-        return None
-    try:  # all at once, where no cell has a zone and all are times
-        return pc.cast(values, _MICROSECONDS).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return _of_texts(values, _microseconds_in, pa.int64())
 
 
 def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
@@ -271,9 +260,7 @@ def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
 
 
 def _microseconds_in(text: str) -> int | None:
-    if (
-        text.strip().isdecimal()
-    ):  # 20260101: a column of such texts comes out as numbers
+    if text.strip().isdecimal():  # 20260101: a column of such texts has numbers
         return None
     try:
         found = datetime.fromisoformat(text.strip())
@@ -288,6 +275,12 @@ def _number_in(text: str) -> float | None:
     except ValueError:
         return None
     return None if math.isnan(number) else number
+
+
+def index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
+    """Returns the index of each value among some names; null where it is none."""
+    texts = values if pt.is_string(values.type) else values.cast(pa.string())
+    return pc.index_in(texts, value_set=pa.array(names, pa.string())).cast(pa.int64())
 
 
 @dataclass(frozen=True)
@@ -310,6 +303,10 @@ class LabelRole:
         return FeatureSpec(
             self.column, Kind.INT64, dtype="int64", class_names=self.names
         )
+
+    def find(self, values: pa.Array) -> pa.Int64Array:
+        """Returns the label of each row; null where its value is no class."""
+        return index_in(values, self.names)
 
     def reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
@@ -396,18 +393,6 @@ class TimeRole(SplitRole):
         what = "a time like 2026-01-01" if self.times.are_times else "a number"
         found = shown(text) if text else "no value"
         return f"{self.column}: {found}; expected {what}"
-
-
-def index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
-    """Returns the index of each value among some names; null where it is none."""
-    texts = values if pt.is_string(values.type) else values.cast(pa.string())
-    return pc.index_in(texts, value_set=pa.array(names, pa.string())).cast(pa.int64())
-
-
-# It stands between a table's source and all that uses it, so CSV, Parquet, Arrow and JSON
-# Lines are treated alike. The roles are known before the run: names of classes and of splits
-# are counted first (transforms/statistics/input_statistics.py), or are those of the dataset that rows are
-# appended to. A row whose value is none of them is a reject.
 
 
 @dataclass(frozen=True)
@@ -528,32 +513,28 @@ class LabelSplitRows(RowSource):
         reasons: dict[int, str] = {}
         splits = None
         if self.split is not None:
-            values = batch.column(self.split.column)
-            found = self.split.find(values)
-            _note(values, found, self.split, reasons)
+            found = _found(batch, self.split, reasons)
             splits = found.fill_null(0).to_numpy().astype(np.uint8)
             if self.split.dropped:
                 batch = batch.drop_columns([self.split.column])
         if self.label is not None:
             number = batch.schema.get_field_index(self.label.column)
-            values = batch.column(number)
-            labels = index_in(values, self.label.names)
-            _note(values, labels, self.label, reasons)
+            labels = _found(batch, self.label, reasons)
             batch = batch.set_column(number, self.label.column, labels)
         return sink.reject(
             replace(rows, batch=batch, splits=splits), reasons, input_range
         )
 
 
-def _note(
-    values: pa.Array,
-    found: pa.Int64Array,
-    role: LabelRole | SplitRole,
-    reasons: dict[int, str],
-) -> None:
-    """Notes why rows whose value was not found cannot be converted."""
+def _found(
+    batch: pa.RecordBatch, role: LabelRole | SplitRole, reasons: dict[int, str]
+) -> pa.Int64Array:
+    """Returns each row's class or split; adds the reasons of rows that have none."""
+    values = batch.column(role.column)
+    found = role.find(values)
     if found.null_count:
         for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
             value = values[int(row)].as_py()
             text = None if value is None else str(value)
             reasons.setdefault(int(row), role.reason(text))
+    return found

@@ -139,19 +139,13 @@ def _functions(module: ModuleType) -> list[str]:
     ]
 
 
-def made_schema(
+def _made_schema(
     tried: Tried, nulls: tuple[int, ...], own: Schema, fixed: Schema | None
 ) -> Schema:
     """Returns the features of what a function makes.
 
-    A column that it gives back as it was keeps the feature that it has in the other
-    source, if any: class names, an image.
-
-    Args:
-      tried: the columns that it makes.
-      nulls: missing values of each.
-      own: the features of the other source's rows.
-      fixed: those of the dataset that rows are appended to, or None.
+    A column that it gives back as it was keeps its feature among `own`, if any: class
+    names, an image.
     """
     by_column = {feature.column: feature for feature in own.features}
     made = []
@@ -181,105 +175,6 @@ def _feature(
     return feature
 
 
-def facts_of_map(
-    named: MapFunction, tried: Tried, features: tuple[FeatureSpec, ...]
-) -> list[tuple[str, str]]:
-    """Returns what is told of a function: the columns that it makes and keeps.
-
-    Args:
-      named: the function.
-      tried: its columns.
-      features: made of them; () if a schema is declared.
-    """
-    kept = [each.name for each in features if each.column in tried.kept]
-    left = {each.column for each in features} or {name for name, _ in tried.columns}
-    made = ", ".join(f"{name} {kind}" for name, kind in tried.columns if name in left)
-    facts = [("map", f"{named.label} (checksum {named.checksum[:8]}) makes {made}")]
-    if kept:
-        facts.append(("kept by map", ", ".join(kept)))
-    return facts
-
-
-@dataclass(frozen=True, slots=True)
-class RowMaker:
-    """A maker of rows from what a function returned.
-
-    Attributes:
-      label: the function's name, for messages.
-      tried: the columns that it made of the first rows.
-      as_declared: whether a declared schema says what becomes of the columns.
-    """
-
-    label: str
-    tried: Tried
-    as_declared: bool
-
-    def rows_made(
-        self,
-        rows: Rows,
-        made: MappedBatch,
-        input_range: InputRange,
-        required: Schema | None,
-        sink: RowSink,
-    ) -> Rows | None:
-        """Returns the rows that a function made of others; None if there are none.
-
-        Args:
-          rows: the others.
-          made: what the function made of their batch.
-          input_range: where they are.
-          required: features of a dataset that rows are appended to, or None.
-          sink: gets rejects and what was counted.
-
-        Raises:
-          SchemaError: they have other columns than the first rows, or other types.
-        """
-        sink.reject(rows, dict(made.invalid_rows), input_range)
-        sink.dropped += made.dropped(rows.batch.num_rows)
-        sink.added += made.added
-        if not made.batch.num_columns:
-            return None
-        batch = self._flat(made.batch, input_range)
-        found = replace(rows.taken(made.rows, batch), planned_bytes=None)
-        if made.added:
-            found.groups = found.origins
-            found.origins = copy_origins(found.origins, _copies(made.rows))
-        found = sink.reject(found, missing_required(batch, required), input_range)
-        if not self.as_declared:
-            sink.add(nulls=[column.null_count for column in found.batch.columns])
-        return found
-
-    def _flat(self, batch: pa.RecordBatch, input_range: InputRange) -> pa.RecordBatch:
-        """Returns a batch with plain columns, those of the first rows.
-
-        Raises:
-          SchemaError: it has other columns, or other types.
-        """
-        label, tried = self.label, self.tried
-        try:
-            found = plain_columns(
-                batch.schema, f"`map` {label}", as_declared=self.as_declared
-            )
-            if self.as_declared:
-                return flat_batch(batch, pa.schema(list(found.items())))
-        except InputError as error:
-            raise SchemaError(str(error)) from error
-        expected = dict(tried.columns)
-        if differ := sorted(found.keys() ^ expected.keys()):
-            raise SchemaError(
-                f"{input_range.where}: `map` {label}: the function returned the columns "
-                f"{', '.join(found)}, but {', '.join(expected)} for the first rows; they "
-                f"differ in {', '.join(differ)}. It has to return the same columns for "
-                "all rows"
-            )
-        for name, kind in found.items():
-            merged = merged_type(kind, expected[name])
-            if merged is None or not merged.equals(expected[name]):
-                text = different_types(label, name, str(expected[name]), str(kind))
-                raise SchemaError(f"{input_range.where}: {text}")
-        return flat_batch(batch, tried.arrow_schema())
-
-
 def _copies(rows: I64) -> I64:
     """Numbers the rows that come from one row.
 
@@ -289,11 +184,6 @@ def _copies(rows: I64) -> I64:
     _, starts, counts = np.unique(rows, return_index=True, return_counts=True)
     return np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
 
-
-# The rows of the other source are as it infers or knows their types, never by a declared
-# schema: that one describes what the function makes. Where types are inferred, they may
-# widen while rows are read; then the function may make other types, too. So the columns it
-# makes are learned from the first rows, read with the types in question.
 
 # What was learned in this process, by source and type flags.
 _tried: dict[tuple[str, TypeFlags], Tried] = {}
@@ -366,11 +256,20 @@ class MappedRows(RowSource):
         found = self.inner.understood_at_end(inner, odd, observed)
         return self._with_function(found, observed)
 
-    def _with_function(self, told: Understood, observed: TypeFlags) -> Understood:
+    def _with_function(self, before: Understood, observed: TypeFlags) -> Understood:
+        """Returns what is known of the input, with the columns made and kept."""
         tried = self._tried_with(observed)
         features = () if self.as_declared else self.schema(observed).features
-        facts = facts_of_map(self.named, tried, features)
-        return replace(told, facts=(*told.facts, *facts))
+        kept = [each.name for each in features if each.column in tried.kept]
+        left = {each.column for each in features} or {name for name, _ in tried.columns}
+        made = ", ".join(
+            f"{name} {kind}" for name, kind in tried.columns if name in left
+        )
+        label = f"{self.named.label} (checksum {self.named.checksum[:8]})"
+        facts = [("map", f"{label} makes {made}")]
+        if kept:
+            facts.append(("kept by map", ", ".join(kept)))
+        return replace(before, facts=(*before.facts, *facts))
 
     def columns(self) -> pa.Schema:
         return self.tried.arrow_schema()
@@ -386,7 +285,7 @@ class MappedRows(RowSource):
         if not tried.has_rows and self.fixed_schema is not None:
             return self.fixed_schema
         own = self.inner.schema(self._inner_flags(observed))
-        return made_schema(tried, nulls, own, self.fixed_schema)
+        return _made_schema(tried, nulls, own, self.fixed_schema)
 
     def _inner_flags(self, observed: TypeFlags) -> TypeFlags:
         # Those of a source that infers no types are not merged: () has seen nothing.
@@ -416,15 +315,66 @@ class MappedRows(RowSource):
             types = merge_type_flags(types, sink.observed)
             if not rows.batch.num_rows:
                 continue
-            maker = RowMaker(
-                self.named.label, self._tried_with(types), self.as_declared
-            )
+            tried = self._tried_with(types)
             made = map_batch(function, rows.batch, self.named.label)
             required = self.fixed_schema and self.schema(sink.observed)
-            mapped = maker.rows_made(rows, made, input_range, required, sink)
+            mapped = self._rows_made(rows, made, tried, input_range, required, sink)
             if mapped is not None:
                 yield mapped
         self._pass_on(found, sink)
+
+    def _rows_made(
+        self,
+        rows: Rows,
+        made: MappedBatch,
+        tried: Tried,
+        input_range: InputRange,
+        required: Schema | None,
+        sink: RowSink,
+    ) -> Rows | None:
+        """Returns the rows that the function made of others; None if there are none."""
+        sink.reject(rows, dict(made.invalid_rows), input_range)
+        sink.dropped += made.dropped(rows.batch.num_rows)
+        sink.added += made.added
+        if not made.batch.num_columns:
+            return None
+        batch = self._flat(made.batch, tried, input_range)
+        found = replace(rows.taken(made.rows, batch), planned_bytes=None)
+        if made.added:
+            found.groups = found.origins
+            found.origins = copy_origins(found.origins, _copies(made.rows))
+        found = sink.reject(found, missing_required(batch, required), input_range)
+        if not self.as_declared:
+            sink.add(nulls=[column.null_count for column in found.batch.columns])
+        return found
+
+    def _flat(
+        self, batch: pa.RecordBatch, tried: Tried, input_range: InputRange
+    ) -> pa.RecordBatch:
+        """Returns a batch with plain columns, those of the first rows."""
+        label = self.named.label
+        try:
+            found = plain_columns(
+                batch.schema, f"`map` {label}", as_declared=self.as_declared
+            )
+            if self.as_declared:
+                return flat_batch(batch, pa.schema(list(found.items())))
+        except InputError as error:
+            raise SchemaError(str(error)) from error
+        expected = dict(tried.columns)
+        if differ := sorted(found.keys() ^ expected.keys()):
+            raise SchemaError(
+                f"{input_range.where}: `map` {label}: the function returned the columns "
+                f"{', '.join(found)}, but {', '.join(expected)} for the first rows; they "
+                f"differ in {', '.join(differ)}. It has to return the same columns for "
+                "all rows"
+            )
+        for name, kind in found.items():
+            merged = merged_type(kind, expected[name])
+            if merged is None or not merged.equals(expected[name]):
+                text = different_types(label, name, str(expected[name]), str(kind))
+                raise SchemaError(f"{input_range.where}: {text}")
+        return flat_batch(batch, tried.arrow_schema())
 
     def _pass_on(self, found: RowSink, sink: RowSink) -> None:
         """Passes on what the other source found; its lists are the same."""

@@ -85,7 +85,7 @@ def map_batch(function: Function, batch: pa.RecordBatch, label: str) -> MappedBa
     if not parts:
         no_rows = np.zeros(0, np.int64)
         return MappedBatch(pa.RecordBatch.from_pylist([]), no_rows, tuple(invalid))
-    joined = join_batches([part for part, _ in parts], label)
+    joined = _joined([part for part, _ in parts], label)
     return MappedBatch(
         joined, np.concatenate([rows for _, rows in parts]), tuple(invalid)
     )
@@ -100,12 +100,7 @@ def _call_parts(
 ) -> Iterator[tuple[pa.RecordBatch, I64]]:
     """Yields the results for the parts of a batch that the function takes.
 
-    Args:
-      function: the function.
-      batch: rows; the first of them is number `start`.
-      start: the number of the first row.
-      label: the function's name.
-      invalid: gets the rows for which it raises.
+    The first row is number `start`; `invalid` gets the rows for which it raises.
     """
     try:
         returned = function(batch)
@@ -127,27 +122,19 @@ def _call_parts(
         for part, first in ((batch.slice(0, half), 0), (batch.slice(half), half)):
             yield from _call_parts(function, part, start + first, label, invalid)
         return
-    made, rows = checked(returned, batch.num_rows, label)
+    made, rows = _checked(returned, batch.num_rows, label)
     yield made, rows + start
 
 
-def checked(returned: Any, num_rows: int, label: str) -> tuple[pa.RecordBatch, I64]:
-    """Returns the batch that a function returned, and the rows that it comes from.
-
-    Args:
-      returned: what the function returned.
-      num_rows: how many it was given.
-      label: the function's name.
-
-    Raises:
-      UsageError: it is not a batch, or does not say where rows come from.
-    """
+def _checked(returned: Any, num_rows: int, label: str) -> tuple[pa.RecordBatch, I64]:
+    """Returns the batch that a function returned, and the rows that it comes from."""
     rows: Any = None
     if isinstance(returned, tuple) and len(returned) == 2:
         returned, rows = returned
     if not isinstance(returned, pa.RecordBatch):
+        kind = "nothing" if returned is None else f"a {type(returned).__qualname__}"
         raise UsageError(
-            f"`map` {label}: returned {_kind_of(returned)}, expected a "
+            f"`map` {label}: returned {kind}, expected a "
             "pyarrow.RecordBatch, or a pair of it and the number of the row that each "
             "row comes from"
         )
@@ -189,16 +176,8 @@ def _row_numbers(rows: Any, num_made: int, num_rows: int, label: str) -> I64:
     )
 
 
-def _kind_of(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__qualname__}"
-
-
-def join_batches(parts: Sequence[pa.RecordBatch], label: str) -> pa.RecordBatch:
-    """Puts batches end to end; columns of nulls without a type get that of the others.
-
-    Raises:
-      SchemaError: names the columns in which they differ.
-    """
+def _joined(parts: Sequence[pa.RecordBatch], label: str) -> pa.RecordBatch:
+    """Joins batches; columns of nulls without a type get that of the others."""
     if len(parts) == 1:
         return parts[0]
     names = parts[0].schema.names
@@ -231,9 +210,6 @@ def different_types(label: str, column: str, one: str, other: str) -> str:
     )
 
 
-# A function that takes the mean of its batch, or draws random numbers, gives other values
-# for other batches. Its result would mean something else than it seems to.
-
 # Sums of many numbers may differ in the last digits when they are added otherwise.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 
@@ -241,37 +217,29 @@ _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 def require_row_by_row(
     function: Function, batch: pa.RecordBatch, whole: MappedBatch, label: str
 ) -> None:
-    """Checks that two halves of a batch give what the batch gives.
-
-    Args:
-      function: the function.
-      batch: some rows.
-      whole: what it made of them.
-      label: its name.
+    """Checks that two halves of a batch give what the batch gave.
 
     Raises:
       UsageError: they give other values.
     """
-    half = batch.num_rows // 2
-    first = map_batch(function, batch.slice(0, half), label) if half else None
-    parts = [*([first] if first else []), map_batch(function, batch.slice(half), label)]
-    starts = [0, half] if first else [half]
-    rows = np.concatenate(
-        [part.rows + start for part, start in zip(parts, starts, strict=True)]
-    )
-    if not np.array_equal(rows, whole.rows):
-        raise UsageError(_message(label, "other rows"))
-    at = 0
-    for part in parts:
+    half, at = batch.num_rows // 2, 0
+    rows: list[int] = []
+    for start, stop in ((0, half), (half, batch.num_rows)):
+        if start == stop:
+            continue
+        part = map_batch(function, batch.slice(start, stop - start), label)
+        rows += (part.rows + start).tolist()
+        if rows != whole.rows[: len(rows)].tolist():
+            raise UsageError(_message(label, "other rows"))
         expected = whole.batch.slice(at, part.batch.num_rows)
         at += part.batch.num_rows
-        if not part.batch.num_rows:
-            continue
-        for name in whole.batch.schema.names:
+        for name in whole.batch.schema.names if part.batch.num_rows else ():
             if name not in part.batch.schema.names or not same_values(
                 expected[name], part.batch[name]
             ):
                 raise UsageError(_message(label, f"other values in column {name!r}"))
+    if len(rows) != len(whole.rows):
+        raise UsageError(_message(label, "other rows"))
 
 
 def _message(label: str, what: str) -> str:
@@ -291,30 +259,24 @@ def same_values(one: pa.Array, other: pa.Array) -> bool:
         return len(counts) == 1
     if one.type != other.type or len(one) != len(other):
         return bool(one.equals(other))
-    if is_list(one.type) or pt.is_struct(one.type):
-        return _same_nested(one, other)
-    if not pt.is_floating(one.type):
-        return bool(one.equals(other))
     if not one.is_null().equals(other.is_null()):
         return False
+    if pt.is_struct(one.type):
+        pairs = zip(one.flatten(), other.flatten(), strict=True)
+        return all(same_values(*pair) for pair in pairs)
+    if is_list(one.type):
+        sizes = [pc.list_value_length(array) for array in (one, other)]
+        return bool(sizes[0].equals(sizes[1])) and same_values(
+            one.flatten(), other.flatten()
+        )
+    if not pt.is_floating(one.type):
+        return bool(one.equals(other))
     first, second = (
         array.drop_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
         for array in (one, other)
     )
     return bool(
         np.allclose(first, second, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
-    )
-
-
-def _same_nested(one: pa.Array, other: pa.Array) -> bool:
-    if not one.is_null().equals(other.is_null()):
-        return False
-    if pt.is_struct(one.type):
-        pairs = zip(one.flatten(), other.flatten(), strict=True)
-        return all(same_values(*pair) for pair in pairs)
-    sizes = [pc.list_value_length(array) for array in (one, other)]
-    return bool(sizes[0].equals(sizes[1])) and same_values(
-        one.flatten(), other.flatten()
     )
 
 
@@ -377,7 +339,7 @@ def first_rows(
         types = seen  # again, as the first parts may have narrower types
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=source.columns()), types
-    return join_batches(parts, "first rows"), types
+    return _joined(parts, "first rows"), types
 
 
 def _starts(
@@ -466,7 +428,7 @@ def try_without_rows(
             f"the input has no row, and `map` {label} cannot take a batch without rows: "
             f"{type(error).__name__}: {error}"
         ) from error
-    made, _ = checked(returned, 0, label)
+    made, _ = _checked(returned, 0, label)
     found = _plain(made, label, as_declared=as_declared)
     return Tried(tuple(found.items()), frozenset(), has_rows=False)
 

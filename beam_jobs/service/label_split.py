@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.job import DEFAULT_SPLITS, MAX_SPLITS, SPLIT_PATTERN, JobSpec
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import (
+    DEFAULT_SPLITS,
+    MAX_SPLITS,
+    SPLIT_PATTERN,
+    JobSpec,
+    parse_fraction,
+)
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.text import count, first_names
+from recordmill.transforms.exchange.exact_splits import (
+    WIDTH,
+    SplitLimits,
+    expected_ends,
+    find_limits,
+)
 from recordmill.transforms.sources.base import RowSource, Source
 from recordmill.transforms.sources.label_split import (
+    MISSING_KEY,
     LabelRole,
     LabelSplitRows,
     SplitRole,
     TimeRole,
     has_decimal_commas,
+    keys_of,
     require_times,
     sorted_names,
 )
@@ -34,8 +50,8 @@ from recordmill.transforms.tasks.context import TRAIN_NAMES
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 
 
-def has_roles(job: JobSpec) -> bool:
-    """Tells whether a job gives a column a role."""
+def has_label_split(job: JobSpec) -> bool:
+    """Tells whether a job names a label column, or one that tells splits."""
     given = (job.label, job.split_column, job.split_by_time)
     return any(each is not None for each in given)
 
@@ -49,10 +65,10 @@ def schema_of_table(
     """Returns the columns that a table must have to be appended to a dataset.
 
     Args:
-      job: gives columns roles.
+      job: names the label and split columns.
       source: of the table, not yet prepared.
       prepare: returns its rows, as if they were appended to nothing.
-      schema: of the dataset, where the roles were given.
+      schema: of the dataset.
     """
     # Cells whose types are inferred are read as text.
     columns, label = pa.schema([]), job.label
@@ -76,7 +92,7 @@ def _as_read(columns: pa.Schema, name: str) -> FeatureSpec:
     return FeatureSpec(name, Kind.BYTES, dtype="string")
 
 
-def give_roles(
+def add_label_split(
     job: JobSpec,
     source: RowSource,
     ranges: Sequence[InputRange],
@@ -257,3 +273,64 @@ def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
         )
     names.sort(key=lambda name: (name.casefold() not in TRAIN_NAMES, name))
     return tuple(names)
+
+
+_WIDER = 8  # times, if a limit was not within the window that was looked at
+
+
+def is_exact(job: JobSpec) -> bool:
+    """Tells whether a job's splits are exact, of all rows or of each class."""
+    return job.split_exact or job.stratify_by is not None
+
+
+def find_exact_limits(
+    job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
+) -> SplitLimits:
+    """Counts the rows of each class, and finds where their splits end.
+
+    Args:
+      job: with exact splits.
+      source: prepared, its columns with their roles.
+      ranges: those that the job's splits divide.
+      workers: threads.
+
+    Raises:
+      UsageError: there is no such column.
+      InputError: it has too many values, or the input cannot be read.
+    """
+    column = job.stratify_by
+    comma = False
+    if column is not None:
+        require_class_column("stratify_by", column, source.columns())
+        comma = has_decimal_commas(job, source, column)
+    fractions = [parse_fraction(split.fraction) for split in job.splits]
+    width = WIDTH
+    while True:
+        found = count_rows(
+            source,
+            ranges,
+            column,
+            too_many("stratify_by", str(column)),
+            workers=workers,
+            ends=expected_ends(fractions),
+            seed=job.seed,
+            width=width,
+            values_of=partial(keys_of, decimal_comma=comma),
+        )
+        sketches = {key or MISSING_KEY: sketch for key, sketch in found.items()}
+        limits = find_limits(sketches, fractions)
+        if limits is not None:
+            return limits
+        width *= _WIDER
+
+
+def told_of(job: JobSpec, limits: SplitLimits) -> Understood:
+    """Returns what is told of exact splits before the run."""
+    names = [split.name for split in job.splits]
+    told = ", ".join(
+        f"{name} {rows:,}" for name, rows in zip(names, limits.records, strict=True)
+    )
+    by = ""
+    if job.stratify_by is not None:
+        by = f", of each of {count(len(limits.classes), 'class')} by {job.stratify_by}"
+    return Understood(facts=(("exact splits", f"{told} rows{by}"),))
