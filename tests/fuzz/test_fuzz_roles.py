@@ -16,7 +16,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.keys import text_hash
 from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.label_split import (
     LabelRole,
@@ -57,7 +57,7 @@ def test_damaged_tables_with_roles(tmp_path: Path) -> None:
     for number in range(FUZZ):
         random = Random(number)
         path.write_bytes(damaged(table(random), number))
-        dialect = AskedDialect(
+        dialect = Dialect(
             decimal=random.choice([".", ","]),
             null_values=random.choice([(), ("NA", "7")]),
         )

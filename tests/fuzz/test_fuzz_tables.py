@@ -17,7 +17,7 @@ from source_tools import prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
 from recordmill.transforms.storage import input_stream
@@ -47,8 +47,8 @@ def a_table(random: Random) -> str:
     return random.choice(["\n", "\r\n", "\r"]).join(lines) + "\n"
 
 
-def asked(random: Random) -> AskedDialect:
-    return AskedDialect(
+def asked(random: Random) -> Dialect:
+    return Dialect(
         delimiter=random.choice([b"", b"", b";"]),
         quote=random.choice([b'"', b'"', b"'", b""]),
         skip_rows=random.choice([0, 0, 1, 3]),

@@ -26,7 +26,7 @@ from recordmill.transforms.sources.arrays.idx import IdxFinder
 from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
@@ -349,14 +349,14 @@ CASES = {
         empty="0.csv",
     ),
     "csv in another dialect": Case(
-        CsvSource(asked=AskedDialect(quote=b"'", skip_rows=2), range_bytes=50),
+        CsvSource(asked=Dialect(quote=b"'", skip_rows=2), range_bytes=50),
         make_semicolons,
         cut_short=("1.txt", 20 + 4 * 16 + 10),
         reason="a quoted field is never closed",
         empty="0.txt",
     ),
     "csv with escapes and comments": Case(
-        CsvSource(asked=AskedDialect(escape=b"\\", comment=b"#"), range_bytes=50),
+        CsvSource(asked=Dialect(escape=b"\\", comment=b"#"), range_bytes=50),
         make_marked,
         cut_short=("1.csv", 22 + 13 + 10),
         reason="a quoted field is never closed",

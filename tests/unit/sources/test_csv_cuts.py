@@ -23,7 +23,7 @@ from recordmill.transforms.sources.csv import inspect, quotes
 from recordmill.transforms.sources.csv import ranges as block_states
 from recordmill.transforms.sources.csv import rows as range_blocks
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import ASK_NOTHING, AskedDialect
+from recordmill.transforms.sources.csv.dialect import FIND_DIALECT, Dialect
 from recordmill.transforms.sources.csv.quotes import BOM, QUOTED, end_state
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import TypeFlag, classify
@@ -41,15 +41,15 @@ BODIES = st.lists(st.sampled_from(BYTE_TOKENS), max_size=40).map(b"".join)
 HEADS = st.sampled_from(
     [b"h\n", b"h,k\n", b"h,k\r\n", b'"h""\n",k\r', BOM + b"h,k\n", BOM + b'"h",k,l\r\n']
 )
-ESCAPES = AskedDialect(escape=b"\\")
-COMMENTS = AskedDialect(comment=b"#")
+ESCAPES = Dialect(escape=b"\\")
+COMMENTS = Dialect(comment=b"#")
 DIALECTS = st.sampled_from(
     [
-        ASK_NOTHING,
-        ASK_NOTHING,
+        Dialect(),
+        Dialect(),
         ESCAPES,
         COMMENTS,
-        AskedDialect(escape=b"\\", comment=b"#"),
+        Dialect(escape=b"\\", comment=b"#"),
     ]
 )
 CUTS = st.lists(
@@ -77,7 +77,7 @@ def read_cut(
     body: bytes,
     range_bytes: int,
     part_bytes: int,
-    asked: AskedDialect = ASK_NOTHING,
+    asked: Dialect = FIND_DIALECT,
 ) -> Found:
     """Reads a file in ranges and parts of these sizes."""
     source = CsvSource(range_bytes=range_bytes, asked=asked)
@@ -115,28 +115,28 @@ def read_cut(
 @fuzzed()
 @given(head=HEADS, body=BODIES, cuts=CUTS, asked=DIALECTS)
 @example(
-    head=b"h\n", body=BOM, cuts=[(1, 1)], asked=ASK_NOTHING
+    head=b"h\n", body=BOM, cuts=[(1, 1)], asked=Dialect()
 )  # nothing but a BOM in a part
 @example(
-    head=b"h,k\n", body=b"1,2\n" + BOM + b"\xff\n\xff", cuts=[(4, 4)], asked=ASK_NOTHING
+    head=b"h,k\n", body=b"1,2\n" + BOM + b"\xff\n\xff", cuts=[(4, 4)], asked=Dialect()
 )
 @example(
     head=b"h,k\n",
     body=b"1,2\n" + BOM + b"3,4\n",
     cuts=[(4, 4), (9, 3)],
-    asked=ASK_NOTHING,
+    asked=Dialect(),
 )
 @example(
-    head=BOM + b"h,k\n", body=b"1,2\n", cuts=[(1, 1), (2, 1), (3, 1)], asked=ASK_NOTHING
+    head=BOM + b"h,k\n", body=b"1,2\n", cuts=[(1, 1), (2, 1), (3, 1)], asked=Dialect()
 )
 @example(
     head=b"h,k\n",
     body=b'5" pipe,1\n"a\nb",2\n',
     cuts=[(8, 60), (60, 12)],
-    asked=ASK_NOTHING,
+    asked=Dialect(),
 )
 @example(
-    head=b"h,k\n", body=b'1,2\n"3,4\n5,6\n', cuts=[(8, 60), (60, 4)], asked=ASK_NOTHING
+    head=b"h,k\n", body=b'1,2\n"3,4\n5,6\n', cuts=[(8, 60), (60, 4)], asked=Dialect()
 )
 @example(head=b"h\n", body=b'"a\\', cuts=[(1, 1)], asked=ESCAPES)
 @example(head=b"h\n", body=b"1\n#a\\", cuts=[(3, 2)], asked=COMMENTS)
@@ -145,7 +145,7 @@ def test_a_cut_changes_nothing(
     head: bytes,
     body: bytes,
     cuts: list[tuple[int, int]],
-    asked: AskedDialect,
+    asked: Dialect,
 ) -> None:
     whole = read_cut(write_csv, head + body, 1 << 20, 1 << 20, asked)
     for range_bytes, part_bytes in cuts:

@@ -14,7 +14,7 @@ from source_tools import FileWriter, file_writer, prepare, read_one, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     QuoteState,
@@ -118,7 +118,7 @@ def test_rows_are_those_of_python(
     assume(is_read_alike(body, dialect))
     header = "" if named else f"h{delimiter}k\n"
     lines = len(head.removeprefix("\ufeff").splitlines())
-    asked = AskedDialect(
+    asked = Dialect(
         delimiter=delimiter.encode(),
         quote=quote.encode(),
         skip_rows=lines,
@@ -215,7 +215,7 @@ def test_two_readings_alike_are_refused(write_csv: FileWriter) -> None:
     ):
         prepare(CsvSource(), [path])
     for mark, row in ((b",", ["1;a", "2"]), (b";", ["1", "a,2"])):
-        source = CsvSource(asked=AskedDialect(delimiter=mark))
+        source = CsvSource(asked=Dialect(delimiter=mark))
         assert read_text(source, path)[0] == row
     # The columns that are wanted tell which it is: those of a schema or a dataset.
     for mark, names in ((b",", ["x"]), (b";", ["id"])):
@@ -238,24 +238,24 @@ def test_a_file_in_another_dialect_is_told(
 @pytest.mark.parametrize(
     ("data", "asked", "rows"),
     [
-        (b"1,a\n2,b\n", AskedDialect(columns=("x", "y")), [["1", "a"], ["2", "b"]]),
-        (b"1,a\n2,b\n", AskedDialect(header="none"), [["1", "a"], ["2", "b"]]),
-        (b"1,2\n3,4\n", AskedDialect(header="first"), [["3", "4"]]),
+        (b"1,a\n2,b\n", Dialect(columns=("x", "y")), [["1", "a"], ["2", "b"]]),
+        (b"1,a\n2,b\n", Dialect(header="none"), [["1", "a"], ["2", "b"]]),
+        (b"1,2\n3,4\n", Dialect(header="first"), [["3", "4"]]),
         (
             BOM + b"\n\n1;a\n2;b\n",
-            AskedDialect(header="none"),
+            Dialect(header="none"),
             [["1", "a"], ["2", "b"]],
         ),
         (
             b"x\n\ny\n1;a\n2;b",
-            AskedDialect(skip_rows=3, header="none"),
+            Dialect(skip_rows=3, header="none"),
             [["1", "a"], ["2", "b"]],
         ),
-        (b'a,"b\nh\n1,2\n', AskedDialect(skip_rows=1), []),
+        (b'a,"b\nh\n1,2\n', Dialect(skip_rows=1), []),
     ],
 )
 def test_no_header(
-    write_csv: FileWriter, data: bytes, asked: AskedDialect, rows: list[list[str]]
+    write_csv: FileWriter, data: bytes, asked: Dialect, rows: list[list[str]]
 ) -> None:
     for range_bytes in (1, 3, 1 << 20):
         source = CsvSource(asked=asked, range_bytes=range_bytes)
@@ -263,7 +263,5 @@ def test_no_header(
 
 
 def test_columns_without_names_are_numbered(write_csv: FileWriter) -> None:
-    source = prepare(
-        CsvSource(asked=AskedDialect(header="none")), [write_csv(b"1;a\n" * 2)]
-    )
+    source = prepare(CsvSource(asked=Dialect(header="none")), [write_csv(b"1;a\n" * 2)])
     assert source.source.columns().names == ["column_0", "column_1"]

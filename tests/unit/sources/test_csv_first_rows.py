@@ -11,7 +11,7 @@ from source_tools import prepare, read
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_summary import Understood
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 
 Understand = Callable[..., Understood]
@@ -34,7 +34,7 @@ def test_one_column_that_looks_like_a_table(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("id;price\n1;2.5\n2;3.5\n")
     for source in (
-        CsvSource(asked=AskedDialect(delimiter=b",")),
+        CsvSource(asked=Dialect(delimiter=b",")),
         CsvSource(as_text=True, wanted=("id;price",)),
     ):
         (warning,) = prepare(source, [path]).source.understood().warnings
@@ -134,7 +134,7 @@ def test_a_header_that_does_not_fit(
     assert [way_out in warning for warning in warnings] == [True] * bool(way_out)
     names = re.search("columns=([a-z,]+)", way_out)
     lines = re.search("skip_rows=([0-9])", way_out)
-    asked = AskedDialect(
+    asked = Dialect(
         columns=tuple(names[1].split(",")) if names else (),
         skip_rows=int(lines[1]) if lines else 0,
     )
@@ -145,4 +145,4 @@ def test_names_that_are_the_header(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="Leave out `columns`"):
-        prepare(CsvSource(asked=AskedDialect(columns=("a", "b"))), [path])
+        prepare(CsvSource(asked=Dialect(columns=("a", "b"))), [path])

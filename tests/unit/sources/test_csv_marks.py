@@ -12,7 +12,7 @@ from source_tools import prepare, read, read_text
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import OddRows
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.header import ask_dialect
 from recordmill.transforms.sources.csv.plugin import FORMAT, CsvOptions
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -51,7 +51,7 @@ def test_nulls_and_escapes_of_mysql(tmp_path: Path) -> None:
 
 def test_what_is_said_comes_before_a_named_dialect(tmp_path: Path) -> None:
     asked = ask_dialect(CsvOptions(dialect="mysql", header="first", delimiter="pipe"))
-    assert asked == AskedDialect(b"|", b"", 0, "first", (), ("\\N",), b"\\")
+    assert asked == Dialect(b"|", b"", 0, "first", (), ("\\N",), b"\\")
     path = written(tmp_path, "a;b,c\n1;2,5\n2;3,6\n")  # refused by `auto`
     assert read_text(source_of(dialect="rfc4180"), path) == [["1;2", "5"], ["2;3", "6"]]
     assert ask_dialect(CsvOptions(dialect="excel-tab")).delimiter == b"\t"

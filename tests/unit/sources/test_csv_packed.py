@@ -21,7 +21,7 @@ from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.sources.csv import ranges
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import rows as stream_rows
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
 from recordmill.transforms.storage import input_stream
@@ -105,7 +105,7 @@ def test_rows_are_those_of_python(
     path.write_bytes(COMPRESS[compression](text.encode(encoding)))
     found = encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32")
     source = CsvSource(
-        asked=AskedDialect(
+        asked=Dialect(
             # What cannot be found is said.
             delimiter=b"#" if delimiter == "#" else b"",
             quote=quote.encode(),

@@ -98,7 +98,7 @@ def test_rows_that_are_not_plain_are_left_to_arrow(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "dialect", [Dialect(escape=b"\\"), Dialect(null_values=("NA",))]
+    "dialect", [Dialect(b",", escape=b"\\"), Dialect(b",", null_values=("NA",))]
 )
 def test_dialects_that_are_not_plain_are_left_to_arrow(dialect: Dialect) -> None:
     assert is_the_same(b"1,2\n", 2, dialect) is None

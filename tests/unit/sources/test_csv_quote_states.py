@@ -76,7 +76,7 @@ def test_a_quoted_field_is_open_where_python_says_so(block: bytes) -> None:
 def test_maps_of_escapes_and_comments(
     escape: str, quote: str, block: bytes, tail: int
 ) -> None:
-    dialect = Dialect(quote=quote.encode(), escape=escape.encode(), comment=b"#")
+    dialect = Dialect(b",", quote=quote.encode(), escape=escape.encode(), comment=b"#")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quotes, "_TAIL_BYTES", tail)
         patch.setattr(quotes, "_MAX_PIECE_BYTES", 2 * tail)

@@ -9,7 +9,7 @@ from flaky_store import Flaky
 from source_tools import read_one
 
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.ranges import TAIL_BYTES
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
@@ -52,7 +52,7 @@ def test_a_table_without_quotes_by_declaration_is_read_once(
     """The last byte of a block tells the state behind it."""
     store = open_store("memory://read_once")
     store.put_bytes(b"id,text\n" + PLAIN.encode(), "in.csv")
-    asked = AskedDialect(quote=b"")
+    asked = Dialect(quote=b"")
     source = CsvSource(range_bytes=RANGE_BYTES, asked=asked)
     _, files = list_inputs(["memory://read_once/in.csv"])
     source = source.prepare(files)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 
 from recordmill.schemas.errors import InputError, UsageError
@@ -22,7 +22,6 @@ from recordmill.transforms.sources.csv.cells import without_comments
 from recordmill.transforms.sources.csv.dialect import (
     RFC_4180,
     ROW_ENDS,
-    AskedDialect,
     Dialect,
     name_of,
 )
@@ -216,52 +215,8 @@ _TYPED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _DelimiterReading:
-    """The first rows of a file, split with one delimiter.
-
-    Attributes:
-      delimiter: the byte.
-      first: cells of the first row.
-      others: those of the other rows.
-    """
-
-    delimiter: bytes
-    first: Sequence[str]
-    others: Sequence[Sequence[str]]
-
-    @property
-    def is_possible(self) -> bool:
-        """Tells whether this looks like a table of several columns."""
-        rows = len(self.others)
-        return len(self.first) > 1 and 0 < SAME_SHARE * rows <= len(self._same)
-
-    @property
-    def score(self) -> float:
-        """Returns how many of the cells are numbers, dates or booleans, as a share."""
-        cells = [cell.strip() for row in self._same for cell in row]
-        return sum(_TYPED.fullmatch(cell) is not None for cell in cells) / len(cells)
-
-    @property
-    def _same(self) -> list[Sequence[str]]:
-        return [row for row in self.others if len(row) == len(self.first)]
-
-
-def _read_with(sample: bytes, dialect: Dialect, *, is_whole: bool) -> _DelimiterReading:
-    """Returns the reading of the first rows with a delimiter."""
-    spans = row_spans(sample, dialect)
-    if not is_whole and len(spans) > 1:
-        spans = spans[:-1]  # the last one is cut
-    rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
-    split = [split_row(row, dialect) for row in rows]
-    if split and split[-1] is None:  # a quote that is never closed, or not yet
-        split.pop()
-    first, *others = [cells or [] for cells in split] or [[]]
-    return _DelimiterReading(dialect.delimiter, first, others)
-
-
 def find_delimiter(
-    read: Reader, uri: str, asked: AskedDialect, wanted: Sequence[str] = ()
+    read: Reader, uri: str, asked: Dialect, wanted: Sequence[str] = ()
 ) -> bytes:
     """Returns the delimiter of a file.
 
@@ -276,19 +231,36 @@ def find_delimiter(
     """
     if asked.delimiter:
         return asked.delimiter
-    candidates = [each for each in CANDIDATES if each not in asked.marks]
-    comma = candidates[0]
-    sample, is_whole = _sample(read, uri, asked.with_delimiter(comma))
-    readings = [
-        _read_with(sample, asked.with_delimiter(delimiter), is_whole=is_whole)
-        for delimiter in candidates
-        if delimiter == comma or delimiter in sample
-    ]
+    comma, *others = [each for each in CANDIDATES if each not in asked.marks]
+    sample, is_whole = _sample(read, uri, replace(asked, delimiter=comma))
+    readings = {
+        each: _split_rows(sample, replace(asked, delimiter=each), is_whole)
+        for each in (comma, *others)
+        if each == comma or each in sample
+    }
     if wanted and asked.has_header:
-        for reading in readings:
-            if {*wanted} <= {*numbered([*reading.first])}:
-                return reading.delimiter
-    return choose(uri, [each for each in readings if each.is_possible], comma)
+        for delimiter, rows in readings.items():
+            if {*wanted} <= {*numbered(rows[0])}:
+                return delimiter
+    scores = {each: _score(rows) for each, rows in readings.items()}
+    possible = {each: score for each, score in scores.items() if score is not None}
+    if not possible:
+        return comma
+    best = comma if comma in possible else max(possible, key=possible.__getitem__)
+    rivals = [each for each in possible if possible[each] > possible[best] - _CLEARLY]
+    rivals.remove(best)
+    if not rivals:
+        return best
+    both = (best, rivals[0])
+    found = " and ".join(
+        f"{count(len(readings[each][0]), 'column')} with {name_of(each)}"
+        for each in both
+    )
+    ways = " or ".join(f"`delimiter={name_of(each)}`" for each in both)
+    raise InputError(
+        f"{uri}: the first rows have {found} between the cells; expected one that is "
+        f"clearly better. Say which it is: {ways}"
+    )
 
 
 def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
@@ -304,34 +276,29 @@ def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
         size *= 4
 
 
-def choose(uri: str, possible: Sequence[_DelimiterReading], usual: bytes) -> bytes:
-    """Returns the delimiter of the best reading; the usual one if none is possible.
+def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> list[list[str]]:
+    """Returns the cells of the first rows, at least of one."""
+    spans = row_spans(sample, dialect)
+    if not is_whole and len(spans) > 1:
+        spans = spans[:-1]  # the last one is cut
+    rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
+    split = [split_row(row, dialect) for row in rows]
+    if split and split[-1] is None:  # a quote that is never closed, or not yet
+        split.pop()
+    return [cells or [] for cells in split] or [[]]
 
-    Raises:
-      InputError: two are about as good.
+
+def _score(rows: Sequence[Sequence[str]]) -> float | None:
+    """Returns the share of cells that are numbers, dates or booleans.
+
+    None if the rows do not look like a table of several columns.
     """
-    if not possible:
-        return usual
-    best = max(possible, key=lambda reading: reading.score)
-    if possible[0].delimiter == usual:
-        best = possible[0]
-    rivals = [
-        reading
-        for reading in possible
-        if reading is not best and reading.score > best.score - _CLEARLY
-    ]
-    if not rivals:
-        return best.delimiter
-    both = (best, rivals[0])
-    found = " and ".join(
-        f"{count(len(each.first), 'column')} with {name_of(each.delimiter)}"
-        for each in both
-    )
-    ways = " or ".join(f"`delimiter={name_of(each.delimiter)}`" for each in both)
-    raise InputError(
-        f"{uri}: the first rows have {found} between the cells; expected one that is "
-        f"clearly better. Say which it is: {ways}"
-    )
+    first, *others = rows
+    same = [row for row in others if len(row) == len(first)]
+    if len(first) < 2 or not 0 < SAME_SHARE * len(others) <= len(same):
+        return None
+    cells = [cell.strip() for row in same for cell in row]
+    return sum(_TYPED.fullmatch(cell) is not None for cell in cells) / len(cells)
 
 
 PRESETS: dict[str, dict[str, str]] = {
@@ -350,19 +317,31 @@ PRESETS: dict[str, dict[str, str]] = {
 }
 
 
-def ask_dialect(options: CsvOptions) -> AskedDialect:
+def ask_dialect(options: CsvOptions) -> Dialect:
     """Returns what a person says of the dialect.
 
     Raises:
       UsageError: options exclude each other, or names of columns are not distinct.
     """
-    options = _with_preset(options)
+    said = options.model_dump(exclude_defaults=True)
+    options = CsvOptions.model_validate(PRESETS[options.dialect] | said)
     delimiter = "" if options.delimiter == "auto" else options.delimiter
     quote, escape, comment = (
         "" if mark == "none" else mark
         for mark in (options.quote, options.escape, options.comment)
     )
-    _require_distinct(delimiter, quote, escape, comment)
+    marks = {
+        "delimiter": delimiter,
+        "quote": quote,
+        "escape": escape,
+        "comment": comment,
+    }
+    for (one, mark), (other, same) in combinations(marks.items(), 2):
+        if mark and mark == same:
+            raise UsageError(
+                f"`{one}` and `{other}` are both {mark!r}; expected two characters, or "
+                f"`{other}=none`"
+            )
     if options.decimal == "comma" and delimiter == "," and not quote:
         raise UsageError(
             "`delimiter` and `decimal` are both a comma; expected another `delimiter`, or "
@@ -380,7 +359,7 @@ def ask_dialect(options: CsvOptions) -> AskedDialect:
             "table without header. To replace a header, use `skip_rows=1` and leave out "
             "`header`"
         )
-    return AskedDialect(
+    return Dialect(
         delimiter=delimiter.encode(),
         quote=quote.encode(),
         skip_rows=options.skip_rows,
@@ -391,32 +370,6 @@ def ask_dialect(options: CsvOptions) -> AskedDialect:
         comment=comment.encode(),
         decimal="," if options.decimal == "comma" else ".",
     )
-
-
-def _with_preset(options: CsvOptions) -> CsvOptions:
-    """Returns the options with those of the named dialect, where they say nothing."""
-    said = options.model_dump(exclude_defaults=True)
-    return CsvOptions.model_validate(PRESETS[options.dialect] | said)
-
-
-def _require_distinct(delimiter: str, quote: str, escape: str, comment: str) -> None:
-    """Checks that no character has two meanings.
-
-    Raises:
-      UsageError: one has.
-    """
-    marks = {
-        "delimiter": delimiter,
-        "quote": quote,
-        "escape": escape,
-        "comment": comment,
-    }
-    for (one, mark), (other, same) in combinations(marks.items(), 2):
-        if mark and mark == same:
-            raise UsageError(
-                f"`{one}` and `{other}` are both {mark!r}; expected two characters, or "
-                f"`{other}=none`"
-            )
 
 
 def ask_packing(options: CsvOptions) -> AskedPacking:

@@ -15,7 +15,6 @@ from itertools import pairwise, takewhile
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
@@ -27,6 +26,7 @@ from recordmill.schemas.text import count, printable
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.cast.text_values import (
     matches,
+    present,
     shown,
     swap_points,
     without_missing,
@@ -34,7 +34,6 @@ from recordmill.transforms.cast.text_values import (
 from recordmill.transforms.encode.row_errors import Mask
 from recordmill.transforms.sources.csv.dialect import (
     RFC_4180,
-    AskedDialect,
     Dialect,
     name_of,
 )
@@ -57,12 +56,10 @@ from recordmill.transforms.sources.packing import (
 )
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
-    classify,
     classify_columns,
     column_dtype,
     has_missing_words,
     is_text,
-    kinds_of,
 )
 from recordmill.transforms.storage.reading import open_stream, read_range
 
@@ -82,10 +79,8 @@ def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
         parsed = rows.sample(each, TYPED_BYTES // len(chosen))
         if parsed is not None and parsed.batch.num_rows:
             columns = parsed.batch.select(rows.names).columns
-            if rows.dialect.decimal == ",":
-                columns = [swap_points(column) for column in columns]
-            found = tuple(map(int, classify_columns(columns)))
-            flags = merge_type_flags(flags, found)
+            found = classify_columns(with_points(columns, rows.dialect))
+            flags = merge_type_flags(flags, tuple(map(int, found)))
     return flags
 
 
@@ -149,39 +144,18 @@ class FirstRows:
         """Returns the first rows, raw."""
         return [self.text[slice(*span)] for span in self.spans]
 
-    def lines_before(self, row: int) -> int:
-        """Returns the number of lines before a row."""
-        return len(self.text[: self.spans[row][0]].splitlines())
-
-    def other_delimiter(self) -> bytes:
-        """Returns what seems to stand between the cells of the one column, or b""."""
-        if len(self.names) > 1 or not self.rows:
-            return b""
-        for delimiter in CANDIDATES:
-            expected = _count(self.header, delimiter)
-            same = sum(_count(row, delimiter) == expected for row in self.rows)
-            if expected and same >= SAME_SHARE * len(self.rows):
-                return delimiter
-        return b""
-
-    def one_column(self) -> str:
-        """Returns what is odd about a single column that looks like several, or ""."""
-        delimiter = self.other_delimiter()
-        if not delimiter:
-            return ""
-        mark = name_of(delimiter)
-        return (
-            f"{self.uri}: the header is the single column {shown(self.names[0])}, and the "
-            f"rows have {mark} as often as it: this looks like a table with "
-            f"`delimiter={mark}`"
-        )
-
     def columns(self) -> list[pa.StringArray]:
         """Returns the cells of each column, numbers with a point."""
-        columns: list[pa.StringArray] = self.cells.slice(0, LOOKED_AT).columns
-        if self.dialect.decimal == ",":
-            return [swap_points(column) for column in columns]
-        return columns
+        return with_points(self.cells.slice(0, LOOKED_AT).columns, self.dialect)
+
+
+def with_points(
+    columns: Sequence[pa.StringArray], dialect: Dialect
+) -> Sequence[pa.StringArray]:
+    """Returns columns of text with a point in numbers."""
+    if dialect.decimal == ",":
+        return [swap_points(column) for column in columns]
+    return columns
 
 
 def huge_warnings(names: Sequence[str]) -> list[str]:
@@ -192,11 +166,6 @@ def huge_warnings(names: Sequence[str]) -> list[str]:
         "schema file (`schema`)"
         for name in names[:_SHOWN_COLUMNS]
     ]
-
-
-def _count(line: bytes, delimiter: bytes) -> int:
-    """Counts the delimiters of a line, but not those inside quotes."""
-    return _QUOTED.sub(b"", line).count(delimiter)
 
 
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
@@ -213,10 +182,27 @@ def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
       first: the first rows.
       is_guessed: whether nobody said that there is one.
     """
-    found = [first.one_column(), misfit(first), commented(first)]
+    found = [_one_column(first), _misfit(first), _commented(first)]
     if is_guessed:
         found.append(_counted_header(first))
     return tuple(filter(None, found))
+
+
+def _one_column(first: FirstRows) -> str:
+    """Returns what is odd about a single column that looks like several, or ""."""
+    if len(first.names) > 1 or not first.rows:
+        return ""
+    lines = [_QUOTED.sub(b"", line) for line in (first.header, *first.rows)]
+    for delimiter in CANDIDATES:
+        expected, *found = [line.count(delimiter) for line in lines]
+        if expected and found.count(expected) >= SAME_SHARE * len(found):
+            mark = name_of(delimiter)
+            return (
+                f"{first.uri}: the header is the single column "
+                f"{shown(first.names[0])}, and the rows have {mark} as often as it: this "
+                f"looks like a table with `delimiter={mark}`"
+            )
+    return ""
 
 
 def headerless(first: FirstRows) -> str:
@@ -224,7 +210,7 @@ def headerless(first: FirstRows) -> str:
 
     Years and dates in a row (2001, 2002, 2003) are the names of columns.
     """
-    if _is_series(first.names) or not _is_like_rows(first):
+    if not _is_like_rows(first) or _is_series(first.names):
         return ""
     return (
         f"{_line(first)} should be the header, but it looks like a row: {_shown(first)}. "
@@ -238,12 +224,12 @@ def _counted_header(first: FirstRows) -> str:
 
     Not of years, nor of the numbers that pandas writes for columns without names.
     """
-    if not _is_series(first.names) or not _is_like_rows(first):
+    names = first.names
+    if not _is_like_rows(first) or not _is_series(names):
         return ""
-    if [*first.names] == [*map(str, range(len(first.names)))]:
+    if [*names] == [*map(str, range(len(names)))]:
         return ""
-    sorts = zip(first.names, _sorts_of(first.names), strict=True)
-    if all(_YEAR.fullmatch(name) for name, sort in sorts if sort == "number"):
+    if all(map(_YEAR.fullmatch, _numbers_in(names))):
         return ""
     return (
         f"{_line(first)} is taken for the header, though it looks like a row: "
@@ -256,14 +242,9 @@ def _is_like_rows(first: FirstRows) -> bool:
     """Tells whether each name is of the sort that is below it, and not all are text."""
     if not first.dialect.has_header:
         return False
-    names = pa.array(first.names, pa.string())
-    if first.dialect.decimal == ",":
-        names = swap_points(names)
-    sorts = _sorts_of(names.to_pylist())
-    return bool({*sorts} - {"text"}) and all(
-        _sort(cells.drop_null().to_pylist()) == expected
-        for expected, cells in zip(sorts, first.columns(), strict=True)
-    )
+    names = with_points([pa.array([name]) for name in first.names], first.dialect)
+    sorts = [sort or "text" for sort in _sorts_of(names)]
+    return bool({*sorts} - {"text"}) and sorts == _sorts_of(first.columns())
 
 
 def _line(first: FirstRows) -> str:
@@ -274,7 +255,7 @@ def _shown(first: FirstRows) -> str:
     return shown(first.header.decode(errors="replace"))
 
 
-def misfit(first: FirstRows) -> str:
+def _misfit(first: FirstRows) -> str:
     """Returns why the header cannot be that of the rows below it, or "".
 
     R writes no name above the names of rows. Programs that write reports put lines
@@ -307,13 +288,14 @@ def misfit(first: FirstRows) -> str:
         )
     if at == alike > 1:
         return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
+    lines_before = len(first.text[: first.spans[at - 1][0]].splitlines())
     return (
         f"{found}. If the header is {shown(first.rows[at - 1].decode(errors='replace'))}, "
-        f"skip what is before it: `skip_rows={first.lines_before(at - 1)}`"
+        f"skip what is before it: `skip_rows={lines_before}`"
     )
 
 
-def commented(first: FirstRows) -> str:
+def _commented(first: FirstRows) -> str:
     """Returns why the header may be a comment, or "".
 
     Two lines that begin with a # are, and one alone above rows of several cells.
@@ -347,53 +329,60 @@ def given_twice(first: FirstRows) -> str:
     )
 
 
-def _sort(texts: Sequence[str]) -> str:
-    """Returns what all of some cells are: numbers, booleans, dates or text; or ""."""
-    if not texts:
-        return ""
-    return _sort_by(classify(pa.array(texts, pa.string())), texts)
+def _sorts_of(columns: Sequence[pa.StringArray]) -> list[str]:
+    """Returns what all cells of each column are: numbers, booleans, dates or text.
+
+    "" for a column without cells.
+    """
+    sorts = []
+    for flags, cells in zip(classify_columns(columns), columns, strict=True):
+        flags &= ~TypeFlag.MISSING
+        if not flags:
+            sorts.append("")
+        elif not flags & ~_NUMBERS:
+            sorts.append("number")
+        elif flags is TypeFlag.BOOLEAN:
+            sorts.append("boolean")
+        else:
+            texts = cells.drop_null().to_pylist()
+            sorts.append("date" if all(map(_DATE.fullmatch, texts)) else "text")
+    return sorts
 
 
-def _sorts_of(texts: Sequence[str]) -> list[str]:
-    """Returns the sort of each text by itself."""
-    flags = np.zeros(len(texts), np.int64)
-    if len(texts):
-        for flag, found in kinds_of(pa.array([*map(str.strip, texts)])).items():
-            flags[found] |= int(flag)
-    flags[flags == 0] = int(TypeFlag.TEXT)
-    return [
-        _sort_by(TypeFlag(flag), [text])
-        for flag, text in zip(flags.tolist(), texts, strict=True)
-    ]
-
-
-def _sort_by(flags: TypeFlag, texts: Sequence[str]) -> str:
-    flags &= ~TypeFlag.MISSING
-    if not flags:
-        return ""
-    if not flags & ~_NUMBERS:
-        return "number"
-    if flags is TypeFlag.BOOLEAN:
-        return "boolean"
-    return "date" if all(map(_DATE.fullmatch, texts)) else "text"
+def _numbers_in(names: Sequence[str]) -> list[str]:
+    sorts = _sorts_of([pa.array([name]) for name in names])
+    return [n for n, sort in zip(names, sorts, strict=True) if sort == "number"]
 
 
 def _is_series(names: Sequence[str]) -> bool:
     """Tells whether three names or more count up, as columns of a pivot table do."""
     dates = [name for name in names if _DATE.fullmatch(name)]
-    sorts = zip(names, _sorts_of(names), strict=True)
-    numbers = [float(name) for name, sort in sorts if sort == "number"]
+    numbers = [*map(float, _numbers_in(names))]
     steps = {round(after - before, 9) for before, after in pairwise(numbers)}
     return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
-_KIND = "missing:"  # and the name of the column
+_MISSING, _LONG = "missing:", "digits:"  # and the name of the column
+_COMMA, _THOUSANDS = "decimal comma:", "thousands:"
 _COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table
 _WARNED_COLUMNS = 5
-_LONG = "digits:"  # and the name of the column
 _FLOAT32_DIGITS = 7
 _LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
 _SHOWN = 40  # characters of a cell
+
+
+def _counted(kind: str, name: str, cells: pa.StringArray, found: Mask) -> list[OddRows]:
+    """Returns how many cells of a column were found, with the first; or nothing."""
+    rows = np.flatnonzero(found)
+    if not len(rows):
+        return []
+    return [OddRows(f"{kind}{name}", len(rows), cells[int(rows[0])].as_py())]
+
+
+def _by_column(odd: Sequence[OddRows], kind: str) -> dict[str, OddRows]:
+    return {
+        each.kind.removeprefix(kind): each for each in odd if each.kind.startswith(kind)
+    }
 
 
 def count_missing(
@@ -413,13 +402,10 @@ def count_missing(
         cells, kept = text.column(index), batch.column(index)
         if pa.types.is_string(kept.type):  # whether it is text is not yet known
             kept = without_missing(cells)
-        words = pc.and_(kept.is_null(), cells.is_valid())
-        rows = np.flatnonzero(words.to_numpy(zero_copy_only=False))
-        if len(rows):
-            name = text.schema.names[index] if index < _COUNTED_COLUMNS else ""
-            example = cells[int(rows[0])].as_py()
-            found.append(OddRows(f"{_KIND}{name}", len(rows), example))
-    return OddRows.merged([(each,) for each in found])
+        words = present(cells) & ~present(kept)
+        name = text.schema.names[index] if index < _COUNTED_COLUMNS else ""
+        found.append(tuple(_counted(_MISSING, name, cells, words)))
+    return OddRows.merged(found)
 
 
 def missing_fact(odd: Sequence[OddRows], schema: Schema) -> tuple[tuple[str, str], ...]:
@@ -430,11 +416,7 @@ def missing_fact(odd: Sequence[OddRows], schema: Schema) -> tuple[tuple[str, str
       schema: of the records; columns that came out as text have kept their cells.
     """
     text = {feature.name for feature in schema.features if feature.dtype == "string"}
-    told = [
-        (each.kind.removeprefix(_KIND), each)
-        for each in odd
-        if each.kind.startswith(_KIND) and each.kind.removeprefix(_KIND) not in text
-    ]
+    told = [pair for pair in _by_column(odd, _MISSING).items() if pair[0] not in text]
     if not told:
         return ()
     parts = [
@@ -455,16 +437,15 @@ def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[OddRows, ..
       batch: the same, converted.
     """
     found = []
-    for index, (name, column) in enumerate(
-        zip(batch.schema.names, batch.columns, strict=True)
-    ):
-        if pa.types.is_float64(column.type):
-            cells = text.column(name)
-            rows = np.flatnonzero(_is_long(cells, column))
-            if len(rows):
-                told = name if index < _COUNTED_COLUMNS else ""
-                example = cells[int(rows[0])].as_py().strip()[:_SHOWN]
-                found.append((OddRows(f"{_LONG}{told}", len(rows), example),))
+    for index, field in enumerate(batch.schema):
+        if pa.types.is_float64(field.type):
+            cells = text.column(field.name)
+            name = field.name if index < _COUNTED_COLUMNS else ""
+            long = _is_long(cells, batch.column(index))
+            found += [
+                (replace(each, example=each.example.strip()[:_SHOWN]),)
+                for each in _counted(_LONG, name, cells, long)
+            ]
     return OddRows.merged(found)
 
 
@@ -531,11 +512,7 @@ def exact_problem(odd: Sequence[OddRows], names: Sequence[str]) -> str:
 
 def _long_columns(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
     """Returns what is found in each column, in their order."""
-    found = {
-        each.kind.removeprefix(_LONG): each
-        for each in odd
-        if each.kind.startswith(_LONG)
-    }
+    found = _by_column(odd, _LONG)
     return [
         (f"column {name!r}: " if name else "other columns: ")
         + f"{count(found[name].rows, 'value')} with more than {_FLOAT32_DIGITS} digits, "
@@ -545,8 +522,6 @@ def _long_columns(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
     ]
 
 
-_COMMA, _THOUSANDS = "decimal comma:", "thousands:"  # and the name of the column
-_BLANKS = r"[ \t]*"
 _GROUPS = r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
 _OTHER_GROUPS = (
     r"[+-]?[0-9]{1,3}(?:(?:\.[0-9]{3})+(?:,[0-9]+)?|(?:[' ][0-9]{3})+(?:[.,][0-9]+)?)"
@@ -598,14 +573,15 @@ def count_marked(
       decimal: as in `Dialect`.
     """
     found = []
-    for each in marked:
-        kind, _, name = each.kind.partition(":")
+    for name in _by_column(marked, _COMMA):
         cells = text.column(name)
-        pattern = _PATTERNS["comma" if f"{kind}:" == _COMMA else "groups"]
-        like = _like(cells, pattern)
-        if f"{kind}:" == _THOUSANDS and decimal == ".":
+        found += _counted(_COMMA, name, cells, _like(cells, _PATTERNS["comma"]))
+    for name in _by_column(marked, _THOUSANDS):
+        cells = text.column(name)
+        like = _like(cells, _PATTERNS["groups"])
+        if decimal == ".":
             like &= ~_like(cells, _PATTERNS["point"])
-        found += _counted(f"{kind}:", name, cells, like)
+        found += _counted(_THOUSANDS, name, cells, like)
     return tuple(found)
 
 
@@ -620,47 +596,29 @@ def marked_warnings(odd: Sequence[OddRows], decimal: str) -> list[str]:
     """
     warnings = []
     for each in odd:
-        for kind in (_COMMA, _THOUSANDS):
-            name = each.kind.removeprefix(kind)
-            cells = f"cells like {shown(each.example)}"
-            if name == each.kind:
-                continue
-            if kind == _COMMA:
-                warnings.append(
-                    f"column {name} is text, but looks like numbers with a decimal comma: "
-                    f"{cells}. If it is, use `decimal=comma`"
-                )
-            else:
-                other = "; if it is a decimal comma, use `decimal=comma`"
-                warnings.append(
-                    f"column {name} is text, but looks like numbers with marks of "
-                    f"thousands: {cells}. To store numbers, write them without"
-                    + (other if decimal == "." else "")
-                )
+        kind, _, name = each.kind.partition(":")
+        text = f"column {name} is text, but looks like numbers with"
+        cells = f"cells like {shown(each.example)}"
+        if f"{kind}:" == _COMMA:
+            warnings.append(
+                f"{text} a decimal comma: {cells}. If it is, use `decimal=comma`"
+            )
+        elif f"{kind}:" == _THOUSANDS:
+            warnings.append(
+                f"{text} marks of thousands: {cells}. To store numbers, write them "
+                "without"
+                + ("; if it is a decimal comma, use `decimal=comma`" * (decimal == "."))
+            )
     return warnings
 
 
-def _like(
-    cells: pa.StringArray, pattern: str
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return matches(cells, f"^{_BLANKS}{pattern}{_BLANKS}$")
-
-
-def _counted(
-    kind: str,
-    name: str,
-    cells: pa.StringArray,
-    like: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> list[OddRows]:
-    rows = np.flatnonzero(like)
-    if not len(rows):
-        return []
-    return [OddRows(f"{kind}{name}", len(rows), cells[int(rows[0])].as_py())]
+def _like(cells: pa.StringArray, pattern: str) -> Mask:
+    return matches(cells, f"^[ \t]*{pattern}[ \t]*$")
 
 
 def describe(
     rows: RangeRows,
-    asked: AskedDialect,
+    asked: Dialect,
     dtypes: Sequence[str],
     basis: str,
     warnings: Sequence[str],
@@ -729,7 +687,7 @@ def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
 
 def find_rows(
     files: Sequence[InputFile],
-    asked: AskedDialect,
+    asked: Dialect,
     asked_packing: AskedPacking,
     wanted: Sequence[str],
     storage: StorageOptions,
@@ -755,7 +713,7 @@ def find_rows(
     packing = _packing_of(first, asked_packing, storage)
     rows = RangeRows((), storage, packing=packing)
     delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
-    rows = replace(rows, dialect=asked.with_delimiter(delimiter))
+    rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
     return replace(rows, names=_common_names(rows, filled, asked))
 
 
@@ -775,13 +733,16 @@ def _packing_of(
 
 
 def _common_names(
-    rows: RangeRows, files: Sequence[InputFile], asked: AskedDialect
+    rows: RangeRows, files: Sequence[InputFile], asked: Dialect
 ) -> tuple[str, ...]:
     """Returns the columns of the first file; those of the others are the same."""
     names: tuple[str, ...] = ()
     for file in files:
         if not rows.packing.is_plain:
-            _require_packing(rows, file)
+            start = read_range(file.uri, 0, MARK_BYTES, rows.storage, file.seen)
+            packed, expected = compression_of(start), rows.packing.compression
+            if packed != expected:
+                raise InputError(other_compression(file.uri, packed, expected))
         own, _ = read_header(rows.from_start(file), file.uri, rows.dialect)
         names = names or own
         if set(own) != set(names):
@@ -790,20 +751,8 @@ def _common_names(
     return names
 
 
-def _require_packing(rows: RangeRows, file: InputFile) -> None:
-    """Checks that a file is compressed as the first one is.
-
-    Raises:
-      InputError: it is not.
-    """
-    start = read_range(file.uri, 0, MARK_BYTES, rows.storage, file.seen)
-    found, expected = compression_of(start), rows.packing.compression
-    if found != expected:
-        raise InputError(other_compression(file.uri, found, expected))
-
-
 def _other_delimiter(
-    rows: RangeRows, file: InputFile, asked: AskedDialect, names: Sequence[str]
+    rows: RangeRows, file: InputFile, asked: Dialect, names: Sequence[str]
 ) -> str:
     """Returns a hint at another delimiter, if that is why a file's columns differ."""
     free = replace(asked, delimiter=b"")

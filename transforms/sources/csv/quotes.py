@@ -186,8 +186,7 @@ def end_states(
     >>> [state.name for state in end_states(b"pipe,a")[:3]]
     ['UNQUOTED', 'UNQUOTED', 'QUOTED']
     """
-    marks = (dialect.delimiter, dialect.quote, dialect.escape, dialect.comment)
-    automaton, quote = _automaton(*marks), dialect.quote
+    automaton, quote = _automaton(*dialect.marks), dialect.quote
     stop, size = len(block) if stop is None else stop, _TAIL_BYTES
     ends = _IDENTITY
     # From the end: mostly a few fields lead from all states to one, or what is quoted
@@ -235,7 +234,6 @@ class RowPatterns:
       cell: a cell: what is quoted, the closing quote, what is behind it.
       cell_bytes: a cell, as the text of a pattern.
       meaning: a doubled quote, or an escape with the byte behind it, which is group 1.
-      rest_of_row: what is behind a state of the quotes, with the row's end as group 1.
       comments: some lines of comments, as group 1; or some rows with their ends.
       before_rows: comments and blank lines.
     """
@@ -244,15 +242,13 @@ class RowPatterns:
     cell: re.Pattern[bytes]
     cell_bytes: bytes
     meaning: re.Pattern[bytes]
-    rest_of_row: dict[QuoteState, re.Pattern[bytes]]
     comments: re.Pattern[bytes]
     before_rows: re.Pattern[bytes]
 
 
 def row_patterns(dialect: Dialect) -> RowPatterns:
     """Returns the patterns of a dialect."""
-    marks = (dialect.delimiter, dialect.quote, dialect.escape, dialect.comment)
-    return _patterns(*marks)
+    return _patterns(*dialect.marks)
 
 
 @lru_cache(maxsize=64)
@@ -275,10 +271,8 @@ def _patterns(
     field = rb"(?:%b%b%b?+)?+%b" % (quote, inside, quote, plain)
     cell = rb"(?:%b(%b)(%b?+))?+(%b)" % (quote, inside, quote, plain)
     if not quote:
-        field, inside, cell = plain, b"", rb"(?:(\Z\A)(\Z\A))?+(%b)" % plain
+        field, cell = plain, rb"(?:(\Z\A)(\Z\A))?+(%b)" % plain
     more = rb"(?:%b%b)*+" % (delimiter, field)
-    rest = more + rb"(\r\n|\r|\n)"
-    quoted = rb"%b%b?+%b" % (inside, quote, plain) if quote else plain
     row = field + more
     comment = rb"%b[^\r\n]*+" % re.escape(comment_byte)
     if comment_byte:
@@ -290,15 +284,6 @@ def _patterns(
         cell=re.compile(cell),
         cell_bytes=field,
         meaning=re.compile(meaning),
-        rest_of_row={
-            FIELD_START: re.compile(field + rest),
-            UNQUOTED: re.compile(plain + rest),
-            QUOTED: re.compile(quoted + rest),
-            ROW_START: re.compile(row + rb"(\r\n|\r|\n)"),
-            COMMENT: re.compile(rb"[^\r\n]*+(\r\n|\r|\n)"),
-            ESCAPED: re.compile(rb"[\s\S]" + plain + rest),
-            QUOTED_ESCAPED: re.compile(rb"[\s\S]" + quoted + rest),
-        },
         comments=re.compile(rb"((?:%b(?:%b|\Z))++)|%b" % (comment, end, some_rows)),
         before_rows=re.compile(rb"(?:%b%b|[\r\n]++)*+" % (comment, end)),
     )
@@ -341,11 +326,12 @@ def row_start(
     if state in (FIELD_START, ROW_START) and block[:1] in (b"\r", b"\n"):
         return offset + (block[:2] == b"\r\n")
     at = 1
-    rest_of_row = row_patterns(dialect).rest_of_row
     while True:
-        if match := rest_of_row[state].match(block, at):
-            end = begin + match.end()
-            cut = match.group(1) == b"\r" and match.end() == len(block)
+        before = _start_of_row(state, dialect)
+        match = row_patterns(dialect).row.match(before + block[at:])
+        if match and match[1]:
+            end = begin + at + match.end() - len(before)
+            cut = match[1] == b"\r" and end == begin + len(block)
             return end + (cut and read(end, end + 1) == b"\n")
         state = end_state(block[at:], state, dialect)
         begin += len(block)
@@ -355,6 +341,19 @@ def row_start(
             return None
         size = min(2 * size, _MAX_READ_AHEAD, offset + limit - begin)
         block, at = read(begin, begin + size), 0
+
+
+def _start_of_row(state: QuoteState, dialect: Dialect) -> bytes:
+    """Returns a row's first bytes, behind which is that state."""
+    return {
+        FIELD_START: dialect.delimiter,
+        UNQUOTED: dialect.mask,
+        QUOTED: dialect.quote or dialect.mask,
+        ROW_START: b"",
+        COMMENT: dialect.comment or dialect.mask,
+        ESCAPED: dialect.escape or dialect.mask,
+        QUOTED_ESCAPED: (dialect.quote or dialect.mask) + dialect.escape,
+    }[state]
 
 
 def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:
@@ -439,7 +438,11 @@ def find_broken_rows(
     elif not is_whole or len(part) > MAX_ROW_BYTES:
         start, end = row_spans(part, dialect)[-1]
         if not is_whole or end - start > MAX_ROW_BYTES:
-            reason = _too_long(read, begin + start)
+            reason = (
+                f"the row that begins at line {line_of(read, begin + start)} has more "
+                f"than {MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are "
+                "kept: is a quoted field not closed?"
+            )
             broken.append(BrokenRow(start, reason, b"", KEPT_BYTES))
     if 0 <= unclosed - begin < len(part):
         reason = _never_closed(read, unclosed)
@@ -536,12 +539,3 @@ def _never_closed(read: Reader, offset: int) -> str:
     """Returns the reason for the reject of a row with a quote that is never closed."""
     line = line_of(read, offset)
     return f"a quoted field is never closed; it opens at line {line}"
-
-
-def _too_long(read: Reader, offset: int) -> str:
-    """Returns the reason for the reject of a row that is longer than a row may be."""
-    return (
-        f"the row that begins at line {line_of(read, offset)} has more than "
-        f"{MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are kept: is a "
-        "quoted field not closed?"
-    )

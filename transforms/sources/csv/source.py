@@ -40,9 +40,8 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.dialect import (
-    ASK_NOTHING,
+    FIND_DIALECT,
     RFC_4180,
-    AskedDialect,
     Dialect,
 )
 from recordmill.transforms.sources.csv.inspect import (
@@ -187,7 +186,7 @@ class CsvSource(Source):
     """
 
     as_text: bool = False
-    asked: AskedDialect = ASK_NOTHING
+    asked: Dialect = FIND_DIALECT
     dialect: Dialect = RFC_4180
     asked_packing: AskedPacking = FIND_PACKING
     packing: Packing = PLAIN
