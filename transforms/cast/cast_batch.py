@@ -319,14 +319,7 @@ def _no_files(name: str) -> str:
 def _keep_valid(
     columns: dict[str, pa.Array], errors: RowErrors, start: int, stop: int
 ) -> CastBatch:
-    """Returns the valid ones of some rows.
-
-    Args:
-      columns: of the rows from start to stop.
-      errors: the invalid ones among them.
-      start: the first row.
-      stop: the row behind the last.
-    """
+    """Returns the valid ones of some rows."""
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
     if errors:

@@ -128,10 +128,6 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
 def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
     """Cuts flat lists of steps: of shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]].
 
-    Args:
-      offsets: where each row's values start (rows + 1).
-      shape: of a step.
-
     Returns:
       The levels of steps and of their values, and the rows that end in mid-step.
     """
@@ -273,11 +269,7 @@ class _Leaf:
 def _read_parts(
     cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, errors: RowErrors
 ) -> Iterator[pa.Array]:
-    """Reads cells of which some are invalid, in parts.
-
-    Args:
-      first: the row of the first cell; errors are noted by their row.
-    """
+    """Reads cells of which some are invalid, in parts."""
     kind = _nested(leaf.kind, levels)
     if len(cells) > _BLOCK_ROWS:
         size = -(-len(cells) // _BLOCKS)

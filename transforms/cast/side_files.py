@@ -121,11 +121,7 @@ class SideFiles:
             raise _failure(path, uri, error) from error
 
     def _resolve(self, path: str) -> str:
-        """Returns the path of a file in its file system.
-
-        Raises:
-          SideFileError: it is not within the root, is hidden, or is no path at all.
-        """
+        """Returns the path of a file in its file system."""
         if not path or "\0" in path:
             raise SideFileError(f"{path!r} is not a valid path")
         if path.startswith("/") or "://" in path:

@@ -9,8 +9,8 @@ image, array                   binary
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,37 @@ VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
 _FEW_RECORDS = 16
 
 
+@dataclass(slots=True)
+class Findings:
+    """The records of one batch that are irregular or do not fit the schema.
+
+    Attributes:
+      irregular: mask of the records that are damaged or not in the encoder's layout;
+        their values are undefined.
+      reasons: the first error of each invalid record, by record.
+    """
+
+    irregular: Mask
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def refuse(
+        self,
+        feature: FeatureSpec,
+        rows: npt.NDArray[np.intp],
+        describe: Callable[[int], str],
+    ) -> None:
+        """Adds errors of these records, except of those that have one.
+
+        Args:
+          feature: the feature with invalid values.
+          rows: record indices; may repeat.
+          describe: returns what was found, given an index into `rows`.
+        """
+        for index, row in enumerate(rows.tolist()):
+            if row not in self.reasons:
+                self.reasons[row] = f"feature {feature.name!r}: {describe(index)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Lists:
     """The values of one key in many records.
@@ -54,14 +85,11 @@ class Lists:
         Arrow binary array.
       offsets: where each record's values start, and the end; int64, records + 1.
       present: mask of the records that have the key.
-      irregular: mask of the records whose payload is damaged or not in the encoder's
-        layout; their values are undefined.
     """
 
     values: Any
     offsets: I64
     present: Mask
-    irregular: Mask
 
     @property
     def counts(self) -> I64:
@@ -79,10 +107,10 @@ class Lists:
         else:
             values = self.values[kept]
         offsets = offsets_of(np.where(records, 0, counts))
-        return Lists(values, offsets, self.present, self.irregular)
+        return Lists(values, offsets, self.present)
 
 
-def read_scalars(data: U8, spans: Spans, kind: Kind) -> Lists:
+def read_scalars(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
     """Reads payloads of exactly one value; all others are irregular."""
     present = spans.present
     if kind is Kind.BYTES:
@@ -90,51 +118,44 @@ def read_scalars(data: U8, spans: Spans, kind: Kind) -> Lists:
         if not present.all():
             starts, lengths = starts[present], lengths[present]
         values = extract_binary(data, starts, lengths)
-        return Lists(values, _single_offsets(present), present, np.zeros_like(present))
+        return Lists(values, offsets_of(present.astype(np.int64)), present)
     if kind is Kind.FLOAT:
         numbers = gather(data, spans.starts, 4).view("<f4").ravel()
         single = spans.lengths == 4
     else:
         numbers, lengths = read_int64(data, spans.starts)
         single = spans.lengths == lengths
-    irregular = present & ~single
+    found.irregular |= present & ~single
     with_value = present & single
     if not with_value.all():
         numbers = numbers[with_value]
-    return Lists(numbers, _single_offsets(with_value), present, irregular)
+    return Lists(numbers, offsets_of(with_value.astype(np.int64)), present)
 
 
-def _single_offsets(with_value: Mask) -> I64:
-    return offsets_of(with_value.astype(np.int64))
-
-
-def read_lists(data: U8, spans: Spans, kind: Kind) -> Lists:
+def read_lists(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
     """Reads payloads of any number of values."""
     if kind is Kind.BYTES:
-        return read_byte_values(data, spans, VALUE_TAG)
+        return read_byte_values(data, spans, VALUE_TAG, found)
+    lengths = spans.lengths
     if kind is Kind.FLOAT:
-        return _read_floats(data, spans)
-    packed, offsets = extract(data, spans.starts, spans.lengths)
+        irregular = lengths % 4 != 0
+        if irregular.any():
+            found.irregular |= irregular
+            lengths = np.where(irregular, 0, lengths)
+        packed, offsets = extract(data, spans.starts, lengths)
+        values = packed[: int(offsets[-1])].view("<f4")
+        return Lists(values, offsets // 4, spans.present)
+    packed, offsets = extract(data, spans.starts, lengths)
     values, lists, irregular = unpack_varints(packed, offsets)
     if irregular.any():
-        packed, offsets = extract(
-            data, spans.starts, np.where(irregular, 0, spans.lengths)
-        )
+        found.irregular |= irregular
+        lengths = np.where(irregular, 0, lengths)
+        packed, offsets = extract(data, spans.starts, lengths)
         values, lists, _ = unpack_varints(packed, offsets)
-    return Lists(values, lists, spans.present, irregular)
+    return Lists(values, lists, spans.present)
 
 
-def _read_floats(data: U8, spans: Spans) -> Lists:
-    irregular = spans.lengths % 4 != 0
-    lengths = (
-        np.where(irregular, 0, spans.lengths) if irregular.any() else spans.lengths
-    )
-    packed, offsets = extract(data, spans.starts, lengths)
-    values = packed[: int(offsets[-1])].view("<f4")
-    return Lists(values, offsets // 4, spans.present, irregular)
-
-
-def read_byte_values(data: U8, spans: Spans, tag: int) -> Lists:
+def read_byte_values(data: U8, spans: Spans, tag: int, found: Findings) -> Lists:
     """Reads payloads that are a series of length-delimited fields with one tag.
 
     Each step reads the next value of all records that have one. Two records with the
@@ -185,8 +206,9 @@ def read_byte_values(data: U8, spans: Spans, tag: int) -> Lists:
         index = (offsets[rows] + nth)[kept]
         starts[index] = some_starts[kept]
         value_lengths[index] = some_lengths[kept]
+    found.irregular |= irregular
     values = extract_binary(data, starts, value_lengths)
-    return Lists(values, offsets, spans.present, irregular)
+    return Lists(values, offsets, spans.present)
 
 
 def _scan(data: U8, position: int, end: int, tag: int) -> tuple[I64, I64]:
@@ -217,77 +239,64 @@ def _scan(data: U8, position: int, end: int, tag: int) -> tuple[I64, I64]:
 # [[1, 2], [3]], the second [[4]]. The list offsets are [0, 2, 3] at the outer level and
 # [0, 2, 3, 4] at the inner one, over the flat values [1, 2, 3, 4].
 
-# Record indices, and a function that describes the error of the n-th of them.
-Problem = tuple[npt.NDArray[np.intp], Callable[[int], str]]
-
 _MAX_ROW = (1 << 31) - 1
 
 
-def join_ragged(
-    flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec
-) -> tuple[Lists, list[I64], list[Problem]]:
+def _join_ragged(
+    flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec, found: Findings
+) -> tuple[Lists, list[I64]]:
     """Joins the values and the row lengths of every record.
 
-    Args:
-      flat: the values.
-      row_lengths: the row lengths, for each further key.
-      feature: the feature of these keys.
-
     Returns:
-      The flat values; the offsets of the lists at every level, outermost first; and the
-      problems. Records with a problem are empty in values and offsets.
+      The flat values, and the offsets of the lists at every level, outermost first.
+      Records whose keys contradict each other are empty in both.
     """
-    problems = list(_problems(flat, row_lengths, feature))
     invalid = np.zeros(len(flat.present), np.bool_)
-    for rows, _ in problems:
+    # Of one item of the innermost ragged dimension.
+    row_values = math.prod(
+        size or 0 for size in feature.shape[feature.ragged_rank + 1 :]
+    )
+
+    def refuse(rows: npt.NDArray[np.intp], describe: Callable[[int], str]) -> None:
+        found.refuse(feature, rows, describe)
         invalid[rows] = True
-    # Emptied, so that the offsets of all other records are correct.
-    flat = flat.without(invalid)
-    row_lengths = [lists.without(invalid) for lists in row_lengths]
-    levels = [row_lengths[0].offsets]
-    levels += [offsets_of(lists.values) for lists in row_lengths]
-    levels[-1] = levels[-1] * _row_values(feature)
-    return flat, levels, problems
 
+    def refuse_counts(rows: npt.NDArray[np.intp], counts: I64) -> None:
+        shape = shape_text(feature.shape)
+        refuse(rows, lambda i: f"a list of {counts[i]} does not fit shape {shape}")
 
-def _row_values(feature: FeatureSpec) -> int:
-    """Returns the number of values in one item of the innermost ragged dimension."""
-    return math.prod(size or 0 for size in feature.shape[feature.ragged_rank + 1 :])
-
-
-def _problems(
-    flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec
-) -> Iterator[Problem]:
-    """Yields the records whose keys contradict each other, with their errors."""
     for lists in row_lengths:
         lacking = np.flatnonzero(lists.present != flat.present)
-        yield lacking, lambda _: f"some of its keys {list(feature.keys)} are missing"
+        refuse(lacking, lambda _: f"some of its keys {list(feature.keys)} are missing")
     counts = row_lengths[0].counts
     if feature.shape[0] is not None:
         rows = np.flatnonzero(flat.present & (counts != feature.shape[0]))
-        yield rows, partial(_describe_count, counts[rows], feature)
+        refuse_counts(rows, counts[rows])
     for level, lists in enumerate(row_lengths):
         size = feature.shape[level + 1]
         wrong = (lists.values < 0) | (lists.values > _MAX_ROW)
         if size is not None:
             wrong |= lists.values != size
         indices = np.flatnonzero(wrong)
-        yield (
-            rows_of(indices, lists.offsets),
-            partial(_describe_count, lists.values[indices], feature),
-        )
+        refuse_counts(rows_of(indices, lists.offsets), lists.values[indices])
         total = offsets_of(np.where(wrong, 0, lists.values))
         sums = total[lists.offsets[1:]] - total[lists.offsets[:-1]]
         if level + 1 < len(row_lengths):
             counts = row_lengths[level + 1].counts
         else:
-            counts, sums = flat.counts, sums * _row_values(feature)
+            counts, sums = flat.counts, sums * row_values
         rows = np.flatnonzero(sums != counts)
-        yield rows, partial(_describe_sum, sums[rows], counts[rows], level)
-
-
-def _describe_count(counts: I64, feature: FeatureSpec, index: int) -> str:
-    return f"a list of {counts[index]} does not fit shape {shape_text(feature.shape)}"
+        refuse(
+            rows,
+            partial(_describe_sum, sums[rows], counts[rows], level),
+        )
+    # Emptied, so that the offsets of all other records are correct.
+    flat = flat.without(invalid)
+    row_lengths = [lists.without(invalid) for lists in row_lengths]
+    levels = [row_lengths[0].offsets]
+    levels += [offsets_of(lists.values) for lists in row_lengths]
+    levels[-1] = levels[-1] * row_values
+    return flat, levels
 
 
 def _describe_sum(sums: I64, counts: I64, level: int, index: int) -> str:
@@ -314,33 +323,36 @@ _STRING_TAG = 0x42
 _CONTENT_TAG = 0x22
 
 
-def read_tensors(data: U8, spans: Spans, feature: FeatureSpec) -> tuple[Lists, I64]:
+def _read_tensors(
+    data: U8, spans: Spans, feature: FeatureSpec, found: Findings
+) -> tuple[Lists, I64]:
     """Reads the tensors of a feature, as tf.io.serialize_tensor writes them.
 
+    Those of another type, rank or layout are irregular.
+
     Returns:
-      The values, and the dimensions as an array of shape (records, rank). Tensors of
-      another type, rank or layout are marked as irregular.
+      The values, and the dimensions as an array of shape (records, rank).
     """
-    dims, spans, irregular = _read_header(data, spans, feature)
+    own = Findings(np.zeros(len(spans.starts), np.bool_))
+    dims, spans = _read_header(data, spans, feature, own)
     if feature.dtype in ("string", "bytes"):
-        lists = read_byte_values(data, spans, _STRING_TAG)
+        lists = read_byte_values(data, spans, _STRING_TAG, own)
     else:
-        lists = _read_content(data, spans, feature.dtype)
+        lists = _read_content(data, spans, feature.dtype, own)
     # As floats: a product beyond 64 bits must not wrap around to a small number.
     num_values = dims.astype(np.float64).prod(axis=1)
-    irregular = (
-        irregular | lists.irregular | (spans.present & (lists.counts != num_values))
-    )
+    irregular = own.irregular | (spans.present & (lists.counts != num_values))
     if irregular.any():
+        found.irregular |= irregular
         dims[irregular] = 0
         lists = lists.without(irregular)
-    return replace(lists, irregular=irregular), dims
+    return lists, dims
 
 
 def _read_header(
-    data: U8, spans: Spans, feature: FeatureSpec
-) -> tuple[I64, Spans, Mask]:
-    """Returns the dimensions, the spans after them, and a mask of irregular tensors."""
+    data: U8, spans: Spans, feature: FeatureSpec, found: Findings
+) -> tuple[I64, Spans]:
+    """Returns the dimensions, and the spans after them."""
     ends = spans.starts + spans.lengths
     words = gather_words(data, spans.starts).ravel()
     head = 0x12_00_08 | (DATA_TYPES[feature.dtype] << 8)
@@ -368,12 +380,12 @@ def _read_header(
         if feature.shape[axis] is not None:
             fits &= dims[:, axis] == feature.shape[axis]
     fits &= positions == shape_ends
-    irregular = spans.present & ~fits
+    found.irregular |= spans.present & ~fits
     starts = np.where(fits, positions, ends)
-    return dims, Spans(starts, ends - starts, spans.present), irregular
+    return dims, Spans(starts, ends - starts, spans.present)
 
 
-def _read_content(data: U8, spans: Spans, dtype: str) -> Lists:
+def _read_content(data: U8, spans: Spans, dtype: str, found: Findings) -> Lists:
     """Reads the content field after the dimensions; an empty tensor has none."""
     words = gather_words(data, spans.starts).ravel()
     lengths, sizes = read_varints(words >> np.uint64(8))
@@ -388,7 +400,8 @@ def _read_content(data: U8, spans: Spans, dtype: str) -> Lists:
     packed, offsets = extract(data, starts, np.where(irregular, 0, content))
     numbers = packed[: int(offsets[-1])]
     values = numbers != 0 if dtype == "bool" else numbers.view(item)
-    return Lists(values, offsets // item.itemsize, spans.present, irregular)
+    found.irregular |= irregular
+    return Lists(values, offsets // item.itemsize, spans.present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,36 +500,6 @@ _VALUE_FIELDS = {
 }
 
 
-@dataclass(slots=True)
-class Findings:
-    """The records of one batch that are irregular or do not fit the schema.
-
-    Attributes:
-      irregular: mask of the records that are not in the encoder's layout.
-      reasons: the first error of each invalid record, by record.
-    """
-
-    irregular: Mask
-    reasons: dict[int, str] = field(default_factory=dict)
-
-    def refuse(
-        self,
-        feature: FeatureSpec,
-        rows: npt.NDArray[np.intp],
-        describe: Callable[[int], str],
-    ) -> None:
-        """Adds errors of these records, except of those that have one.
-
-        Args:
-          feature: the feature with invalid values.
-          rows: record indices; may repeat.
-          describe: returns what was found, given an index into `rows`.
-        """
-        for index, row in enumerate(rows.tolist()):
-            if row not in self.reasons:
-                self.reasons[row] = f"feature {feature.name!r}: {describe(index)}"
-
-
 def check_feature(feature: FeatureSpec) -> None:
     """Checks that the feature's kind can store its dtype.
 
@@ -550,23 +533,23 @@ def read_column(
       found: collects errors; the content of rows with an error is undefined.
     """
     if feature.is_ragged:
-        return _read_ragged(data, feature, spans, found)
+        flat = read_lists(data, spans[0], feature.kind, found)
+        rows = [read_lists(data, span, Kind.INT64, found) for span in spans[1:]]
+        flat, levels = _join_ragged(flat, rows, feature, found)
+        return nest(_leaf(flat, feature, found), levels, flat.present)
     (span,) = spans
     if feature.content is Content.TENSOR:
-        lists, dims = read_tensors(data, span, feature)
-        found.irregular |= lists.irregular
+        lists, dims = _read_tensors(data, span, feature, found)
         leaf = _leaf(lists, feature, found)
         if not feature.shape:
             return _one_per_row(leaf, lists)
         return nest(leaf, _list_offsets(dims, feature), lists.present)
     if not feature.shape or feature.content is not Content.VALUES:
-        lists = read_scalars(data, span, feature.kind)
-        found.irregular |= lists.irregular
+        lists = read_scalars(data, span, feature.kind, found)
         if feature.content is Content.ARRAY:
             _check_array(span, feature, found)
         return _one_per_row(_leaf(lists, feature, found), lists)
-    lists = read_lists(data, span, feature.kind)
-    found.irregular |= lists.irregular
+    lists = read_lists(data, span, feature.kind, found)
     _check_counts(lists, feature, found)
     return nest(_leaf(lists, feature, found), [lists.offsets], lists.present)
 
@@ -713,16 +696,3 @@ def _list_offsets(dims: I64, feature: FeatureSpec) -> list[I64]:
         levels.append(offsets_of(np.repeat(sizes, num_lists)))
         num_lists = num_lists * sizes
     return levels
-
-
-def _read_ragged(
-    data: U8, feature: FeatureSpec, spans: Sequence[Spans], found: Findings
-) -> pa.Array:
-    flat = read_lists(data, spans[0], feature.kind)
-    row_lengths = [read_lists(data, span, Kind.INT64) for span in spans[1:]]
-    for lists in (flat, *row_lengths):
-        found.irregular |= lists.irregular
-    flat, levels, problems = join_ragged(flat, row_lengths, feature)
-    for rows, describe in problems:
-        found.refuse(feature, rows, describe)
-    return nest(_leaf(flat, feature, found), levels, flat.present)

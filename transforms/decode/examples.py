@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
@@ -100,13 +99,7 @@ def padding_bytes(keys: Sequence[Key]) -> int:
 def walk_entries(
     data: U8, starts: I64, ends: I64, keys: Sequence[Key]
 ) -> tuple[list[Spans], Mask]:
-    """Finds the payload of every key in every record.
-
-    Args:
-      data: the records' bytes, followed by `padding_bytes(keys)` bytes.
-      starts: where each record starts.
-      ends: where each record ends.
-      keys: in the order in which they are stored in the records.
+    """Finds the payload of every key, in stored order, in every record of padded data.
 
     Returns:
       The payload's span for each key, and a mask of the records read to their end.
@@ -135,17 +128,28 @@ def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
 def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
     """Returns the payload of the key's entry, where an entry begins at the position."""
     found = gather_words(data, positions, key.header_words)
-    lengths = _entry_lengths(found[:, 0], ends - positions)
-    distinct, which = distinct_lengths(lengths)
-    table = _HeaderTable.of(key, distinct)
-    if len(distinct) == 1:
-        present = table.match_one(found)
-        headers, payloads = table.header_lengths[0], table.payload_lengths[0]
-    else:
-        present = table.match(found, which)
-        headers, payloads = table.header_lengths[which], table.payload_lengths[which]
-    starts = positions + headers
-    present &= starts + payloads <= ends
+    distinct, which = distinct_lengths(_entry_lengths(found[:, 0], ends - positions))
+    # A loop over the distinct lengths, not over the records.
+    built = [_build_header(key, length) for length in distinct.tolist()]
+    headers = [header for header, _ in built]
+    width = key.header_words * WORD_BYTES
+    padded = b"".join(header.ljust(width, b"\0") for header in headers)
+    compared = b"".join(
+        (b"\xff" * len(header)).ljust(width, b"\0") for header in headers
+    )
+    shape = (len(headers), key.header_words)
+    words = np.frombuffer(padded, "<u8").reshape(shape)
+    masks = np.frombuffer(compared, "<u8").reshape(shape)
+    sizes = np.fromiter(map(len, headers), np.int64, len(headers))
+    payloads = np.array([payload for _, payload in built], np.int64)
+    if len(distinct) == 1:  # one value serves all records
+        which = np.zeros(1, np.intp)
+    differs = np.zeros(len(found), np.uint64)
+    for index in range(key.header_words):
+        header, mask = words[which, index], masks[which, index]
+        differs |= (found[:, index] ^ header) & mask
+    starts, payloads = positions + sizes[which], payloads[which]
+    present: Mask = (differs == 0) & (starts + payloads <= ends)
     if present.all():
         return Spans(starts, np.broadcast_to(payloads, starts.shape), present)
     starts = np.where(present, starts, positions)
@@ -162,61 +166,6 @@ def _entry_lengths(words: U64, left: I64) -> I64:
     return np.where(lengths < left.view(np.uint64), lengths, np.uint64(0)).view(
         np.int64
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _HeaderTable:
-    """The headers that go with each entry length, as words to compare.
-
-    Attributes:
-      words: the headers, padded, shape (entry lengths, words).
-      masks: the bits that are compared.
-      header_lengths: in bytes.
-      payload_lengths: in bytes; longer than any record if no entry has that length.
-    """
-
-    words: U64
-    masks: U64
-    header_lengths: I64
-    payload_lengths: I64
-
-    @classmethod
-    def of(cls, key: Key, entry_lengths: I64) -> _HeaderTable:
-        headers, payloads = [], []
-        # A loop over the distinct lengths, not over the records.
-        for length in entry_lengths.tolist():
-            header, payload = _build_header(key, length)
-            headers.append(header)
-            payloads.append(payload)
-        width = key.header_words * WORD_BYTES
-        padded = b"".join(header.ljust(width, b"\0") for header in headers)
-        compared = b"".join(
-            (b"\xff" * len(header)).ljust(width, b"\0") for header in headers
-        )
-        shape = (len(headers), width // WORD_BYTES)
-        return cls(
-            np.frombuffer(padded, "<u8").reshape(shape),
-            np.frombuffer(compared, "<u8").reshape(shape),
-            np.fromiter(map(len, headers), np.int64, len(headers)),
-            np.array(payloads, np.int64),
-        )
-
-    def match_one(self, found: U64) -> Mask:
-        """Returns a mask of the records whose words are the only header."""
-        equal: Mask = (found[:, 0] & self.masks[0, 0]) == self.words[0, 0]
-        for index in range(1, self.words.shape[1]):
-            equal &= (found[:, index] & self.masks[0, index]) == self.words[0, index]
-        return equal
-
-    def match(self, found: U64, which: npt.NDArray[np.intp]) -> Mask:
-        """Returns a mask of the records whose words are the header of their length."""
-        differs = np.zeros(len(found), np.uint64)
-        for index in range(self.words.shape[1]):
-            header = self.words[:, index].take(which)
-            mask = self.masks[:, index].take(which)
-            differs |= (found[:, index] ^ header) & mask
-        equal: Mask = differs == 0
-        return equal
 
 
 _NO_HEADER = (b"", 1 << 40)  # with a payload longer than any record
@@ -267,17 +216,7 @@ def rewrite_example(
     *,
     refuses_unknown: bool,
 ) -> bytes:
-    """Rewrites an example in the encoder's layout, without unknown features.
-
-    Args:
-      data: the example.
-      owners: the feature that each key belongs to.
-      keys: what is stored for each key.
-      refuses_unknown: whether it may have no other keys.
-
-    Raises:
-      InvalidRecordError: the example or a feature does not fit the schema.
-    """
+    """Rewrites an example in the encoder's layout, without unknown features."""
     features = parse_features(data)
     if features is None:
         raise InvalidRecordError(
@@ -311,11 +250,7 @@ def has_single_value(feature: FeatureSpec) -> bool:
 
 
 def _normalize(message: Feature, feature: FeatureSpec, key: Key) -> None:
-    """Changes the message to what the encoder would write for the feature's key.
-
-    Raises:
-      InvalidRecordError: it is of another kind, or not a single value as expected.
-    """
+    """Changes the message to what the encoder would write for the feature's key."""
     name, kind = key.name.decode(), message.WhichOneof("kind")
     if kind != key.kind:
         raise InvalidRecordError(f"feature {name!r}: {kind}, expected {key.kind}")
@@ -478,7 +413,7 @@ class _Reader:
             for feature in self._schema.features
         ]
         for name, key in sorted(self._unknown_keys.items()):
-            found.irregular |= read_lists(data, spans[name], key.kind).irregular
+            read_lists(data, spans[name], key.kind, found)
             if self._unknown == "error":
                 for row in np.flatnonzero(spans[name].present).tolist():
                     found.reasons.setdefault(row, unknown_feature(name))

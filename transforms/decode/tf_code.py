@@ -74,14 +74,7 @@ def quoted(value: str | bytes) -> str:
 def format_lines(
     code: Code, indent: int, before: str = "", after: str = ""
 ) -> list[str]:
-    """Formats an expression on as many lines as it needs.
-
-    Args:
-      code: the expression.
-      indent: indentation of the lines, in columns.
-      before: text at the start of the first line.
-      after: text at the end of the last line.
-    """
+    """Formats an expression on as many lines as it needs."""
     margin = " " * indent
     line = f"{margin}{before}{code}{after}"
     if isinstance(code, str) or not code.items or len(line) <= LINE_LENGTH:
@@ -385,15 +378,7 @@ def _nothing(feature: FeatureSpec) -> str:
 
 
 def parsing_spec(schema: Schema, payload: Payload) -> str:
-    """Returns Python code with a function that parses one record.
-
-    Args:
-      schema: of the records.
-      payload: what the records hold.
-
-    Raises:
-      SchemaError: records of this payload cannot hold the schema's features.
-    """
+    """Returns Python code with a function that parses one record."""
     check_payload(schema, payload)
     if payload == "raw":
         return _raw_code(raw_feature(schema))

@@ -98,8 +98,7 @@ def is_huge(flags: int) -> bool:
 def kinds_of(cells: pa.StringArray) -> dict[TypeFlag, Mask]:
     """Returns which cells each flag stands for; those of none are text.
 
-    Args:
-      cells: no null, and no blanks around them.
+    No cell is null or has blanks around it.
     """
     flags = (TypeFlag.INTEGER, TypeFlag.DECIMAL, TypeFlag.BOOLEAN, TypeFlag.HUGE)
     found = {flag: np.zeros(len(cells), np.bool_) for flag in flags}

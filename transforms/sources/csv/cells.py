@@ -134,11 +134,6 @@ def split_plain(
         facts        0 35         0 1          (starts, then empty cells)
         valid        -            0b01
         target       1 2 2 (32 bytes of slack) a
-
-    Args:
-      body: rows of UTF-8, no comments.
-      names: of the columns.
-      dialect: of the rows.
     """
     size, columns = len(body), len(names)
     if not size or size > _MAX_BYTES:

@@ -210,12 +210,7 @@ def sampled_ranges(rows: RangeRows, ranges: Sequence[InputRange]) -> list[InputR
 def join_small_files(
     ranges: Sequence[InputRange], range_bytes: int
 ) -> list[InputRange]:
-    """Returns the ranges of an input, those of small files joined.
-
-    Args:
-      ranges: of whole files or of parts of them, in input order.
-      range_bytes: the most bytes of a range.
-    """
+    """Returns the ranges of an input, those of small files joined."""
     small_files = sum(_is_small(each, range_bytes) for each in ranges)
     most = min(FILES_PER_RANGE, max(1, small_files // RANGES_KEPT))
     groups: list[list[InputRange]] = []

@@ -355,11 +355,6 @@ def _hold_block(
 ) -> tuple[bytes, Reader]:
     """Reads a block by one request, with what is mostly left of its last row.
 
-    Args:
-      file: reads the range's file.
-      input_range: the range.
-      sink: gets the checksum of the block.
-
     Returns:
       The bytes from `_held_from` the block on, and a reader of the whole file that
       gives these from memory.
@@ -385,12 +380,6 @@ def _body_of(
     """Returns the rows of a range: bytes, start and end in them, whether all are whole.
 
     Mostly the bytes are those that are held, which are not copied.
-
-    Args:
-      input_range: the range.
-      begin: where its first row starts.
-      data, read: as `_hold_block` returns them.
-      dialect: of the file.
     """
     end: int | None = input_range.stop
     if input_range.quoted[1]:
@@ -428,17 +417,7 @@ def _cut_rows(
 def _cut_stream(
     text: InputStream, begin: int, dialect: Dialect, reread: Reader
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Cuts a text that is read once: rows, where they begin, the quote that is masked.
-
-    Args:
-      text: from its start.
-      begin: byte offset of the first row.
-      dialect: of the text.
-      reread: another reader of the text, for messages.
-
-    Raises:
-      InputError: the file cannot be unpacked, or a row is longer than a row may be.
-    """
+    """Cuts a text that is read once: rows, where they begin, the quote that is masked."""
     body, offset = b"", 0
     pieces: list[bytes] = []
     held = 0
@@ -494,14 +473,7 @@ class _File(NamedTuple):
 def _rows_of_files(
     files: Sequence[_File], names: Sequence[str], first_position: int, sink: RowSink
 ) -> Rows:
-    """Returns the rows of small files, as they would be of each file alone.
-
-    Args:
-      files: one after the other in an input range.
-      names: of the columns that the rows get.
-      first_position: of that range in the whole input.
-      sink: gets rejects and issues.
-    """
+    """Returns the rows of small files, as they would be of each file alone."""
     joined = _split_joined(files)
     parts = [joined] if joined else [_split_alone(file) for file in files]
     batches = [parsed.batch.select(names) for parsed, _ in parts]
