@@ -15,7 +15,11 @@ from cast_tools import REFUSED, check, rounded, same
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms.cast.text_values import _quick_times, read_times
+from recordmill.transforms.cast.text_values import (
+    MISSING_WORDS,
+    _quick_times,
+    read_times,
+)
 
 WHITE = " \t\n\v\f\r"
 INT_DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -70,7 +74,7 @@ COLUMNS = st.one_of(
 def naive(text: str | None, dtype: str) -> Any:
     """A cell by the rules, one at a time."""
     text = None if text is None else text.strip(WHITE)
-    if not text:
+    if not text or text in MISSING_WORDS:
         return None
     if dtype == "bool":
         known = {"true": True, "1": True, "false": False, "0": False}

@@ -146,12 +146,12 @@ class FirstRows:
 
     def columns(self) -> list[pa.StringArray]:
         """Returns the cells of each column, numbers with a point."""
-        return with_points(self.cells.slice(0, LOOKED_AT).columns, self.dialect)
+        return with_points(self.cells[:LOOKED_AT].columns, self.dialect)
 
 
 def with_points(
-    columns: Sequence[pa.StringArray], dialect: Dialect
-) -> Sequence[pa.StringArray]:
+    columns: list[pa.StringArray], dialect: Dialect
+) -> list[pa.StringArray]:
     """Returns columns of text with a point in numbers."""
     if dialect.decimal == ",":
         return [swap_points(column) for column in columns]
