@@ -47,6 +47,9 @@ class TaskChecksums:
     in_file: int = 0
 
 
+NO_CHECKSUMS = TaskChecksums()
+
+
 class Seen(NamedTuple):
     """Size and version of a file, as the inventory has them."""
 

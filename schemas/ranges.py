@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from recordmill.schemas.input_files import Seen, TaskChecksums
+from recordmill.schemas.input_files import NO_CHECKSUMS, Seen, TaskChecksums
 from recordmill.schemas.text import count
 
 Bytes = bytes  # the type; in the class below it is the name of an attribute
@@ -272,6 +272,6 @@ class RangeResult:
     nulls: tuple[int, ...] = ()
     rejects: RejectTotals = NO_REJECTS
     odd: tuple[OddRows, ...] = ()
-    checksums: TaskChecksums | None = None
+    checksums: TaskChecksums = NO_CHECKSUMS
     rows_dropped: int = 0
     rows_added: int = 0

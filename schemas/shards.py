@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recordmill.schemas.input_files import TaskChecksums
+from recordmill.schemas.input_files import NO_CHECKSUMS, TaskChecksums
 from recordmill.schemas.ranges import NO_REJECTS, OddRows, RejectTotals, TypeFlags
 
 KEY_SPACE = 1 << 64  # order keys are u64
@@ -148,5 +148,5 @@ class ShardResult:
     rejects: RejectTotals = NO_REJECTS
     observed_types: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
-    checksums: TaskChecksums | None = None
+    checksums: TaskChecksums = NO_CHECKSUMS
     index: IndexResult | None = None

@@ -74,9 +74,8 @@ from recordmill.transforms.storage.lease import (
     require_idle,
 )
 from recordmill.transforms.storage.reading import local_path
-from recordmill.transforms.tasks.checkpoints import read_errors
+from recordmill.transforms.tasks.checkpoints import PREPARE, read_errors, save_checksums
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.kept_checksums import PREPARE, save_checksums
 from recordmill.transforms.tasks.launches import (
     Launch,
     begin_launch,
@@ -109,7 +108,7 @@ def _prepare_workspace(
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.input.checksums_of_prepare())
     source = context.source.input.spill_inventory(
-        *workspace.shared_location("inventory.arrow")
+        *workspace.place("inventory.arrow")
     )
     return replace(context, source=context.source.on(source))
 

@@ -73,7 +73,11 @@ from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
-from recordmill.transforms.tasks.checkpoints import CHECKPOINTS, discard_checkpoint
+from recordmill.transforms.tasks.checkpoints import (
+    CHECKPOINTS,
+    discard_checkpoint,
+    load_checksums,
+)
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
@@ -81,7 +85,6 @@ from recordmill.transforms.tasks.fingerprint import (
     fingerprint_of,
     fixed_fields,
 )
-from recordmill.transforms.tasks.kept_checksums import load_checksums
 from recordmill.transforms.tasks.progress_reader import counting
 from recordmill.transforms.tasks.rejects import (
     published_rejects,

@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recordmill.schemas.errors import BusyError, MissingFileError, OutputError
@@ -272,9 +272,13 @@ class LocalStore(Store):
 
     Attributes:
       root: absolute path of the folder; created with the first file.
+      synced: whether small files, and removals, are on disk when a call returns.
+        Otherwise they may be lost, or cut short, when the machine loses its power, and
+        `delete` leaves empty folders.
     """
 
     root: str
+    synced: bool = field(default=True, kw_only=True)
 
     @property
     def uri(self) -> str:
@@ -298,7 +302,9 @@ class LocalStore(Store):
         self._write_atomic(copy, name)
 
     def put_bytes(self, data: bytes, name: str) -> None:
-        self._write_atomic(lambda temporary: write_synced(temporary, data), name)
+        write: Callable[[Path, bytes], object]
+        write = write_synced if self.synced else Path.write_bytes
+        self._write_atomic(lambda temporary: write(temporary, data), name)
 
     def create(self, data: bytes, name: str) -> bool:
         try:
@@ -400,7 +406,8 @@ class LocalStore(Store):
             except OSError as error:
                 raise output_error(error, str(path), "removed") from error
             folders.add(path.parent)
-        remove_empty(folders, Path(self.root))
+        if self.synced:
+            remove_empty(folders, Path(self.root))
 
     def remove_tree(self, folder: str) -> None:
         path = self._path(folder)
@@ -479,7 +486,7 @@ class LocalStore(Store):
 
     def _write_atomic(
         self,
-        fill: Callable[[Path], None],
+        fill: Callable[[Path], object],
         name: str,
         finish: Callable[[Path, Path], None] = os.replace,
     ) -> None:
@@ -491,7 +498,8 @@ class LocalStore(Store):
                 make_folders(path.parent)
                 fill(temporary)
                 finish(temporary, path)
-                sync_folder(path.parent)
+                if self.synced:
+                    sync_folder(path.parent)
                 return
             except FileExistsError as error:
                 if path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""Saves what finished tasks leave: checkpoints to resume from, rejects, errors.
+"""Saves what finished tasks leave: checkpoints to resume from, rejects, checksums, errors.
 
 A checkpoint is written after the files that it describes, and in one step, so one that
 exists is true. A run that was killed is resumed from its checkpoints.
@@ -10,7 +10,7 @@ import json
 import time
 import traceback
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from recordmill.schemas.errors import (
     RecordmillError,
     kind_of,
 )
+from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
 from recordmill.schemas.ranges import Reject, RejectTotals
 from recordmill.transforms.storage.errors import output_error
@@ -30,7 +31,7 @@ from recordmill.transforms.tasks.launches import keep_alive
 from recordmill.transforms.tasks.rejects import reject_line
 from recordmill.transforms.tasks.workspace import Workspace
 
-CHECKPOINTS = "facts"  # the folder: it keeps its first name, so that older runs resume
+CHECKPOINTS = "facts"  # the folder
 
 _Checkpoint = TypeVar("_Checkpoint")
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
@@ -129,8 +130,6 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
             "time": time.time(),
         }
         with suppress(Exception):  # the first error matters more than this one
-            if not workspace.shared:
-                workspace.local_path("errors").mkdir(parents=True, exist_ok=True)
             file = f"errors/{uuid.uuid4().hex}.json"
             try:
                 workspace.put(file, json.dumps(note).encode())
@@ -176,3 +175,65 @@ def _parse_note(data: bytes) -> dict[str, Any] | None:
         ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
     ):  # fmt: skip
         return None
+
+
+# The checksums of what tasks read of the inputs wait until the dataset is staged. A few are
+# part of a task's result. More, as those of 4,096 images, would be too much for what passes
+# through the runner: they are in a file beside the task's checkpoint.
+
+MOST_IN_RESULT = 8
+PREPARE = "prepare"  # the task that has no result
+_ENDING = ".checksums"
+
+
+def save_checksums(
+    workspace: Workspace, name: str, checksums: Sequence[FileChecksum]
+) -> TaskChecksums:
+    """Keeps the checksums of what one task read."""
+    if len(checksums) <= MOST_IN_RESULT and name != PREPARE:
+        return TaskChecksums(tuple(checksums))
+    data = json.dumps(checksums, ensure_ascii=False, separators=(",", ":"))
+    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", data.encode())
+    return TaskChecksums(in_file=len(checksums))
+
+
+def keeps_checksums(workspace: Workspace, name: str, checksums: TaskChecksums) -> bool:
+    """Tells whether the checksums of a finished task are kept as it wrote them."""
+    if not checksums.in_file:
+        return True
+    return len(_kept(workspace, f"{name}{_ENDING}")) == checksums.in_file
+
+
+def checksums_of(
+    workspace: Workspace, name: str, checksums: TaskChecksums
+) -> Sequence[FileChecksum]:
+    """Returns what `save_checksums` kept of one task, as far as it is there."""
+    if checksums.in_file:
+        return _kept(workspace, f"{name}{_ENDING}")
+    return checksums.few
+
+
+def load_checksums(
+    workspace: Workspace, results: Iterable[TaskChecksums]
+) -> list[FileChecksum] | None:
+    """Returns the checksums of all that a run read; None if some were lost."""
+    found: list[FileChecksum] = []
+    wanted = 0
+    for result in results:
+        found += result.few
+        wanted += result.in_file
+    for name in workspace.names(CHECKPOINTS):
+        if name.endswith(_ENDING):
+            kept = _kept(workspace, name)
+            found += kept
+            wanted -= len(kept)
+    # Of a task that was repeated in another way, there may be more.
+    return None if wanted > 0 else found
+
+
+def _kept(workspace: Workspace, file: str) -> Sequence[FileChecksum]:
+    data = workspace.get(f"{CHECKPOINTS}/{file}") or b"[]"
+    try:
+        return list(map(FileChecksum._make, json.loads(data)))
+    except (ValueError, TypeError):
+        return ()  # cut short when the machine lost its power

@@ -24,18 +24,16 @@ from recordmill.transforms.exchange.plan import (
 )
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.tasks.checkpoints import (
+    checksums_of,
     discard_checkpoint,
+    keeps_checksums,
     keeps_rejects,
     load_checkpoint,
     save_checkpoint,
+    save_checksums,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
-from recordmill.transforms.tasks.kept_checksums import (
-    checksums_of,
-    keeps_checksums,
-    save_checksums,
-)
 from recordmill.transforms.tasks.progress_reader import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tfrecord import crc32c

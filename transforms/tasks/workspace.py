@@ -27,7 +27,6 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from recordmill.schemas.errors import MissingFileError
 from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run_store import (
@@ -36,14 +35,14 @@ from recordmill.transforms.exchange.sorted_run_store import (
     StoredSortedRuns,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 # Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet, or
 # of one launch of a detached job.
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 
-_IN_SCRATCH = ("runs", "facts")  # in the scratch folder, if there is one
+# In the scratch folder, if there is one.
+_IN_SCRATCH = ("runs", "facts", "inventory.arrow")
 _EXCHANGE_FILE = "facts/exchange"
 
 # Raise it when a range that is read again may be encoded in another way than before,
@@ -120,20 +119,18 @@ class Workspace:
     def local_path(self, name: str) -> Path:
         """Returns the path of a file of this run that is not in the store."""
         check_file_name(name, self.root)
-        in_scratch = name.split("/")[0] in _IN_SCRATCH
-        return Path(self.scratch_root if in_scratch else self.root, name)
+        return Path(self._local_root(name), name)
+
+    def place(self, name: str) -> tuple[Store, str]:
+        """Returns (store, name in it) of a file that is not staged."""
+        if self.shared:
+            return self.store, self.store_name(name)
+        return LocalStore(self._local_root(name), synced=False), name
 
     def display_path(self, name: str) -> str:
         """Returns the path or URL of a file of this run, for messages."""
-        if self.shared:
-            return self.store.uri_of(self.store_name(name))
-        return str(self.local_path(name))
-
-    def shared_location(self, name: str) -> tuple[Store, str]:
-        """Returns (store, name) of a file that all workers can read."""
-        if self.shared:
-            return self.store, self.store_name(name)
-        return LocalStore(self.scratch_root), name
+        store, name = self.place(name)
+        return store.uri_of(name)
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Writes a small file of this run, in one step.
@@ -141,36 +138,31 @@ class Workspace:
         Args:
           name: like "rejects/x".
           data: the file's bytes.
-          durable: whether to wait until they are on disk, as a store always does.
+          durable: whether to wait until they are on disk, as an object store always does.
         """
-        if self.shared:
-            self.store.put_bytes(data, self.store_name(name))
-        else:
-            write_atomic(self.local_path(name), data, durable=durable)
+        store, name = self.place(name)
+        if durable and isinstance(store, LocalStore):
+            store = LocalStore(store.root)
+        store.put_bytes(data, name)
 
     def get(self, name: str) -> bytes | None:
-        """Reads a small file of this run; returns None if that is not possible."""
-        try:
-            if self.shared:
-                return self.store.read(self.store_name(name))
-            return self.local_path(name).read_bytes()
-        except (OSError, MissingFileError):
-            return None
+        """Returns the bytes of a small file of this run, or None if there is none."""
+        store, name = self.place(name)
+        return store.find(name)
 
     def discard(self, name: str) -> None:
         """Removes a small file of this run, if it exists."""
-        if self.shared:
-            self.store.delete([self.store_name(name)])
-        else:
-            self.local_path(name).unlink(missing_ok=True)
+        store, name = self.place(name)
+        store.delete([name])
 
     def names(self, folder: str) -> list[str]:
         """Lists the names of the files in one of this run's folders."""
-        if self.shared:
-            inside = self.store_name(folder)
-            return [name.removeprefix(f"{inside}/") for name in self.store.list(inside)]
-        found = (entry.name for entry in self.local_path(folder).glob("*"))
-        return sorted(name for name in found if not name.startswith("."))
+        store, folder = self.place(folder)
+        return [name.removeprefix(f"{folder}/") for name in store.list(folder)]
+
+    def _local_root(self, name: str) -> str:
+        in_scratch = name.split("/")[0] in _IN_SCRATCH
+        return self.scratch_root if in_scratch else self.root
 
     @contextmanager
     def shard_tempfile(self, file: str) -> Iterator[Path]:
@@ -203,16 +195,17 @@ class Workspace:
           cut: what `cut_of` says of its ranges.
         """
         note = " ".join(filter(None, (exchange, str(ENCODING_VERSION), cut)))
-        before = (self.get(_EXCHANGE_FILE) or b"").decode()  # first it had no version
+        before = (self.get(_EXCHANGE_FILE) or b"").decode()
         other_exchange = before.partition(" ")[0] != exchange
         if before and (other_exchange or _cut_in(before) != cut):
             self.remove()
         elif before and before != note:
-            self._discard_shards()
-        if self.shared:
-            self.store.delete(self.store.list(self.store_name("errors")))
-        for folder in ("errors",) if self.shared else ("errors", "live"):
-            shutil.rmtree(self.local_path(folder), ignore_errors=True)
+            for name in self.names("facts"):
+                if name.startswith("shard-"):
+                    self.discard(f"facts/{name}")
+        for folder in ("errors", "live"):
+            store, name = self.place(folder)
+            store.remove_tree(name)
         self.make_folders()
         if before != note:
             self.put(_EXCHANGE_FILE, note.encode(), durable=True)
@@ -220,15 +213,8 @@ class Workspace:
     def make_folders(self) -> None:
         """Creates the folders of this run that are not in a store."""
         Path(self.root).mkdir(parents=True, exist_ok=True)
-        folders = ("runs", "facts", "rejects", "staging", "errors", "live")
-        for folder in () if self.shared else folders:
+        for folder in () if self.shared else ("runs", "staging", "live"):
             self.local_path(folder).mkdir(parents=True, exist_ok=True)
-
-    def _discard_shards(self) -> None:
-        """Removes the checkpoints of finished shards."""
-        for name in self.names("facts"):
-            if name.startswith("shard-"):
-                self.discard(f"facts/{name}")
 
     def remove(self) -> None:
         """Removes all files of this run, and the outer folder if it is empty then."""

@@ -32,14 +32,15 @@ from recordmill.transforms.storage.shard_file import WrittenFile, write_records
 from recordmill.transforms.tasks.checkpoints import (
     CHECKPOINTS,
     discard_checkpoint,
+    keeps_checksums,
     keeps_rejects,
     load_checkpoint,
     save_checkpoint,
+    save_checksums,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
-from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_checksums
 from recordmill.transforms.tasks.progress_reader import counted, counting
 from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import check_frames, crc32c

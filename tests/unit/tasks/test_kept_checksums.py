@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.kept_checksums import (
+from recordmill.transforms.tasks.checkpoints import (
     MOST_IN_RESULT,
     PREPARE,
     keeps_checksums,
@@ -39,11 +39,6 @@ def test_kept_and_loaded(workspace: Workspace) -> None:
     found = load_checksums(workspace, [few, many])
     assert found is not None
     assert sorted(found) == sorted(FEW + MANY)
-
-
-def test_a_task_of_an_earlier_version(workspace: Workspace) -> None:
-    assert keeps_checksums(workspace, "range-0", None)
-    assert load_checksums(workspace, [TaskChecksums(tuple(FEW)), None]) is None
 
 
 @pytest.mark.parametrize("left", [b"", b"[[", b'[["a", 0, 9, 1]]', b"[1]", None])
