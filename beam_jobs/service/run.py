@@ -107,9 +107,7 @@ def _prepare_workspace(
     save_input(workspace, context.publishing.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.input.checksums_of_prepare())
-    source = context.source.input.spill_inventory(
-        *workspace.place("inventory.arrow")
-    )
+    source = context.source.input.spill_inventory(*workspace.place("inventory.arrow"))
     return replace(context, source=context.source.on(source))
 
 
