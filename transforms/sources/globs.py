@@ -68,9 +68,6 @@ def expand_braces(pattern: str) -> list[str]:
 
     >>> expand_braces("{a,b{1,2}}.csv")
     ['a.csv', 'b1.csv', 'b2.csv']
-
-    Raises:
-      InputError: there are too many.
     """
     done: dict[str, None] = {}
     left = [pattern]
@@ -198,11 +195,9 @@ def _matches(
 def _matches_anywhere(
     below: Iterable[tuple[str, str]], parts: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the files that match, each with the folder that matches, or "".
+    """Yields the files that match parts of a glob, each with the folder that matches.
 
-    Args:
-      below: files, and the folder that each is below.
-      parts: of the glob below these folders.
+    The files come with the folder that they are below; "" where a file itself matches.
     """
     takes_all = all(part == _ANY_FOLDERS for part in parts)
     # The folders above a file are the same for many: each is compared once.

@@ -50,15 +50,9 @@ from recordmill.transforms.storage.reading import is_local, local_path
 
 
 class FoundFile(NamedTuple):
-    """A file that a listing found.
+    """A file that a listing found, as `InputFile`; `given` is the uri of a folder.
 
-    Attributes:
-      uri: where it is read from.
-      size: in bytes.
-      version: the store's etag, or mtime in nanoseconds.
-      given: uri of the input folder that it was found below.
-      problem: why it cannot be read, or "".
-      is_named: whether the input or its glob names this file, not a folder above it.
+    `is_named` tells whether the input or its glob names this file, not a folder above it.
     """
 
     uri: str
@@ -82,12 +76,9 @@ def no_notes(note: str) -> None:
 def walk_folders(
     folders: Sequence[str], note: Note = no_notes, *, hidden: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yields each file below some folders, and in which of them it is.
+    """Yields each file below some absolute paths, and in which of them it is.
 
-    Args:
-      folders: to walk, as absolute paths.
-      note: is told of links that are passed over.
-      hidden: whether files are wanted that are left out elsewhere.
+    `note` gets the links that are skipped; `hidden` files are left out elsewhere.
     """
     walk = _Walk(note, hidden)
     for folder in folders:
@@ -117,20 +108,14 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk.
-
-    Attributes:
-      note: is told of links that are passed over.
-      hidden: whether files are wanted that are left out elsewhere.
-      links: found, but not followed yet: path, folder of the walk, and the real paths of
-        the folders from which links led there.
-      read: real path -> path of each folder that was read.
-    """
+    """One walk."""
 
     note: Note
     hidden: bool
+    # Found, but not followed yet: path, folder of the walk, and the real paths of the
+    # folders from which links led there.
     links: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
-    read: dict[str, str] = field(default_factory=dict)
+    read: dict[str, str] = field(default_factory=dict)  # real path -> path of a folder
 
     def files(
         self, folder: str, real: str, top: str, above: tuple[str, ...]
@@ -171,15 +156,8 @@ class _Walk:
 # waits until somebody writes to it.
 
 
-def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
-    """Lists a local file, folder or glob.
-
-    Args:
-      name: a path or file:// url, as a person wrote it.
-      note: is told of links that are passed over.
-
-    Returns:
-      The folder below which all files are, and the files, in any order.
+def _list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
+    """Returns the folder below which all files of an input are, and these, in any order.
 
     Raises:
       InputError: it cannot be listed, is not there, or is a folder without files.
@@ -288,15 +266,8 @@ def _odd_file(path: str, given: str) -> FoundFile:
     return FoundFile(path, status.st_size, str(status.st_mtime_ns), given)
 
 
-def list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
-    """Lists a url: a file, a folder, or a glob.
-
-    Args:
-      url: as a person wrote it.
-      options: of its storage.
-
-    Returns:
-      The url below which all files are, and the files, in any order.
+def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
+    """Returns what `_list_local` does, for a url.
 
     Raises:
       InputError: it cannot be listed, or nothing is there.
@@ -364,15 +335,10 @@ def _longest_there(tree: _StoreTree, path: str) -> tuple[str, list[tuple[str, bo
 
 @dataclass(slots=True)
 class _StoreTree:
-    """The folders of a store, for globs.
-
-    Attributes:
-      system: the file system.
-      infos: what the store told of each file that was found, by name.
-    """
+    """The folders of a store, for globs."""
 
     system: Any
-    infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)  # of files, by name
 
     def entries(self, folder: str) -> list[tuple[str, bool]]:
         try:
@@ -385,9 +351,10 @@ class _StoreTree:
             if name.strip("/") == folder.strip("/"):
                 continue  # the folder itself, or a file
             is_file = info["type"] == "file" and not info["name"].endswith("/")
-            if is_file:
-                self.infos[_path_of(folder, name)] = info
-            found.append((name.rpartition("/")[2], not is_file))
+            last = name.rpartition("/")[2]
+            if is_file:  # its path as a glob joins it
+                self.infos[f"{folder.rstrip('/')}/{last}" if folder else name] = info
+            found.append((last, not is_file))
         return found
 
     def below(
@@ -411,11 +378,6 @@ class _StoreTree:
             found = {name: self.system.info(name) for name in found}
         self.infos |= found
         return found
-
-
-def _path_of(folder: str, name: str) -> str:
-    """Returns the path of an entry as a glob joins it."""
-    return f"{folder.rstrip('/')}/{name.rpartition('/')[2]}" if folder else name
 
 
 def _visible(listing: dict[str, Any], root: str) -> dict[str, Any]:
@@ -446,16 +408,8 @@ def is_split_name(name: str) -> bool:
     return name.casefold() in SPLIT_NAMES
 
 
-def open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:
-    """Returns the members of an archive as files below it.
-
-    Args:
-      file: the archive.
-      options: of its storage.
-
-    Raises:
-      InputError: it cannot be read, or not be taken for a folder.
-    """
+def _open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:
+    """Returns the members of an archive as files below it."""
     members = list_archive(file.uri, Seen(file.size, file.version), options)
     top = _only_folder([member.name for member, _, _ in members])
     given = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
@@ -535,9 +489,9 @@ def list_inputs(
                 "`recordmill run`. Write it to a file first; a file of this name is ./-"
             )
         if is_local(name):
-            root, files = list_local(name, note)
+            root, files = _list_local(name, note)
         else:
-            root, files = list_remote(name, options)
+            root, files = _list_remote(name, options)
         shown, is_utf8 = _readable_path(root)
         if not is_utf8:
             raise InputError(
@@ -546,7 +500,15 @@ def list_inputs(
             )
         roots.append(root)
         if open_archives:
-            files = list(_opened(files, options))
+            files = [
+                each
+                for file in files
+                for each in (
+                    _open_archive(file, options)
+                    if file.is_named and is_archive_name(file.uri) and not file.problem
+                    else (file,)
+                )
+            ]
         for file in _by_folders(files):
             found.setdefault(file.uri, file)
     root = _common_folder(roots)
@@ -568,15 +530,6 @@ def list_inputs(
         if each.problem and not keep_unreadable:
             raise unreadable_error(each)
     return root, listing
-
-
-def _opened(files: Iterable[FoundFile], options: StorageOptions) -> Iterator[FoundFile]:
-    """Yields the files, and the members of archives in their place."""
-    for file in files:
-        if file.is_named and is_archive_name(file.uri) and not file.problem:
-            yield from open_archive(file, options)
-        else:
-            yield file
 
 
 def unreadable_error(file: InputFile) -> InputError:

@@ -33,12 +33,7 @@ class NamedFile:
 
 
 def find_named(name: str, files: Sequence[InputFile]) -> list[InputFile]:
-    """Returns the files that a name stands for; [] if there is none.
-
-    Args:
-      name: a path below the input folder or a given one, a pattern of such, or a path or URL.
-      files: the inventory.
-    """
+    """Returns the files of the inventory that a name stands for; [] if there is none."""
     below = name.removeprefix("./")
     full = full_uri(name)
     if has_magic(name):
@@ -63,13 +58,7 @@ def list_with_named(
 ) -> tuple[tuple[str, ...], str, list[InputFile]]:
     """Lists inputs, and the files that options name where inputs do not hold them.
 
-    Args:
-      inputs: as a person wrote them.
-      named: the files that options name.
-      storage: options of their storage.
-      keep_unreadable: as for `list_inputs`.
-      note: as for `list_inputs`.
-      open_archives: as for `list_inputs`.
+    For the arguments see `list_inputs`.
 
     Returns:
       The names of such files, the folder that all inputs share, and all files.
@@ -112,19 +101,12 @@ def list_with_named(
 
 @dataclass(frozen=True, slots=True)
 class KeptFiles:
-    """The files that are left.
-
-    Attributes:
-      files: these.
-      left_out: paths of the others.
-      facts: what was left out, for people.
-      warnings: patterns that name nothing.
-    """
+    """The files that are left, and the paths of the others."""
 
     files: list[InputFile]
     left_out: frozenset[str] = frozenset()
     facts: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # patterns that name nothing
 
 
 def exclude_files(

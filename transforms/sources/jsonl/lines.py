@@ -93,12 +93,9 @@ def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
 
 @dataclass(slots=True)
 class ObservedColumn:
-    """What the values of a column are.
+    """What the values of a column are."""
 
-    Attributes:
-      kinds: how many values of each list depth and kind; "" is that of empty lists.
-    """
-
+    # How many values of each list depth and kind; "" is that of empty lists.
     kinds: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def add(self, values: Sequence[Any]) -> None:
@@ -220,11 +217,7 @@ def read_lines(stream: InputStream, step: int) -> Iterator[list[Line]]:
     """Yields the lines that begin in a part of a file and are not blank, a few at a time.
 
     Of the lines "ab", "cd" and "ef", a part of bytes 1 to 4 has "cd" only, which begins at
-    byte 3 and ends beyond it.
-
-    Args:
-      stream: the part; all of a compressed file.
-      step: how many bytes to split at once.
+    byte 3 and ends beyond it. So many bytes as a step are split at once.
 
     Raises:
       InputError: the file cannot be unpacked, or a line is too long.

@@ -67,12 +67,8 @@ def find_columns(
 ) -> tuple[tuple[tuple[str, pa.DataType], ...], int, bool]:
     """Returns columns by the first rows of files, how many rows, and if there are more.
 
-    Args:
-      files: none of them is empty.
-      first_lines: yields the lines of that many bytes at the start of a file; all
-        lines of a compressed one.
-      wanted: the columns that a declared schema uses; None for all, without one.
-      is_packed: whether the files are compressed.
+    No file is empty. `first_lines` yields the lines of that many bytes at the start of a
+    file, all lines of a compressed one. The columns are those wanted; None for all.
 
     Raises:
       InputError: no line is an object, or a column can be no feature.

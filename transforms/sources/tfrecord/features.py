@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
@@ -35,7 +35,6 @@ from recordmill.transforms.decode.examples import ObservedFeatures, decode_recor
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.images.header import image_format
-from recordmill.transforms.sources.built_in import Records
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
@@ -144,9 +143,8 @@ def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | 
         )
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
-        names = _labels(read(labels_file_name(key))) or _labels(
-            read(labels_file_name(key.replace("/", "-")))
-        )
+        dashed = labels_file_name(key.replace("/", "-"))
+        names = _labels(read(labels_file_name(key))) or _labels(read(dashed))
         return FeatureSpec(
             key,
             Kind.INT64,
@@ -204,15 +202,8 @@ _LOOKED_AT = 32  # records of which it is asked whether they are sequence exampl
 _IMAGES = ("jpeg", "png")  # of which TFDS decodes any to pixels
 
 
-@dataclass(frozen=True, slots=True)
-class SampledRecord:
-    """A record of the sample.
-
-    Attributes:
-      uri: of its file.
-      offset: of its frame in the (unpacked) file.
-      data: without the frame.
-    """
+class SampledRecord(NamedTuple):
+    """A record of the sample, without its frame, which is at `offset` of its file."""
 
     uri: str
     offset: int
@@ -337,40 +328,26 @@ RAW = Schema((FeatureSpec("record", Kind.BYTES),))
 FEATURES_NAME = "features.json"  # of TFDS
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What a job wants of the records.
 
     Attributes:
-      records: whether they are kept or decoded.
+      keeps: whether they are kept as they are, not decoded.
       declared: its schema, or None.
       payload: what its records hold.
       fixed_schema: that of the dataset that they are appended to, or None.
       use_splits: whether files tell splits.
     """
 
-    records: Records
+    keeps: bool
     declared: DeclaredSchema | None
     payload: Payload
     fixed_schema: Schema | None
     use_splits: bool
 
-    @property
-    def keeps(self) -> bool:
-        """Tells whether records are kept as they are."""
-        return self.records == "keep"
 
-
-@dataclass(frozen=True, slots=True)
-class ChosenFeatures:
-    """The features of the records of the input.
-
-    Attributes:
-      schema: of the records.
-      payload: what they hold.
-      basis: what told it, in words.
-      warnings: what looks wrong.
-    """
+class ChosenFeatures(NamedTuple):
+    """The features of the records; what told them, in words; and what looks wrong."""
 
     schema: Schema
     payload: Payload
@@ -385,14 +362,7 @@ def choose_features(
     beside: BesideFiles,
     wanted: Wanted,
 ) -> ChosenFeatures:
-    """Returns the features of the records, and what told them.
-
-    Args:
-      files: those with records.
-      sample: some of their records.
-      manifests: of recordmill, by folder.
-      beside: the files beside the records.
-      wanted: what the job wants.
+    """Returns the features of the records of files, and what told them.
 
     Raises:
       InputError: the records are not what the job, or a file beside them, says.

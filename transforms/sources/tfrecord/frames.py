@@ -98,15 +98,8 @@ _State = Literal["done", "more", "head", "broken"]
 """What follows some frames: nothing, what must be read first, a head, or damage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Bytes that are no whole record.
-
-    Attributes:
-      offset: of the first of them, in the (unpacked) file.
-      reason: what was found and what was expected.
-      raw: the bytes, or the first of them.
-    """
+class Lost(NamedTuple):
+    """Bytes that are no whole record, or the first of them; why; and their offset."""
 
     offset: int
     reason: str
@@ -159,13 +152,9 @@ class FrameWindow:
 def read_frames(
     file: InputStream, start: int, stop: int | None, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[FrameWindow]:
-    """Yields all frames that begin in a range.
+    """Yields all frames that begin in a range, whose first byte begins one.
 
-    Args:
-      file: its bytes.
-      start: where a frame begins.
-      stop: where the range ends, or None for the file's end.
-      window_bytes: of a window; a single record may be larger.
+    The range ends at `stop`, or with the file; a record may be larger than a window.
     """
     at, needed = start, 0
     while stop is None or at < stop:
@@ -326,14 +315,9 @@ def cut_files(
 ) -> list[tuple[InputFile, int, int]]:
     """Returns the ranges of files as (file, start, stop).
 
-    Only a large file of this machine is cut, if it is not compressed: where records
-    begin is told by the one before. The cut changes no byte of the dataset.
-
-    Args:
-      files: with records, in order.
-      storage: options of their storage.
-      whole_bytes: the most bytes of a file that is one range.
-      step_bytes: of the ranges of larger ones.
+    Only a file of more than `whole_bytes` on this machine is cut, if it is not
+    compressed: where a record begins follows from the one before. The cut changes no
+    byte of the dataset.
     """
     parts = []
     for file in files:
@@ -377,28 +361,8 @@ def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[in
 _REFERENCE = np.dtype([("file", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 
 
-class ReferencedFile(NamedTuple):
-    """A file that references name by its number.
-
-    Attributes:
-      path: relative to the input root.
-      uri: where it is read from.
-      seen: size and version.
-    """
-
-    path: str
-    uri: str
-    seen: Seen
-
-
 def make_references(number: int, offsets: I64, lengths: I64) -> pa.BinaryArray:
-    """Makes references to frames of one file.
-
-    Args:
-      number: of the file.
-      offsets: where each frame begins.
-      lengths: its bytes.
-    """
+    """Makes references to frames of the file of this number."""
     references = np.empty(len(offsets), _REFERENCE)
     references["file"] = number
     references["length"] = lengths
@@ -414,9 +378,7 @@ class ReferencedFrames:
       records: them, in the order of the references.
     """
 
-    def __init__(
-        self, references: pa.BinaryArray, files: Sequence[ReferencedFile]
-    ) -> None:
+    def __init__(self, references: pa.BinaryArray, files: Sequence[InputFile]) -> None:
         """Reads the frames.
 
         Raises:
@@ -466,14 +428,8 @@ def rows_of(
 ) -> Rows:
     """Makes the rows of a window, whose batch is still to be set.
 
-    A record's origin is its file and its offset in it, however the file is cut.
-
-    Args:
-      window: frames of the range.
-      input_range: the range.
-      file: its bytes.
-      before: bytes of the file that were read before this window.
-      sink: gets what is lost in the window.
+    A record's origin is its file and its offset in it, however the file is cut. Of the
+    file so many bytes were read `before`; the sink gets what is lost.
     """
     positions = window.offsets - input_range.start
     if file.is_packed:  # about where they are in the file, as their offsets are not

@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import PurePosixPath
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +61,6 @@ from recordmill.transforms.sources.tfrecord.frames import (
     WHOLE_BYTES,
     WINDOW_BYTES,
     FrameWindow,
-    ReferencedFile,
     ReferencedFrames,
     cut_files,
     look_at,
@@ -90,24 +88,23 @@ _IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?=[-_.]|\d|$)", re.IGNORECASE)
 _FOLDER = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class DataFiles:
+class _DataFiles(NamedTuple):
     """The files that hold records.
 
     Attributes:
       files: them, in the order of the input.
       compressions: how many there are of each compression, as far as they were looked at.
       all_plain: whether all were looked at, and none is compressed.
-      passed_over: the others.
+      skipped: the others.
     """
 
     files: tuple[InputFile, ...]
     compressions: tuple[tuple[str, int], ...]
     all_plain: bool
-    passed_over: tuple[PassedOver, ...]
+    skipped: tuple[PassedOver, ...]
 
 
-def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles:
+def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> _DataFiles:
     """Finds the files that hold records, by their content, and in a store by name.
 
     A file with a TFRecord's name is one even if its first record is damaged. Files of a
@@ -149,7 +146,7 @@ def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles
             "with the length of a record and its checksum, as it is or unpacked from gzip "
             "or zlib" + (f" ({others[0][1]}: {others[0][0]})" if others else "")
         )
-    return DataFiles(
+    return _DataFiles(
         tuple(data),
         tuple(sorted(kinds.items())),
         all_seen and kinds.keys() <= {"plain"},
@@ -216,36 +213,26 @@ def _read_sample(
     chosen = files[:: -(-len(files) // MOST_FILES)]
     most = SAMPLE_RECORDS // len(chosen)
     share = SAMPLE_BYTES // len(chosen)
-    sample = []
+    sample: list[SampledRecord] = []
     for file in chosen:
-        num_bytes = 0
-        for record in islice(_records(file, share, storage), most):
-            sample.append(record)
-            num_bytes += len(record.data)
-            if num_bytes >= share:
+        whole = InputRange(
+            0, file.path, file.uri, 0, file.size, 0, file.size, seen=file.seen
+        )
+        opened = open_range(whole, storage)
+        stop = None if opened.is_packed else file.size
+        num_bytes, last = 0, len(sample) + most
+        frames = (
+            window.raw(row)
+            for window in read_frames(opened, 0, stop, share)
+            for row in range(len(window.starts))
+        )
+        for offset, raw in frames:
+            data = raw[HEAD_BYTES:-TAIL_BYTES]
+            sample.append(SampledRecord(file.uri, offset, data))
+            num_bytes += len(data)
+            if num_bytes >= share or len(sample) == last:
                 break
     return sample
-
-
-def _records(
-    file: InputFile, window_bytes: int, storage: StorageOptions
-) -> Iterator[SampledRecord]:
-    for window in _first_windows(file, window_bytes, storage):
-        for row in range(len(window.starts)):
-            offset, raw = window.raw(row)
-            yield SampledRecord(file.uri, offset, raw[HEAD_BYTES:-TAIL_BYTES])
-
-
-def _first_windows(
-    file: InputFile, window_bytes: int, storage: StorageOptions
-) -> Iterator[FrameWindow]:
-    """Reads a file from its start, as far as it is asked for."""
-    whole = InputRange(
-        0, file.path, file.uri, 0, file.size, 0, file.size, seen=file.seen
-    )
-    opened = open_range(whole, storage)
-    stop = None if opened.is_packed else file.size
-    return read_frames(opened, 0, stop, window_bytes)
 
 
 _INFO = "dataset_info.json"  # of TFDS
@@ -266,7 +253,7 @@ class _KnownInput:
       checksums: of the files beside the records that were read.
     """
 
-    files: tuple[ReferencedFile, ...]
+    files: tuple[InputFile, ...]
     splits: tuple[str, ...]
     all_plain: bool
     schema: Schema
@@ -295,7 +282,7 @@ def _know_input(
     chosen = choose_features(data.files, sample, manifests, beside, wanted)
     sizes = [len(record.data) for record in sample]
     return _KnownInput(
-        files=tuple(ReferencedFile(f.path, f.uri, f.seen) for f in data.files),
+        files=tuple(file._replace(given="") for file in data.files),
         splits=tuple(splits.values()),
         all_plain=data.all_plain,
         schema=chosen.schema,
@@ -331,7 +318,7 @@ def _named_by_manifests(
 
 
 def _told(
-    data: DataFiles,
+    data: _DataFiles,
     splits: Mapping[str, str],
     chosen: ChosenFeatures,
     wanted: Wanted,
@@ -347,7 +334,7 @@ def _told(
         unnamed = sum(not split for split in splits.values())
         beside = f"; {count(unnamed, 'file')} in none" if unnamed else ""
         facts.append(("splits", f"by the names of files: {', '.join(names)}{beside}"))
-    passed_over = (*data.passed_over, *PassedOver.counted(left_out))
+    passed_over = (*data.skipped, *PassedOver.counted(left_out))
     return Understood(tuple(facts), chosen.warnings, passed_over)
 
 
@@ -401,7 +388,7 @@ class TfrecordSource(Source):
         )
 
     @property
-    def _files(self) -> Sequence[ReferencedFile]:
+    def _files(self) -> Sequence[InputFile]:
         return self.known.files if self.known is not None else ()
 
     @property
@@ -413,7 +400,7 @@ class TfrecordSource(Source):
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         schema = append.schema if append is not None else None
         wanted = Wanted(
-            records=self.records,
+            keeps=self.records == "keep",
             declared=self.declared,
             payload=self.payload,
             fixed_schema=schema,

@@ -142,9 +142,6 @@ def array_type(values: Sequence[Array]) -> pa.DataType:
 
     Arrays of one shape are lists of fixed sizes, others of one number of axes lists of
     any. Arrays of another number of axes do not fit.
-
-    Raises:
-      ValueError: there are none.
     """
     ranks = [value.ndim for value in values]
     rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
@@ -283,11 +280,7 @@ class ObservedSamples:
                 )
 
     def types(self, wanted: Sequence[str] | None, uri: str) -> dict[str, pa.DataType]:
-        """Returns the type of each column.
-
-        Args:
-          wanted: the columns that are used, or None for all.
-          uri: of a shard, for messages.
+        """Returns the type of each column that is wanted; None for all.
 
         Raises:
           InputError: values can be no feature.
@@ -321,14 +314,7 @@ class ObservedSamples:
 
 
 def misfit_in(values: Values, types: Types, whose: str, *, only_arrays: bool) -> str:
-    """Returns which value of a sample is not of its column's type, or "".
-
-    Args:
-      values: of the sample.
-      types: of the columns.
-      whose: type it is, for messages.
-      only_arrays: whether to look at arrays alone.
-    """
+    """Returns which value of a sample is not of its column's type, or ""."""
     for name, wanted in types.items():
         value = values.get(name)
         if value is None:

@@ -287,15 +287,9 @@ _checksums_of: Callable[[bytes], tuple[int, int]] = vars(tarfile)["calc_chksums"
 
 
 class _Member(NamedTuple):
-    """A file of a shard.
+    """A file of a shard."""
 
-    Attributes:
-      start: byte at which its headers begin.
-      name: as bytes.
-      is_folder: whether it is a folder.
-    """
-
-    start: int
+    start: int  # of its headers
     name: bytes
     is_folder: bool
 
