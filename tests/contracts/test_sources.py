@@ -35,7 +35,7 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
+from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
 
@@ -64,11 +64,13 @@ def read_all(reading: Reading) -> None:
 
 def raw_rows(reading: Reading) -> list[tuple[str, int, bytes]]:
     """Path, position and raw bytes of all rows kept, in the order read."""
-    if isinstance(reading.source, PixelImages):  # what is kept is not what was read
+    source = reading.source
+    if isinstance(source, ImagesSource) and source.rules.transforms_all:
+        # What is kept is not what was read.
         raws = [raw for part in reading.parts for raw in part.raws]
         names = [row["filename"] for row in reading.rows]
         return [(name, *raw) for name, raw in zip(names, raws, strict=True)]
-    if isinstance(reading.source, ImagesSource):
+    if isinstance(source, ImagesSource):
         return [(row["filename"], 0, row["image"]) for row in reading.rows]
     return [(p.input_range.path, *raw) for p in reading.parts for raw in p.raws]
 

@@ -29,7 +29,7 @@ from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
+from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
@@ -319,7 +319,7 @@ CASES = {
         empty_reason="not an image: has no bytes",
     ),
     "images, scaled": Case(
-        PixelImages(rules=PixelRules(resize=Resize(shorter=4), transforms_all=True)),
+        ImagesSource(rules=PixelRules(resize=Resize(shorter=4), transforms_all=True)),
         make_images,
         cut_short=("a/0.jpg", 50),
         reason="JPEG ends inside its header after 50 bytes",

@@ -32,7 +32,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     role_of,
     side_by_side,
 )
-from recordmill.transforms.sources.arrays.rows import UnpackedStream, matrices
+from recordmill.transforms.sources.arrays.rows import matrices, unpacked
 from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
 from recordmill.transforms.storage.reading import read_range
 
@@ -110,9 +110,9 @@ def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | No
     array = RowArray(file, 0, 1, ())
     if compression_of(head[:MARK_BYTES]) == "gzip":
         array = replace(array, packing="gzip", packed_stop=file.size)
-        stream = UnpackedStream(array, storage)
-        head = stream.take(4)
-        head += stream.take(4 * min(head[3], _MAX_AXES) if len(head) == 4 else 0)
+        stream = unpacked(array, storage)
+        head = stream.read(4)
+        head += stream.read(4 * min(head[3], _MAX_AXES) if len(head) == 4 else 0)
     looks_like = "idx" in file.path.lower() or "ubyte" in file.path.lower()
     if not looks_like and (len(head) < 4 or head[:2] != b"\0\0"):
         return None

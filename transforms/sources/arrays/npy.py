@@ -9,7 +9,7 @@ import ast
 import math
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     role_of,
     side_by_side,
 )
-from recordmill.transforms.sources.arrays.rows import UnpackedStream
+from recordmill.transforms.sources.arrays.rows import unpacked
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 MAGIC = b"\x93NUMPY"
@@ -193,15 +193,22 @@ def _opened(
     member: _Member, column: str, where: str, storage: StorageOptions
 ) -> tuple[RowArray, int]:
     """Returns the rows of an array, and how many there are."""
-    take = _taker(member, storage)
-    start = take(START_BYTES)
+    array = member.array
+    stream = (
+        unpacked(array, storage)
+        if array.packing
+        else open_stream(
+            array.file, storage, part=(array.start, array.start + member.size)
+        )
+    )
+    start = stream.read(START_BYTES)
     length = header_length(start, where)
     if length > MAX_HEADER_BYTES:
         raise InputError(
             f"{where}: its header has {length:,} bytes, expected at most "
             f"{MAX_HEADER_BYTES:,}: the file is damaged"
         )
-    head = (start + take(max(0, length - len(start))))[:length]
+    head = (start + stream.read(max(0, length - len(start))))[:length]
     if len(head) < length:
         raise InputError(
             f"{where}: ends after {len(head):,} bytes inside its header of {length:,}: the "
@@ -219,8 +226,8 @@ def _opened(
             f"{expected:,} bytes with the header, but there are {member.size:,}. {more}"
         )
     array = replace(
-        member.array,
-        start=member.array.start + length,
+        array,
+        start=array.start + length,
         row_bytes=header.row_bytes,
         fields=_fields_of(header, column, where),
         transposed=int(header.dtype.itemsize) if header.is_fortran else 0,
@@ -231,23 +238,6 @@ def _opened(
             "by one: save numpy.ascontiguousarray(array), or without compression"
         )
     return array, header.shape[0]
-
-
-def _taker(member: _Member, storage: StorageOptions) -> Callable[[int], bytes]:
-    """Returns a reader of the first bytes of an array; it gives fewer at the end."""
-    array = member.array
-    if array.packing:
-        return UnpackedStream(array, storage).take
-    file, at = array.file, array.start
-
-    def take(size: int) -> bytes:
-        nonlocal at
-        stop = min(at + size, array.start + member.size)
-        data = read_range(file.uri, at, stop, storage, file.seen)
-        at += len(data)
-        return data
-
-    return take
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,77 +34,29 @@ from recordmill.transforms.sources.arrays.array_parts import (
     Part,
     RowArray,
 )
-from recordmill.transforms.storage.reading import read_into, read_range, read_rows
+from recordmill.transforms.storage.input_stream import InputStream
+from recordmill.transforms.storage.reading import (
+    open_input,
+    read_into,
+    read_range,
+    read_rows,
+)
 from recordmill.transforms.tfrecord import crc32c
 
 STEP_BYTES = 4 << 20  # of a file that are read at once
-_WINDOW = {"gzip": 31, "zlib": 15, "deflate": -15}  # zlib's wbits for each packing
 _FEW = 4  # planes of an image that are copied one by one
 _HALF_CHARACTERS = (0xD800, 0xDFFF)
 Reasons = dict[int, str]
 
 
-class UnpackedStream:
-    """The bytes that a compressed array unpacks to; read once, forwards."""
-
-    def __init__(self, array: RowArray, storage: StorageOptions) -> None:
-        self._array, self._storage = array, storage
-        self._at = array.packed_start
-        self._stream = zlib.decompressobj(_WINDOW[array.packing])
-        self._rest = b""
-        self.crc32 = 0
-
-    def take(self, size: int) -> bytes:
-        """Returns the next bytes; fewer at the end.
-
-        Raises:
-          InputError: they cannot be unpacked.
-        """
-        parts: list[bytes] = []
-        left = size
-        while left and (more := self._unpack(left)):
-            parts.append(more)
-            left -= len(more)
-        data = b"".join(parts)
-        self.crc32 = zlib.crc32(data, self.crc32)
-        return data
-
-    def drain(self) -> int:
-        """Returns how many bytes are left; so the checksum at their end is checked."""
-        left = 0
-        while more := self.take(STEP_BYTES):
-            left += len(more)
-        return left
-
-    def _unpack(self, most: int) -> bytes:
-        array = self._array
-        while True:
-            if not self._rest and self._at < array.packed_stop:
-                stop = min(self._at + STEP_BYTES, array.packed_stop)
-                file = array.file
-                self._rest = read_range(
-                    file.uri, self._at, stop, self._storage, file.seen
-                )
-                self._at = self._at + len(self._rest) if self._rest else stop
-            if self._stream.eof:
-                if array.packing != "gzip" or not self._rest.strip(b"\0"):
-                    return b""
-                self._stream = zlib.decompressobj(_WINDOW["gzip"])  # the next member
-            if not self._rest:
-                raise self._damaged("it ends too early")
-            try:
-                found = self._stream.decompress(self._rest, most)
-            except zlib.error as error:
-                raise self._damaged(str(error)) from error
-            self._rest = self._stream.unconsumed_tail or self._stream.unused_data
-            if found:
-                return found
-
-    def _damaged(self, why: str) -> InputError:
-        return InputError(
-            f"{self._array.file.uri}: cannot be decompressed as {self._array.packing}: "
-            f"{why}. The file is damaged or cut short: copy it again"
-        )
+def unpacked(array: RowArray, storage: StorageOptions) -> InputStream:
+    """Returns the bytes that a compressed array unpacks to."""
+    file, part = array.file, (array.packed_start, array.packed_stop)
+    read = open_input(file.uri, storage, file.seen).read
+    # Its end counts as that of the file: what is missing before it is damage.
+    return InputStream(
+        read, part[1], uri=file.uri, part=part, compression=array.packing
+    )
 
 
 def matrices(
@@ -165,12 +117,13 @@ def _transposed_rows(
 def _unpacked_matrices(
     array: RowArray, num_rows: int, step: int, storage: StorageOptions
 ) -> Iterator[U8]:
-    stream = UnpackedStream(array, storage)
+    stream = unpacked(array, storage)
     size, uri = array.row_bytes, array.file.uri
-    stream.take(array.start)
+    crc = zlib.crc32(stream.read(array.start))
     for first in range(0, num_rows, step):
         rows = min(step, num_rows - first)
-        data = stream.take(rows * size)
+        data = stream.read(rows * size)
+        crc = zlib.crc32(data, crc)
         if len(data) < rows * size:
             raise InputError(
                 f"{uri}: its header says {count(num_rows, 'row')} of {size:,} bytes, but "
@@ -178,13 +131,15 @@ def _unpacked_matrices(
                 "The file is cut short: copy it again"
             )
         yield np.frombuffer(data, np.uint8).reshape(rows, size)
-    left = stream.drain()
+    left = 0
+    while more := stream.read(STEP_BYTES):
+        left, crc = left + len(more), zlib.crc32(more, crc)
     if left and array.packing == "gzip":
         raise InputError(
             f"{uri}: {count(left, 'byte')} after its {count(num_rows, 'row')} of "
             f"{size:,} bytes: the header is wrong, or another file was joined to it"
         )
-    if array.crc32 is not None and stream.crc32 != array.crc32:
+    if array.crc32 is not None and crc != array.crc32:
         raise InputError(
             f"{uri}: the data has not the checksum that the file states. It is damaged: "
             "copy it again"

@@ -13,6 +13,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.images.pixel_rules import (
+    AS_THEY_ARE,
     PixelRules,
     parse_pad,
     parse_reencode,
@@ -368,8 +369,8 @@ class ImagesOptions(SourceOptions):
             )
         return ""
 
-    def pixel_rules(self) -> PixelRules | None:
-        """Returns what is done with pixels, or None if all images stay as they are.
+    def pixel_rules(self) -> PixelRules:
+        """Returns what is done with pixels.
 
         Raises:
           UsageError: options exclude each other.
@@ -394,7 +395,7 @@ class ImagesOptions(SourceOptions):
         if not transforming and not turns and not rejects:
             # What TFDS cannot decode becomes PNG with all that its samples have.
             is_kept = self.undecodable != "reencode"
-            return None if is_kept else PixelRules(keeps_samples=True)
+            return AS_THEY_ARE if is_kept else PixelRules(keeps_samples=True)
         self._check_pixels(transforming)
         form, quality, lossless = parse_reencode(self.reencode or "jpeg")
         pad, pad_value = parse_pad(self.pad) if self.pad else (None, 0)
@@ -448,13 +449,14 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
     """
     rules = options.pixel_rules()
     options.require_consistent()
-    from recordmill.transforms.sources.images.source import ImagesSource, PixelImages
+    from recordmill.transforms.sources.images.source import ImagesSource
 
-    wanted = request.columns if request.as_text else None
-    storage = request.storage
-    if rules is None:
-        return ImagesSource(options=options, storage=storage, wanted=wanted)
-    return PixelImages(options=options, storage=storage, wanted=wanted, rules=rules)
+    return ImagesSource(
+        options=options,
+        storage=request.storage,
+        wanted=request.columns if request.as_text else None,
+        rules=rules,
+    )
 
 
 def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:

@@ -82,19 +82,9 @@ class ReadImages:
     next_index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedImage:
-    """A image as it goes into a record.
-
-    Attributes:
-      data: its bytes.
-      header: of these bytes.
-      kind: of the file, and what of it is not in these bytes.
-    """
-
-    data: bytes
-    header: ImageHeader
-    kind: str
+TakenImage = tuple[bytes, ImageHeader, str]
+"""An image as it goes into a record: its bytes, their header, and the kind of its file
+with what of that is not in these bytes."""
 
 
 def reference_to(file: InputFile) -> bytes:
@@ -166,7 +156,7 @@ def read_images(
     references: Sequence[Reference],
     root: str,
     contents: Iterator[bytes],
-    take: Callable[[bytes], CheckedImage],
+    take: Callable[[bytes], TakenImage],
     sink: RowSink,
     max_bytes: int | None = None,
 ) -> ReadImages:
@@ -211,7 +201,7 @@ def read_images(
         try:
             if note.problem:
                 raise ImageHeaderError(note.problem)
-            image = take(content)
+            data, header, kind = take(content)
         except ImageHeaderError as error:
             held += size
             sink.rejects.append(Reject(path, 0, str(error), content))
@@ -219,11 +209,11 @@ def read_images(
         found.kept.append(index)
         found.paths.append(path)
         found.notes.append(note)
-        found.data.append(image.data)
+        found.data.append(data)
         found.crcs.append(crc)
-        found.headers.append(image.header)
-        found.kinds.append(image.kind)
-        held += len(image.data)
+        found.headers.append(header)
+        found.kinds.append(kind)
+        held += len(data)
     return found
 
 

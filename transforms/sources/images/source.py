@@ -65,9 +65,9 @@ from recordmill.transforms.sources.images.options import (
     Undecodable,
 )
 from recordmill.transforms.sources.images.rows import (
-    CheckedImage,
     ReadImages,
     Reference,
+    TakenImage,
     contents_of,
     image_batch,
     image_schema,
@@ -122,6 +122,7 @@ class ImagesSource(Source):
       inventory: the file that `spill_inventory` has put them into.
       decodable: whether TFDS decodes all images; by their names, until they are read.
       is_fixed: whether `decodable` is that of a dataset which is there.
+      rules: what is done with the pixels.
     """
 
     options: ImagesOptions = DEFAULTS
@@ -131,20 +132,28 @@ class ImagesSource(Source):
     inventory: Inventory | None = None
     decodable: bool = True
     is_fixed: bool = False
+    rules: PixelRules = AS_THEY_ARE
 
     role_options = MappingProxyType(
         {"label": "label_column", "split_column": "table_split_column"}
     )
 
-    supports_references = True
     lists_rows = True
-    sizes_known_upfront = True
+    sizes_unknown = "the size of an image is known only once it is encoded"
     handles_unreadable = True  # they become rejects
     tells_checksums = True
 
     @property
     def named_files(self) -> tuple[NamedFile, ...]:  # type: ignore[override]
         return named_files(self.options)
+
+    @property
+    def supports_references(self) -> bool:  # type: ignore[override]
+        return self.rules == AS_THEY_ARE
+
+    @property
+    def sizes_known_upfront(self) -> bool:  # type: ignore[override]
+        return self.rules == AS_THEY_ARE
 
     @property
     def undecodable(self) -> Undecodable:
@@ -157,7 +166,8 @@ class ImagesSource(Source):
         return named_undecodable(found.files) if self._keeps_undecodable() else []
 
     def _keeps_undecodable(self) -> bool:
-        return self.options.undecodable == "keep"
+        # What is re-encoded is decodable, whatever the file was.
+        return not self.rules.transforms_all and self.options.undecodable == "keep"
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         if append is not None:
@@ -209,12 +219,30 @@ class ImagesSource(Source):
         if self.inventory is not None:
             return NOTHING
         told = self.found.summary()
-        facts = (*told.facts, (FACT, DECODED if self.decodable else ENCODED))
+        facts = (*told.facts, self._readers_get(decodable=self.decodable))
+        if self.rules != AS_THEY_ARE:
+            reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
+            facts += rules_told(self.rules, reencodes=reencodes)
         warnings = (*told.warnings, *warn_by_names(self._named_undecodable(self.found)))
         return Understood(facts, warnings, told.passed_over)
 
+    def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
+        found = DECODED if decodable else ENCODED
+        if self.rules.transforms_all:
+            told = {"raw": "arrays of pixels", "webp": ENCODED}
+            found = told.get(self.rules.form, DECODED)
+        return FACT, found
+
     def own_splits(self) -> tuple[str, ...]:
         return self.found.splits
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        if self.rules == AS_THEY_ARE:
+            return super().estimated_bytes(files)
+        height, width, channels = self.rules.shape
+        if height and width:
+            return _ENCODED_SAMPLES * height * width * (channels or 4) * len(files)
+        return _GROWTH * super().estimated_bytes(files)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.found.root)
@@ -222,19 +250,17 @@ class ImagesSource(Source):
         return replace(self, found=self.found.without_files(), inventory=inventory)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return self._cut(MAX_RANGE_BYTES)
-
-    def _cut(self, max_range_bytes: int) -> list[InputRange]:
         """Cuts the list into ranges of whole files, each of one split.
 
         Where it is cut changes no byte of the dataset.
         """
+        most = MAX_RANGE_BYTES if self.rules == AS_THEY_ARE else RANGE_BYTES
         files, splits = self.found.files, self.found.table[SPLIT].to_pylist()
         bounds = []
         start = 0
         for _, group in groupby(splits):
             stop = start + sum(1 for _ in group)
-            cuts = slices(files[start:stop], FILES_PER_RANGE, max_range_bytes)
+            cuts = slices(files[start:stop], FILES_PER_RANGE, most)
             bounds += [(start + low, start + high) for low, high in pairwise(cuts)]
             start = stop
         return [
@@ -261,7 +287,26 @@ class ImagesSource(Source):
         found = None if self.is_fixed else all_decodable(observed)
         decodable = self.decodable if found is None else found
         names = self.options.feature_names
-        return image_schema(names, self.found, decodable=decodable)
+        schema = image_schema(names, self.found, decodable=decodable)
+        if not self.rules.transforms_all:
+            return schema
+        return Schema(
+            tuple(
+                self._image(each) if each.content is Content.IMAGE else each
+                for each in schema.features
+            )
+        )
+
+    def _image(self, feature: FeatureSpec) -> FeatureSpec:
+        """Returns the feature of the images, with what of their shape is known."""
+        rules = self.rules
+        if rules.form == "webp":  # readers get the encoded bytes
+            return replace(feature, dtype="bytes", shape=())
+        content = Content.IMAGE
+        if rules.form == "raw":
+            # The bytes of an array do not tell two sides; a tensor has them with it.
+            content = Content.TENSOR if None in rules.shape else Content.ARRAY
+        return replace(feature, dtype="uint8", shape=rules.shape, content=content)
 
     def understood_at_end(
         self,
@@ -269,10 +314,16 @@ class ImagesSource(Source):
         odd: tuple[OddRows, ...] = (),
         observed: tuple[int, ...] = (),
     ) -> Understood:
-        fact = (FACT, DECODED if decodable_in(schema) else ENCODED)
+        facts = (self._readers_get(decodable=decodable_in(schema)),)
+        changed = [each for each in odd if CHANGE in each.kind]
         # What the names tell was told before the run.
+        warnings: tuple[str, ...] = ()
+        if self.decodable and not self.rules.transforms_all:
+            warnings = tuple(
+                warn_by_content([each for each in odd if CHANGE not in each.kind])
+            )
         return Understood(
-            (fact,), tuple(warn_by_content(odd) if self.decodable else ())
+            (*facts, *changes_told(changed)), (*warnings, *warnings_of(changed))
         )
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
@@ -337,10 +388,18 @@ class ImagesSource(Source):
         self, found: ReadImages, sink: RowSink, *, by_view: bool = False
     ) -> ReferencedRows:
         odd = observe(found.kinds, found.paths)
-        sink.add(observed=self._type_flags(found.kinds, odd), issues=odd)
+        # What was changed is a JPEG or a PNG now.
+        kept = [each for each in odd if CHANGE not in each.kind]
+        others = [] if self.rules.transforms_all else kept
+        sink.add(observed=type_flags(found.kinds, others), issues=odd)
         columns = self.found.columns([note.values for note in found.notes])
+        batch = image_batch(found, columns, by_view=by_view)
+        if self.rules.form == "raw" and None in self.rules.shape:
+            lists = pixel_lists(batch["image"], found.headers)
+            at = batch.schema.get_field_index("image")
+            batch = batch.set_column(at, "image", lists)
         return ReferencedRows(
-            image_batch(found, columns, by_view=by_view),
+            batch,
             np.array(found.kept, np.int64),
             raw=lambda row: (found.paths[row], 0, found.data[row]),
             # Of files whose bytes were kept; others have no references.
@@ -348,130 +407,27 @@ class ImagesSource(Source):
             view_values=found.data if by_view else None,
         )
 
-    def _type_flags(self, kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
-        """Returns the type flags of images of these kinds, the odd ones counted."""
-        return type_flags(kinds, odd)
-
-    def _take(self, data: bytes) -> CheckedImage:
-        """Checks one image.
+    def _take(self, data: bytes) -> TakenImage:
+        """Checks and transforms one image.
 
         Raises:
           ImageHeaderError: it is to be rejected.
         """
+        rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
-        header = check_image(data, level=level, max_pixels=max_pixels)
-        if self.undecodable == "reject":
-            require_decodable(header.kind)
-        return CheckedImage(data, header, header.kind)
-
-
-@dataclass(frozen=True)
-class PixelImages(ImagesSource):
-    """Images in a folder for each class, transformed as rules say.
-
-    Attributes:
-      rules: what is done with the pixels.
-    """
-
-    rules: PixelRules = AS_THEY_ARE
-
-    supports_references = False
-    sizes_known_upfront = False
-    sizes_unknown = "the size of an image is known only once it is encoded"
-
-    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        height, width, channels = self.rules.shape
-        if height and width:
-            return _ENCODED_SAMPLES * height * width * (channels or 4) * len(files)
-        return _GROWTH * super().estimated_bytes(files)
-
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return self._cut(RANGE_BYTES)
-
-    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        features = super().schema(observed, nulls).features
-        if not self.rules.transforms_all:
-            return Schema(features)
-        return Schema(
-            tuple(
-                self._image(each) if each.content is Content.IMAGE else each
-                for each in features
-            )
-        )
-
-    def _image(self, feature: FeatureSpec) -> FeatureSpec:
-        """Returns the feature of the images, with what of their shape is known."""
-        rules = self.rules
-        if rules.form == "webp":  # readers get the encoded bytes
-            return replace(feature, dtype="bytes", shape=())
-        content = Content.IMAGE
-        if rules.form == "raw":
-            # The bytes of an array do not tell two sides; a tensor has them with it.
-            content = Content.TENSOR if None in rules.shape else Content.ARRAY
-        return replace(feature, dtype="uint8", shape=rules.shape, content=content)
-
-    def understood(self) -> Understood:
-        reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
-        facts = (*self._readers_get(), *rules_told(self.rules, reencodes=reencodes))
-        return super().understood().updated(Understood(facts))
-
-    def _readers_get(self) -> tuple[tuple[str, str], ...]:
-        """Returns the fact of what readers get, where all images are transformed."""
-        if not self.rules.transforms_all:
-            return ()
-        told = {"raw": "arrays of pixels", "webp": ENCODED}
-        return ((FACT, told.get(self.rules.form, DECODED)),)
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        odd: tuple[OddRows, ...] = (),
-        observed: tuple[int, ...] = (),
-    ) -> Understood:
-        changed = [each for each in odd if CHANGE in each.kind]
-        others = () if self.rules.transforms_all else tuple(set(odd) - set(changed))
-        told = super().understood_at_end(schema, others, observed)
-        facts = (*self._readers_get(), *changes_told(changed))
-        return Understood(
-            (*told.facts, *facts), (*told.warnings, *warnings_of(changed))
-        )
-
-    def _keeps_undecodable(self) -> bool:
-        # What is re-encoded is decodable, whatever the file was.
-        return not self.rules.transforms_all and super()._keeps_undecodable()
-
-    def _type_flags(self, kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
-        if self.rules.transforms_all:
-            return type_flags(kinds, ())
-        # What was changed is a JPEG or a PNG now.
-        return type_flags(kinds, [each for each in odd if CHANGE not in each.kind])
-
-    def _rows_of(
-        self, found: ReadImages, sink: RowSink, *, by_view: bool = False
-    ) -> ReferencedRows:
-        rows = super()._rows_of(found, sink)
-        if self.rules.form == "raw" and None in self.rules.shape:
-            images = pixel_lists(rows.batch["image"], found.headers)
-            column = rows.batch.schema.get_field_index("image")
-            rows.batch = rows.batch.set_column(column, "image", images)
-        return rows
-
-    def _take(self, data: bytes) -> CheckedImage:
         # What is decoded anyway need not be decoded for the check.
-        level, max_pixels = self.options.check_images, self.options.max_pixels
-        if self.rules.transforms_all and level == "decode":
+        if rules.transforms_all and level == "decode":
             level = "structure"
         header = check_image(data, level=level, max_pixels=max_pixels)
-        found = transform_image(data, header, self.rules, max_pixels)
-        changes: tuple[str, ...] = (header.kind,)
-        if found is None and not is_decodable(header.kind):
-            if self.undecodable == "reject":
-                require_decodable(header.kind)
-            if self.undecodable == "reencode":
-                as_png = replace(self.rules, transforms_all=True, form="png")
+        found = transform_image(data, header, rules, max_pixels)
+        kind = header.kind
+        if found is None and not is_decodable(kind):
+            if undecodable == "reject":
+                require_decodable(kind)
+            if undecodable == "reencode":
+                as_png = replace(rules, transforms_all=True, form="png")
                 found = transform_image(data, header, as_png, max_pixels)
-                changes = (header.kind, MADE_PNG)
+                kind += f"{CHANGE}{MADE_PNG}"
         if found is None:
-            return CheckedImage(data, header, header.kind)
-        kind = CHANGE.join((*changes, *found.changes))
-        return CheckedImage(found.data, found.header, kind)
+            return data, header, kind
+        return found.data, found.header, CHANGE.join((kind, *found.changes))
