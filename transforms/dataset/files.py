@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -22,6 +23,7 @@ from recordmill.transforms.tfrecord import crc32c
 READ_BYTES = 8 << 20  # read from a remote file at once
 
 _DRAIN_BYTES = 1 << 20
+_PROGRESS_BYTES = 1 << 20
 
 
 def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
@@ -184,16 +186,22 @@ class _RemoteFile(io.RawIOBase):
 class ChecksummedFile(io.RawIOBase):
     """A file that counts the bytes read from it and computes their CRC-32C.
 
+    Args:
+      file: the file.
+      on_bytes: called from time to time with the number of bytes read since; at the end
+        by `drain`.
+
     Attributes:
       bytes: number of bytes read so far.
       crc: their CRC-32C.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(
+        self, file: BinaryIO, on_bytes: Callable[[int], None] | None = None
+    ) -> None:
         super().__init__()
-        self._file = file
-        self.bytes = 0
-        self.crc = 0
+        self._file, self._on_bytes = file, on_bytes
+        self.bytes = self.crc = self._reported = 0
 
     def readable(self) -> bool:
         return True
@@ -202,9 +210,17 @@ class ChecksummedFile(io.RawIOBase):
         data = self._file.read(size)
         self.crc = crc32c(data, self.crc)
         self.bytes += len(data)
+        if self.bytes - self._reported >= _PROGRESS_BYTES:
+            self._report()
         return data
 
     def drain(self) -> None:
         """Reads the rest of the file."""
         while self.read(_DRAIN_BYTES):
             pass
+        self._report()
+
+    def _report(self) -> None:
+        if self._on_bytes is not None and self.bytes > self._reported:
+            self._on_bytes(self.bytes - self._reported)
+        self._reported = self.bytes

@@ -13,9 +13,7 @@ from threading import Lock
 from typing import BinaryIO, Literal, cast
 
 from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.feature_spec import (
-    Schema,
-)
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
     FileEntry,
@@ -76,7 +74,7 @@ class Problem:
     kind: Literal["damage", "unfinished", "stray", "values", "duplicates"] = "damage"
 
 
-def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
+def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
     """Yields contradictions inside the manifest."""
     rows = manifest.records + manifest.rows_rejected
     mapped = ""
@@ -144,15 +142,12 @@ def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[st
     ]
 
 
-def file_problems(
-    shards: list[ShardEntry], sizes: dict[str, int], spared: Collection[str] = ()
+def _shard_problems(
+    shards: list[ShardEntry], sizes: dict[str, int], spared: Collection[str]
 ) -> Iterator[Problem]:
     """Yields shards that are missing or differ in size, and files without an entry.
 
-    Args:
-      shards: of the dataset.
-      sizes: of the files beside the manifest.
-      spared: shards of the replaced dataset, which stay for its readers.
+    Shards of the replaced dataset are spared: they stay for its readers.
     """
     for shard in shards:
         size = sizes.get(shard.file)
@@ -178,21 +173,7 @@ def file_problems(
             )
 
 
-def checksum_problems(
-    files: Mapping[str, ShardEntry | FileEntry], stored: Mapping[str, int]
-) -> Iterator[Problem]:
-    """Yields files whose checksum in the store differs; reads no data."""
-    for file, expected in files.items():
-        found = stored.get(file)
-        if found is not None and f"{found:08x}" != expected.crc32c:
-            yield Problem(
-                file,
-                f"the store has CRC-32C {found:08x}, expected {expected.crc32c}: this is "
-                "not the file that was written",
-            )
-
-
-def label_problems(
+def _label_problems(
     manifest: Manifest, names: dict[str, tuple[str, ...]]
 ) -> Iterator[Problem]:
     """Yields labels files that are missing or damaged, so labels cannot be checked."""
@@ -205,96 +186,57 @@ def label_problems(
             )
 
 
-_REMEDY = "Run `recordmill index` to write it anew"
+def metadata_problems(
+    files: Mapping[str, FileEntry], sizes: Mapping[str, int], store: Store | None = None
+) -> Iterator[Problem]:
+    """Yields metadata files that are missing or were changed; with a store, reads them."""
+    for file, expected in files.items():
+        if what := _file_problem(expected, file, sizes.get(file), store):
+            yield Problem(file, what)
 
 
-def index_problems(
+def _index_problems(
     store: Store, manifest: Manifest, sizes: Mapping[str, int], *, full: bool
 ) -> Iterator[Problem]:
     """Yields index files that are missing, or are not those of their shards.
 
     One that was written with its shard has to be there, as the manifest says. One that
     came later may be there: it has to agree with its shard's records and bytes.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      sizes: of the files beside the manifest.
-      full: read them; otherwise only sizes are compared.
     """
-    for split in manifest.splits.values():
-        for shard in split.shards:
-            name = index_file_name(shard.file)
-            size = sizes.get(name)
-            if shard.index is not None:
-                what = _size_problem(shard.index, size)
-                if what is None and full:
-                    what = _content_problem(store, name, shard.index)
-                if what is not None:
-                    yield Problem(name, f"{what}. {_REMEDY}")
-            elif size is not None and full:
-                yield from _later_problems(store, name, shard)
+    for shard in _shards(manifest):
+        name = index_file_name(shard.file)
+        size = sizes.get(name)
+        if shard.index is not None:
+            what = _file_problem(shard.index, name, size, store if full else None)
+            if what:
+                yield Problem(name, f"{what}. Run `recordmill index` to write it anew")
+        elif size is not None and full:
+            try:
+                parse_index(store.read(name), name, shard.records, shard.bytes)
+            except OutputError as error:
+                yield Problem(name, str(error).removeprefix(f"{name}: "), "stray")
 
 
-def _size_problem(expected: FileEntry, size: int | None) -> str | None:
+def _file_problem(
+    expected: FileEntry, name: str, size: int | None, store: Store | None
+) -> str:
+    """Returns how a file differs from its entry, or ""; reads it if there is a store."""
     if size is None:
         return f"missing: expected {count(expected.bytes, 'byte')}"
     if size != expected.bytes:
         return f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed"
-    return None
-
-
-def _content_problem(store: Store, name: str, expected: FileEntry) -> str | None:
+    if store is None:
+        return ""
     try:
         found = f"{crc32c(store.read(name)):08x}"
     except OutputError as error:
         return f"cannot be read: {error}"
-    if found != expected.crc32c:
-        return f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
-    return None
+    if found == expected.crc32c:
+        return ""
+    return f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
 
 
-def _later_problems(store: Store, name: str, shard: ShardEntry) -> Iterator[Problem]:
-    try:
-        parse_index(store.read(name), name, shard.records, shard.bytes)
-    except OutputError as error:
-        yield Problem(name, str(error).removeprefix(f"{name}: "), "stray")
-
-
-def metadata_problems(
-    files: Mapping[str, FileEntry], sizes: Mapping[str, int]
-) -> Iterator[Problem]:
-    """Yields metadata files that are missing or differ in size."""
-    for file, expected in files.items():
-        size = sizes.get(file)
-        if size is None:
-            yield Problem(file, f"missing: expected {count(expected.bytes, 'byte')}")
-        elif size != expected.bytes:
-            yield Problem(
-                file,
-                f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed",
-            )
-
-
-def content_problems(
-    store: Store, files: Mapping[str, FileEntry], sizes: Mapping[str, int]
-) -> Iterator[Problem]:
-    """Reads the metadata files of the right size; yields those that were changed."""
-    for file, expected in files.items():
-        if sizes.get(file) != expected.bytes:
-            continue
-        try:
-            found = f"{crc32c(store.read(file)):08x}"
-        except OutputError as error:
-            yield Problem(file, f"cannot be read: {error}")
-            continue
-        if found != expected.crc32c:
-            yield Problem(
-                file, f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
-            )
-
-
-def without_unfinished(
+def _without_unfinished(
     store: Store, manifest: Manifest, problems: Iterable[Problem]
 ) -> list[Problem]:
     """Returns problems, those of files that only wait to be put in place as such.
@@ -315,16 +257,10 @@ def without_unfinished(
     return told
 
 
-def reject_problems(
+def _reject_problems(
     store: Store, manifest: Manifest, *, full: bool
 ) -> Iterator[Problem]:
-    """Compares the kept rejects with the manifest.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      full: read them; otherwise only their size is compared.
-    """
+    """Compares the kept rejects with the manifest: what they hold, or only their size."""
     expected = manifest.rejects
     if expected is None:
         return
@@ -351,9 +287,6 @@ def reject_problems(
             REJECTS_NAME,
             f"the {count(found.rows, 'reject')} differ from those that were written",
         )
-
-
-_PROGRESS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,38 +385,45 @@ def verify_store(
 ) -> VerifyResult:
     """Verifies a dataset against a given manifest, which need not be stored yet."""
     level = store.list_level()
-    sizes = level.files
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    sizes, full = level.files, full or deep
+    shards = _shards(manifest)
     present = [shard for shard in shards if shard.file in sizes]
-    spared = _replaced_shards(store, manifest)
-    problems = [*manifest_problems(manifest), *file_problems(shards, sizes, spared)]
-    problems += metadata_problems(manifest.files, sizes)
-    problems += index_problems(store, manifest, sizes, full=full or deep)
-    problems += reject_problems(store, manifest, full=full or deep)
-    expected = {**manifest.files, **manifest.index_files}
-    named = {file: entry for file, entry in expected.items() if file in sizes}
-    named_shards = {shard.file: shard for shard in present}
-    problems += checksum_problems({**named, **named_shards}, level.checksums)
+    problems = [
+        *_manifest_problems(manifest),
+        *_shard_problems(shards, sizes, _replaced_shards(store, manifest)),
+        *metadata_problems(manifest.files, sizes, store if full else None),
+        *_index_problems(store, manifest, sizes, full=full),
+        *_reject_problems(store, manifest, full=full),
+    ]
+    entries: dict[str, FileEntry | ShardEntry] = {each.file: each for each in shards}
+    for file, expected in (manifest.files | manifest.index_files | entries).items():
+        stored = level.checksums.get(file)
+        if file in sizes and stored is not None and f"{stored:08x}" != expected.crc32c:
+            problems.append(
+                Problem(
+                    file,
+                    f"the store has CRC-32C {stored:08x}, expected {expected.crc32c}: "
+                    "this is not the file that was written",
+                )
+            )
     records = sum(shard.records for shard in present)
-    if full or deep:
-        problems += content_problems(store, manifest.files, sizes)
+    if full:
         names = class_names(store, manifest)
         known = {problem.file for problem in problems}
-        problems += (p for p in label_problems(manifest, names) if p.file not in known)
+        problems += (p for p in _label_problems(manifest, names) if p.file not in known)
         schema = schema_of(manifest, names) if deep else None
-        progress = _Progress(on_progress)
-        check = partial(_check_shard, store, manifest, schema, progress)
+        check = partial(_check_shard, store, manifest, schema, _in_turn(on_progress))
         checked = list(ahead(present, check, max(1, workers)))
         records = sum(found for found, _ in checked)
         problems += [problem for _, found in checked for problem in found]
     order = {shard.file: index for index, shard in enumerate(shards)}
     order[MANIFEST_NAME] = -1
-    problems = without_unfinished(store, manifest, problems)
+    problems = _without_unfinished(store, manifest, problems)
     problems.sort(key=lambda problem: order.get(problem.file, len(shards)))
     return VerifyResult(
         output=store.uri,
         name=manifest.name,
-        full=full or deep,
+        full=full,
         shards=len(present),
         records=records,
         bytes=sum(sizes[shard.file] for shard in present),
@@ -506,7 +446,7 @@ def _check_shard(
     store: Store,
     manifest: Manifest,
     schema: Schema | None,
-    progress: _Progress,
+    on_bytes: Callable[[int], None] | None,
     shard: ShardEntry,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; returns (number of whole records, problems)."""
@@ -521,7 +461,7 @@ def _check_shard(
         deep = DeepCheck(schema, manifest.payload, is_framed)
     try:
         with open_file(store, shard.file) as file:
-            metered = _MeteredFile(file, progress)
+            metered = ChecksummedFile(file, on_bytes)
             stream = open_stream(cast("BinaryIO", metered), manifest.compression)
             try:
                 for record in read_records(stream, shard.file) if is_framed else ():
@@ -533,7 +473,6 @@ def _check_shard(
                     f"record {error.record_index} at byte {error.offset}: {error.what}"
                 )
             metered.drain()
-            metered.flush_progress()
         same = f"{metered.crc:08x}" == shard.crc32c
         if not is_framed and same:
             # The bytes are those that were written, and their records were counted then.
@@ -560,37 +499,20 @@ def _check_shard(
     return records, problems
 
 
-class _Progress:
-    """A progress callback that several threads share, called by one at a time."""
+def _in_turn(
+    on_progress: Callable[[int], None] | None,
+) -> Callable[[int], None] | None:
+    """Returns a callback for several threads that calls this one in one at a time."""
+    if on_progress is None:
+        return None
+    lock = Lock()
 
-    __slots__ = ("_lock", "_on_progress")
+    def add(num_bytes: int) -> None:
+        with lock:
+            on_progress(num_bytes)
 
-    def __init__(self, on_progress: Callable[[int], None] | None) -> None:
-        self._on_progress = on_progress
-        self._lock = Lock()
-
-    def add(self, num_bytes: int) -> None:
-        if self._on_progress is not None and num_bytes:
-            with self._lock:
-                self._on_progress(num_bytes)
+    return add
 
 
-class _MeteredFile(ChecksummedFile):
-    """A file that reports from time to time how many bytes were read from it."""
-
-    def __init__(self, file: BinaryIO, progress: _Progress) -> None:
-        super().__init__(file)
-        self._progress = progress
-        self._unreported = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = super().read(size)
-        self._unreported += len(data)
-        if self._unreported >= _PROGRESS_BYTES:
-            self.flush_progress()
-        return data
-
-    def flush_progress(self) -> None:
-        """Reports the bytes that were read since the last report."""
-        self._progress.add(self._unreported)
-        self._unreported = 0
+def _shards(manifest: Manifest) -> list[ShardEntry]:
+    return [shard for split in manifest.splits.values() for shard in split.shards]
