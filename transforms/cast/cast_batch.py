@@ -32,7 +32,7 @@ from recordmill.transforms.cast.cell_lists import (
     parse_json,
     split_cells,
 )
-from recordmill.transforms.cast.side_files import FileReader, SideFileError
+from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 from recordmill.transforms.cast.text_values import CastResult, present
 from recordmill.transforms.cast.typed_values import (
     array_lists,
@@ -197,7 +197,7 @@ class CastBatch:
 
 
 def cast(
-    batch: pa.RecordBatch, declared: DeclaredSchema, files: FileReader | None = None
+    batch: pa.RecordBatch, declared: DeclaredSchema, files: SideFiles | None = None
 ) -> Iterator[CastBatch]:
     """Casts a source's columns to the declared features.
 
@@ -329,7 +329,7 @@ def _keep_valid(
 
 
 def _add_file_sizes(
-    name: str, paths: pa.StringArray, files: FileReader, sizes: I64, errors: RowErrors
+    name: str, paths: pa.StringArray, files: SideFiles, sizes: I64, errors: RowErrors
 ) -> None:
     """Adds the sizes of the files that the rows name; rejects rows that name none."""
     # A loop per file, as each costs a system call, or a request.
@@ -365,7 +365,7 @@ def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
 
 
 def _read_files(
-    name: str, paths: pa.StringArray, files: FileReader, start: int, errors: RowErrors
+    name: str, paths: pa.StringArray, files: SideFiles, start: int, errors: RowErrors
 ) -> pa.BinaryArray:
     """Reads the bytes of the files; null where a row is invalid or names none."""
     contents: list[bytes | None] = []

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,12 +171,11 @@ def _list_array(starts: I64, values: pa.Array, missing: Mask) -> pa.ListArray:
 
 # All cells of a column are joined to one text of lines {"v": cell}, which Arrow's JSON
 # reader turns into lists of numbers in C++ (four times as fast as json.loads row by row).
-# Where it rejects the text, the rows are split again and again; only what is left of the
-# blocks that hold a wrong cell is read row by row, by Python's json module, which finds
-# the reason. Both read the same language: JSON, and NaN, Infinity and -Infinity.
+# Where it rejects the text, blocks of rows are read so; only what is in a block with a
+# wrong cell is read row by row, by Python's json module, which finds the reason. Both
+# read the same language: JSON, and NaN, Infinity and -Infinity.
 
 _BLOCK_ROWS = 256  # so few rows Python's json module reads as fast
-_BLOCKS = 16  # parts that rows are split into
 
 
 def parse_json(
@@ -201,7 +200,13 @@ def parse_json(
         if whole is not None:
             return CastResult(whole, {})
     errors: RowErrors = {}
-    parts = list(_read_parts(cells, 0, levels, leaf, errors))
+    parts = []
+    for start in range(0, len(cells), _BLOCK_ROWS):
+        block = cells.slice(start, _BLOCK_ROWS)
+        found = _read_block(block, _nested(leaf.kind, levels))
+        if found is None:
+            found = _read_rows(block, start, levels, leaf, errors)
+        parts.append(found)
     return CastResult(pa.concat_arrays(parts), errors)
 
 
@@ -266,21 +271,10 @@ class _Leaf:
         raise ValueError(f"{found} where {self.expected} is expected")
 
 
-def _read_parts(
+def _read_rows(
     cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, errors: RowErrors
-) -> Iterator[pa.Array]:
-    """Reads cells of which some are invalid, in parts."""
-    kind = _nested(leaf.kind, levels)
-    if len(cells) > _BLOCK_ROWS:
-        size = -(-len(cells) // _BLOCKS)
-        for start in range(0, len(cells), size):
-            part = cells.slice(start, size)
-            block = _read_block(part, kind)
-            if block is not None:
-                yield block
-            else:
-                yield from _read_parts(part, first + start, levels, leaf, errors)
-        return
+) -> pa.Array:
+    """Reads cells one by one; `first` is the row of the first one."""
     values: list[Any] = []
     for row, text in enumerate(cells.to_pylist(), first):
         value = None
@@ -289,7 +283,7 @@ def _read_parts(
         except ValueError as error:
             errors[row] = str(error)
         values.append(value)
-    yield pa.array(values, kind)
+    return pa.array(values, _nested(leaf.kind, levels))
 
 
 def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum
@@ -26,20 +26,6 @@ FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave
 
 class SideFileError(Exception):
     """A path that a row must not have, or that names no file; a reason to reject it."""
-
-
-class FileReader(Protocol):
-    """How `cast` reaches the files that a column names."""
-
-    def size(self, path: str) -> int:
-        """Returns the size of a file in bytes.
-
-        Raises:
-          SideFileError: the path leads out of the root or to no file.
-        """
-
-    def read(self, path: str) -> bytes:
-        """Returns all bytes of a file; raises as `size` does."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +62,11 @@ class SideFiles:
         return cls(root, root, storage, is_given=True)
 
     def size(self, path: str) -> int:
+        """Returns the size of a file in bytes.
+
+        Raises:
+          SideFileError: the path leads out of the root or to no file.
+        """
         uri = self._resolve(path)
         try:
             if is_local(self.root):
@@ -93,6 +84,7 @@ class SideFiles:
         return int(facts["size"])
 
     def read(self, path: str) -> bytes:
+        """Returns all bytes of a file; raises as `size` does."""
         uri = self._resolve(path)
         content = self._read_all(path, uri)
         self._read.add((uri, len(content), crc32c(content)))

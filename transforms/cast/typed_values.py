@@ -27,12 +27,11 @@ import pyarrow.types as pt
 
 from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
+from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.cast.text_values import (
     ARROW_TYPES,
     CastResult,
     cast_floats,
-    matches,
     parse_times,
     parse_values,
     present,
@@ -41,7 +40,6 @@ from recordmill.transforms.cast.text_values import (
     swap_points,
     without,
 )
-from recordmill.transforms.cast.text_values import without as without_wrong
 from recordmill.transforms.encode.column_types import (
     BOOL,
     BYTES,
@@ -220,108 +218,33 @@ def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:
 #     base64   A-Z a-z 0-9 + / (RFC 4648, section 4), four digits for three bytes; the
 #              padding = at the end may be left out, but not half of it
 #     array    row-major little-endian values
-#
-# A whole column is decoded in one call; cells are looked at one by one, by a regular
-# expression, only where that call fails.
 
-_HEX = r"^(?:[0-9a-fA-F]{2})*$"
-_DIGIT = "[A-Za-z0-9+/]"
-_BASE64 = rf"^(?:{_DIGIT}{{4}})*(?:{_DIGIT}{{2}}(?:==)?|{_DIGIT}{{3}}=?)?$"
-_PADS = ["", "", "==", "="]  # by the digits behind the last four
-_EQUALS = ord("=")
+_EXPECTED = {
+    "hex": "hex (two digits a byte, 0-9 and a-f)",
+    "base64": "base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the end)",
+}
 
 
-def _decode_hex(cells: pa.StringArray) -> CastResult:
-    """Decodes hex cells."""
-    return _decode(
-        cells, _unhex, _HEX, "hex (two digits a byte, 0-9 and a-f)", lambda text: text
-    )
+def _unbase64(text: str) -> bytes:
+    if not text.endswith("="):
+        text += "=" * (-len(text) % 4)
+    return binascii.a2b_base64(text, strict_mode=True)
 
 
-def _decode_base64(cells: pa.StringArray) -> CastResult:
-    """Decodes base64 cells."""
-    return _decode(
-        cells,
-        _unbase64,
-        _BASE64,
-        "base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the end)",
-        _pad,
-    )
-
-
-_Decoder = Callable[[I64, U8], pa.BinaryArray]
-
-
-def _decode(
-    cells: pa.StringArray,
-    decode: _Decoder,
-    pattern: str,
-    expected: str,
-    complete: Callable[[pa.StringArray], pa.StringArray],
-) -> CastResult:
-    valid = present(cells)
+def _decode(cells: pa.StringArray, form: str) -> CastResult:
+    """Decodes hex or base64 cells."""
+    decode = binascii.unhexlify if form == "hex" else _unbase64
     errors: RowErrors = {}
-    texts = cells.fill_null("")
-    try:
-        decoded = decode(*_text_parts(complete(texts)))
-    except ValueError:  # binascii.Error is one
-        texts = pc.ascii_trim_whitespace(texts)
-        wrong = ~matches(texts, pattern)
-        errors = flag_invalid(
-            wrong, lambda i: f"{shown(texts[i].as_py())} is not valid {expected}"
-        )
-        texts = without_wrong(texts, wrong).fill_null("")
-        decoded = decode(*_text_parts(complete(texts)))
-        valid &= ~wrong
-    return CastResult(without_wrong(decoded, ~valid), errors)
-
-
-def _text_parts(cells: pa.StringArray) -> tuple[I64, U8]:
-    """Returns offsets from 0 and the bytes they count."""
-    offsets, data = array_parts(cells)
-    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
-
-
-def _unhex(offsets: I64, data: U8) -> pa.BinaryArray:
-    if (offsets % 2).any():
-        raise ValueError("an odd number of digits")
-    return binary_array(
-        offsets // 2, np.frombuffer(binascii.unhexlify(data.data), np.uint8)
-    )
-
-
-def _pad(cells: pa.StringArray) -> pa.StringArray:
-    """Adds the padding that was left out."""
-    offsets, data = _text_parts(cells)
-    rest = np.diff(offsets) % 4
-    ends = offsets[1:][rest > 0] - 1
-    rest[rest > 0] *= (
-        data[ends] != _EQUALS
-    )  # half of the padding is wrong, not left out
-    if not rest.any():
-        return cells
-    return pc.binary_join_element_wise(cells, pa.array(_PADS).take(pa.array(rest)), "")
-
-
-def _unbase64(offsets: I64, data: U8) -> pa.BinaryArray:
-    if (offsets % 4).any():
-        raise ValueError("not a multiple of four digits")
-    ends = offsets[1:][np.diff(offsets) > 0]
-    one = data[ends - 1] == _EQUALS
-    two = one & (data[ends - 2] == _EQUALS)
-    padded = np.flatnonzero(data == _EQUALS)
-    if len(padded) != np.count_nonzero(one) + np.count_nonzero(two):
-        raise ValueError("padding inside a cell")
-    if len(padded):
-        data = data.copy()
-        data[padded] = ord("A")  # six zero bits; the bytes they make are cut out below
-    raw = np.frombuffer(binascii.a2b_base64(data.data, strict_mode=True), np.uint8)
-    lengths = np.diff(offsets) // 4 * 3
-    if len(padded):
-        last = ends // 4 * 3 - 1
-        raw = np.delete(raw, np.concatenate([last[one], last[two] - 1]))
-        lengths[np.diff(offsets) > 0] -= one.astype(np.int64) + two
-    return binary_array(offsets_of(lengths), raw)
+    values: list[bytes | None] = []
+    # A loop over the cells: mostly they are large, such as images.
+    for row, text in enumerate(pc.ascii_trim_whitespace(cells).to_pylist()):
+        value = None
+        try:
+            value = None if text is None else decode(text)
+        except ValueError:  # binascii.Error is one
+            errors[row] = f"{shown(text)} is not valid {_EXPECTED[form]}"
+        values.append(value)
+    return CastResult(pa.array(values, pa.binary()), errors)
 
 
 def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
@@ -338,8 +261,9 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
             f"{lengths[i]} bytes are not a whole number of {dtype} values ({size} bytes each)"
         ),
     )
-    column = without_wrong(column, wrong).fill_null(b"")
-    offsets, data = _text_parts(column)
+    column = without(column, wrong).fill_null(b"")
+    offsets, data = array_parts(column)
+    offsets, data = offsets - offsets[0], data[offsets[0] : offsets[-1]]
     # A slice may begin anywhere; Arrow wants values at multiples of their size.
     values = np.require(data.view(read_as), requirements="A")
     lists = pa.ListArray.from_arrays(
@@ -435,7 +359,7 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         raise SchemaError(
             f"{len(feature.classes)} classes are too many for {dtype}: declare int64"
         )
-    written = feature.cell in ("hex", "base64") or feature.classes
+    written = feature.cell in _EXPECTED or feature.classes
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
         cells, errors = cast_typed(array, "string", None)
         made = _parse(cells, feature)
@@ -448,10 +372,8 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
-    if feature.cell == "hex":
-        return _decode_hex(cells)
-    if feature.cell == "base64":
-        return _decode_base64(cells)
+    if feature.cell in _EXPECTED:
+        return _decode(cells, feature.cell)
     if feature.classes:
         return _label_indices(cells, feature.classes, feature.dtype)
     if feature.dtype in ("string", "bytes"):

@@ -25,7 +25,7 @@ from recordmill.schemas.proto.example_pb2 import (
     FeatureList,
     SequenceExample,
 )
-from recordmill.transforms.arrow import I64, offsets_of
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.decode.columns import (
     Findings,
     check_feature,
@@ -109,7 +109,8 @@ def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> D
             example.Clear()
         examples.append(example.SerializeToString(deterministic=True))
     decoded = decode_records(pa.array(examples, pa.binary()), schema, unknown=unknown)
-    return _with_reasons(decoded.batch, reasons, decoded.row_errors)
+    reasons = dict(decoded.row_errors) | reasons
+    return Decoded(decoded.batch, sorted(reasons.items()))
 
 
 def _as_float32(text: str) -> float:
@@ -189,23 +190,13 @@ def _steps_column(
     for index in np.flatnonzero(column.is_null().to_numpy(False)).tolist():
         step_errors.setdefault(index, f"feature {name!r}: no value")
     for index in sorted(step_errors):
-        row = _row_of(index, offsets)
+        row = int(np.searchsorted(offsets, index, side="right")) - 1
         step = index - int(offsets[row])
         reasons.setdefault(row, f"step {step}: {step_errors[index]}")
     return nest(column, [offsets], present)
-
-
-def _row_of(step: int, offsets: I64) -> int:
-    return int(np.searchsorted(offsets, step, side="right")) - 1
 
 
 def _single_feature(name: str, feature: Feature) -> bytes:
     example = Example()
     example.features.feature[name].CopyFrom(feature)
     return example.SerializeToString(deterministic=True)
-
-
-def _with_reasons(
-    batch: pa.RecordBatch, reasons: dict[int, str], row_errors: list[tuple[int, str]]
-) -> Decoded:
-    return Decoded(batch, sorted({**dict(row_errors), **reasons}.items()))

@@ -14,7 +14,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
-from recordmill.transforms.cast.side_files import FileReader
+from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.dataset.expected import require_values
 from recordmill.transforms.encode.large_values import (
     HollowRecords,
@@ -54,7 +54,7 @@ def frame_rows(
     schema: Schema,
     job: JobSpec,
     *,
-    files: FileReader | None = None,
+    files: SideFiles | None = None,
     expected_schema: Schema | None = None,
     unwritten: bool = False,
 ) -> Iterator[FramedRows]:
