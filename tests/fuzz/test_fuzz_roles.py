@@ -16,7 +16,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.keys import text_hash
 from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.sources.csv.dialect import Dialect
+from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.label_split import (
     LabelRole,

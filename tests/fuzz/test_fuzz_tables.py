@@ -17,7 +17,7 @@ from source_tools import prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import Dialect
+from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
 from recordmill.transforms.storage import input_stream

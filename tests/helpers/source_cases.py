@@ -26,7 +26,7 @@ from recordmill.transforms.sources.arrays.idx import IdxFinder
 from recordmill.transforms.sources.arrays.npy import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.csv.dialect import Dialect
+from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource

@@ -12,7 +12,7 @@ from job_tools import Argument, contents, convert, ints, recordmill
 
 from recordmill.beam_jobs.pipelines import exchange as exchange_by_engine
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv import ranges
+from recordmill.transforms.sources.csv import source
 from recordmill.transforms.tasks import convert_range
 from recordmill.transforms.tasks.context import RunContext
 
@@ -23,8 +23,8 @@ OPTIONS: list[Argument] = ["--name", "t", "--shards", 2]
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "FILES_PER_RANGE", PER_RANGE)
-    monkeypatch.setattr(ranges, "RANGES_KEPT", 1)
+    monkeypatch.setattr(source, "FILES_PER_RANGE", PER_RANGE)
+    monkeypatch.setattr(source, "RANGES_KEPT", 1)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_the_bytes_of_a_range_for_each(
     job: list[Argument] = [folder, *OPTIONS, *options]
     convert("csv", *job[:1], tmp_path / "joined", *job[1:], "--exchange", exchange)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "join_small_files", lambda ranges, _: list(ranges))
+        patch.setattr(source, "join_small_files", lambda source, _: list(source))
         convert("csv", *job[:1], tmp_path / "alone", *job[1:])
     assert contents(tmp_path / "joined") == contents(tmp_path / "alone")
 
@@ -131,7 +131,7 @@ def test_a_run_of_a_version_that_joined_no_files(
     job: list[Argument] = [folder, output, *OPTIONS, "--max-rejects"]
     (folder / "11.csv").write_text("a,b\n22\n23,3\n")
     with monkeypatch.context() as patch:
-        patch.setattr(ranges, "join_small_files", lambda ranges, _: list(ranges))
+        patch.setattr(source, "join_small_files", lambda source, _: list(source))
         assert recordmill("convert", "csv", *job, 0).status == 65
     [kept] = output.glob(".recordmill/*/rejects/range-scratch-*.jsonl")
     assert kept.stem == "range-scratch-000011"
@@ -144,7 +144,7 @@ def test_other_bytes_when_the_engine_reads_again(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same size and time, and as many rows: only the checksum tells."""
-    monkeypatch.setattr(ranges, "FILES_PER_RANGE", FILES)
+    monkeypatch.setattr(source, "FILES_PER_RANGE", FILES)
     send_range = exchange_by_engine.send_range
 
     def changing(*arguments: Any) -> object:

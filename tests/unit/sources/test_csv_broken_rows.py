@@ -15,7 +15,7 @@ from source_tools import prepare, read, read_text
 from recordmill.beam_jobs.pipelines.exchange import SurveyResult
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import quotes as broken_rows
-from recordmill.transforms.sources.csv import ranges as block_states
+from recordmill.transforms.sources.csv import source as block_states
 from recordmill.transforms.sources.csv.quotes import (
     QUOTED,
     end_state,

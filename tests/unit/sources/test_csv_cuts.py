@@ -20,11 +20,16 @@ from source_tools import FileWriter, file_writer, prepare, read_one
 from recordmill.schemas.ranges import OddRows, TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv import cells as split_cells
 from recordmill.transforms.sources.csv import inspect, quotes
-from recordmill.transforms.sources.csv import ranges as block_states
 from recordmill.transforms.sources.csv import rows as range_blocks
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import FIND_DIALECT, Dialect
-from recordmill.transforms.sources.csv.quotes import BOM, QUOTED, end_state
+from recordmill.transforms.sources.csv import source as block_states
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
+    FIND_DIALECT,
+    QUOTED,
+    Dialect,
+    end_state,
+)
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import TypeFlag, classify
 

@@ -14,9 +14,9 @@ from source_tools import FileWriter, file_writer, prepare, read_one, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
+    Dialect,
     QuoteState,
     end_state,
     next_state,

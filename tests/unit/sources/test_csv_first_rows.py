@@ -11,7 +11,7 @@ from source_tools import prepare, read
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_summary import Understood
-from recordmill.transforms.sources.csv.dialect import Dialect
+from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 
 Understand = Callable[..., Understood]

@@ -12,9 +12,9 @@ from source_tools import prepare, read, read_text
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import OddRows
-from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.header import ask_dialect
 from recordmill.transforms.sources.csv.plugin import FORMAT, CsvOptions
+from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.registry import Request
 

@@ -18,10 +18,10 @@ from source_tools import read, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.sources.csv import ranges
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import rows as stream_rows
-from recordmill.transforms.sources.csv.dialect import Dialect
+from recordmill.transforms.sources.csv import source as ranges
+from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
 from recordmill.transforms.storage import input_stream

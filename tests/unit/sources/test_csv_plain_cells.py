@@ -15,7 +15,7 @@ from recordmill.transforms import native
 from recordmill.transforms.native import Loops, numpy_loops
 from recordmill.transforms.native.interface import _load
 from recordmill.transforms.sources.csv.cells import split_cells, split_plain
-from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
 
 pytestmark = pytest.mark.fuzz
 

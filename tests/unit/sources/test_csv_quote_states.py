@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.sources.csv import quotes
-from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.quotes import (
     FIELD_START,
     QUOTED,
     ROW_START,
     UNQUOTED,
+    Dialect,
     QuoteState,
     compose,
     end_state,

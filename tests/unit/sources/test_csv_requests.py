@@ -9,9 +9,8 @@ from flaky_store import Flaky
 from source_tools import read_one
 
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.dialect import Dialect
-from recordmill.transforms.sources.csv.ranges import TAIL_BYTES
-from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv.quotes import Dialect
+from recordmill.transforms.sources.csv.source import TAIL_BYTES, CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.clouds import filesystem_of

@@ -19,10 +19,13 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import RANGE_BYTES, RowSink, number_ranges
-from recordmill.transforms.sources.csv import ranges as small_files
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.ranges import FILES_PER_RANGE, join_small_files
-from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv import source as small_files
+from recordmill.transforms.sources.csv.source import (
+    FILES_PER_RANGE,
+    CsvSource,
+    join_small_files,
+)
 
 HEADS = [b"h,k\n", b"h,k\r\n", b"h,k\r", b"k,h\n", b'"h",k\n', b"\xef\xbb\xbfh,k\n"]
 TOKENS = [

@@ -22,10 +22,11 @@ from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.row_errors import utf8_reason
-from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
+    RFC_4180,
     BrokenRow,
+    Dialect,
     row_patterns,
     row_spans,
 )

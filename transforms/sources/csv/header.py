@@ -19,15 +19,12 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.ranges import OddRows
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.csv.cells import without_comments
-from recordmill.transforms.sources.csv.dialect import (
+from recordmill.transforms.sources.csv.plugin import DELIMITERS, CsvOptions
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
     RFC_4180,
     ROW_ENDS,
     Dialect,
-    name_of,
-)
-from recordmill.transforms.sources.csv.plugin import CsvOptions
-from recordmill.transforms.sources.csv.quotes import (
-    BOM,
     Reader,
     row_patterns,
     row_spans,
@@ -299,6 +296,13 @@ def _score(rows: Sequence[Sequence[str]]) -> float | None:
         return None
     cells = [cell.strip() for row in same for cell in row]
     return sum(_TYPED.fullmatch(cell) is not None for cell in cells) / len(cells)
+
+
+def name_of(delimiter: bytes) -> str:
+    """Returns how a delimiter is called: "semicolon", or "'#'"."""
+    mark = delimiter.decode()
+    names = (name for name, known in DELIMITERS.items() if known == mark)
+    return next(names, repr(mark))
 
 
 PRESETS: dict[str, dict[str, str]] = {

@@ -32,19 +32,16 @@ from recordmill.transforms.cast.text_values import (
     without_missing,
 )
 from recordmill.transforms.encode.row_errors import Mask
-from recordmill.transforms.sources.csv.dialect import (
-    RFC_4180,
-    Dialect,
-    name_of,
-)
 from recordmill.transforms.sources.csv.header import (
     CANDIDATES,
     SAME_SHARE,
     find_delimiter,
     header_start,
+    name_of,
     read_header,
     split_row,
 )
+from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
 from recordmill.transforms.sources.packing import (
     MARK_BYTES,

@@ -31,15 +31,16 @@ from recordmill.transforms.sources.csv.cells import (
     split_cells,
     without_comments,
 )
-from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.header import header_comments, read_header
 from recordmill.transforms.sources.csv.quotes import (
     ESCAPED,
     KEPT_BYTES,
     MAX_ROW_BYTES,
+    RFC_4180,
     ROW_START,
     UNCLOSED_BYTES,
     BrokenRow,
+    Dialect,
     QuoteState,
     Reader,
     end_state,
