@@ -64,6 +64,7 @@ from recordmill.transforms.sources.csv.inspect import (
     missing_fact,
     not_empty,
     sample_types,
+    with_points,
 )
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
@@ -200,17 +201,18 @@ def _states(maps: Sequence[int]) -> list[QuoteState]:
 LOOKED_AT_BYTES = 1 << 18
 
 
-def _guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> InputRange:
+def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
     """Returns the range with the states of quotes that give the fewest rejects.
 
     To know them would take reading the file from its start.
     """
     start = input_range.start
-    ends = unpack_map(survey)
+    read = rows.of_file(input_range)
+    ends = unpack_map(survey_block(read, input_range, rows.dialect))
     if start == 0:
         state = ends[ROW_START - FIELD_START]
         return replace(input_range, quoted=(0, int(state)))
-    before = rows.of_file(input_range)(start - 1, start)
+    before = read(start - 1, start)
     state = FIELD_START if before in rows.dialect.field_ends else UNQUOTED
     if before in (b"\r", b"\n"):
         state = ROW_START
@@ -219,63 +221,18 @@ def _guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> Inpu
         replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
         for state in states
     ]
-    return min(guesses, key=lambda guess: _share_rejected(rows, guess))
 
+    def share_rejected(guess: InputRange) -> float:
+        parsed = rows.sample(guess, LOOKED_AT_BYTES)
+        if parsed is None or not parsed.num_rows:
+            return 0.5  # no row starts there, as in the middle of a long text
+        return len(parsed.rejects) / parsed.num_rows
 
-def _share_rejected(rows: RangeRows, input_range: InputRange) -> float:
-    """Returns the share of rows that cannot be split into the columns.
-
-    One half if no row starts there, as in the middle of a long text.
-    """
-    parsed = rows.sample(input_range, LOOKED_AT_BYTES)
-    if parsed is None or not parsed.num_rows:
-        return 0.5
-    return len(parsed.rejects) / parsed.num_rows
+    return min(guesses, key=share_rejected)
 
 
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18
-
-
-def cut_tables(
-    files: Sequence[InputFile], range_bytes: int, *, is_plain: bool, is_joined: bool
-) -> list[InputRange]:
-    """Returns the ranges of files that have bytes.
-
-    Args:
-      files: in input order.
-      range_bytes: the most bytes of a range of plain files.
-      is_plain: whether a file can be read from its middle.
-      is_joined: whether small files may share a range.
-    """
-    parts = [
-        (file, start, min(start + size, file.size), "")
-        for file in files
-        for size in (range_bytes if is_plain else file.size,)
-        for start in range(0, file.size, size)
-    ]
-    ranges = number_ranges(parts)
-    return join_small_files(ranges, range_bytes) if is_plain and is_joined else ranges
-
-
-def sampled_ranges(rows: RangeRows, ranges: Sequence[InputRange]) -> list[InputRange]:
-    """Returns small ranges of some files, spread over the input.
-
-    Args:
-      rows: of the files.
-      ranges: all of the input.
-    """
-    files = [each for input_range in ranges for each in input_range.by_file()]
-    if not rows.packing.is_plain:
-        return [
-            replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
-            for each in files[:: -(-len(files) // SAMPLED_RANGES)]
-        ]
-    chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
-    return [
-        _guess_states(rows, each, survey_block(rows.of_file(each), each, rows.dialect))
-        for each in chosen
-    ]
 
 
 def join_small_files(
@@ -349,13 +306,12 @@ def _fit_rows(
 
 
 def _typed(
-    text: pa.RecordBatch, expected: TypeFlags, decimal: str
+    text: pa.RecordBatch, expected: TypeFlags, dialect: Dialect
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Returns rows with the types that their cells ask for, and their type flags."""
     cells = text.columns
-    with_points = [swap_points(each) for each in cells] if decimal == "," else cells
-    columns, observed = convert_columns(with_points, expected)
-    if decimal == ",":  # what is no number stays as it is written
+    columns, observed = convert_columns(with_points(cells, dialect), expected)
+    if dialect.decimal == ",":  # what is no number stays as it is written
         pairs = zip(cells, columns, strict=True)
         columns = [own if pt.is_string(to.type) else to for own, to in pairs]
     batch = pa.RecordBatch.from_arrays(columns, names=text.schema.names)
@@ -530,13 +486,19 @@ class CsvSource(Source):
         return exact_problem(odd, self.names) if self.exact else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        # A row that names a file can be of any size: its table is no small one.
-        return cut_tables(
-            not_empty(files),
-            self.range_bytes,
-            is_plain=self.packing.is_plain,
-            is_joined=not self.names_files,
+        is_plain = self.packing.is_plain  # else it cannot be read from its middle
+        ranges = number_ranges(
+            [
+                (file, start, min(start + size, file.size), "")
+                for file in not_empty(files)
+                for size in (self.range_bytes if is_plain else file.size,)
+                for start in range(0, file.size, size)
+            ]
         )
+        # A row that names a file can be of any size: its table is no small one.
+        if is_plain and not self.names_files:
+            return join_small_files(ranges, self.range_bytes)
+        return ranges
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
         return any(input_range.start for input_range in ranges)
@@ -567,7 +529,15 @@ class CsvSource(Source):
         return sample_types(self._rows, input_range)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return sampled_ranges(self._rows, ranges)
+        rows = self._rows
+        files = [each for input_range in ranges for each in input_range.by_file()]
+        if not self.packing.is_plain:
+            return [
+                replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
+                for each in files[:: -(-len(files) // SAMPLED_RANGES)]
+            ]
+        chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
+        return [_guess_states(rows, each) for each in chosen]
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
@@ -610,7 +580,7 @@ class CsvSource(Source):
             elif self.as_text:
                 typed = text
             else:
-                typed, observed = _typed(text, expected, decimal)
+                typed, observed = _typed(text, expected, self.dialect)
                 nulls = [column.null_count for column in text.columns]
                 sink.add(observed=observed, nulls=nulls)
                 odd += count_missing(text, typed, observed)
