@@ -21,8 +21,8 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.images.header import read_header
 from recordmill.transforms.sources.base import REFERENCE, RowSink
-from recordmill.transforms.sources.images import rows as image_rows
 from recordmill.transforms.sources.images import source
+from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.options import FeatureNames, ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
@@ -230,7 +230,7 @@ def test_planned_bytes_are_known_unread(
     def refuse(uri: str) -> bytes:
         raise AssertionError(f"{uri} was read")
 
-    monkeypatch.setattr(image_rows, "read_file", refuse)
+    monkeypatch.setattr(images_source, "read_file", refuse)
     (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
     assert rows.planned_bytes is not None
     assert rows.planned_bytes.tolist() == [

@@ -20,14 +20,13 @@ from recordmill.transforms.sources.images.annotations import (
     PROBLEM,
     RAW,
     Annotations,
-    read_note,
-    write_notes,
 )
 from recordmill.transforms.sources.images.classes import (
     LabelMap,
     read_label_map,
     sorted_classes,
 )
+from recordmill.transforms.sources.images.rows import parse_references, references_to
 from recordmill.transforms.sources.images.tables import label_cells, match_paths
 
 
@@ -188,9 +187,12 @@ def test_notes_travel_with_references(
     )
     annotations = Annotations((), table, classes=("a", "b", "c"))
     listed = annotations.listed(table)
-    written = write_notes(table, listed)
-    assert all(note[:1] == b"\0" and b"\0" not in note[1:] for note in written)
-    found = annotations.columns([read_note(n[1:]).values for n in written])
+    files = [InputFile(f"{n}.jpg", f"{n}.jpg", n) for n in range(len(rows))]
+    written = references_to(files, table, listed)
+    assert all(reference.count(b"\0") == 1 for reference in written)
+    parsed = parse_references(pa.array(written, pa.binary()))
+    assert [each.path for each in parsed] == [file.path for file in files]
+    found = annotations.columns([each.values for each in parsed])
     for name in ("label", "t"):
         assert found[name].equals(listed[name])
     assert repr(found["b"].to_pylist()) == repr(boxes)

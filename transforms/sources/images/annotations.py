@@ -1,24 +1,16 @@
-r"""Joins what folders, tables, names and lists have on images into one table.
+"""Joins what folders, tables, names and lists have on images into one table.
 
 The table has a row for each image: its split, its label, its features, or why it is a
 reject. Rows of tables that name no image come behind them. Its columns are kept beside
-the inventory, and a reference carries those of its image as JSON, so that the writer of a
-shard needs nothing else:
-
-    1234:1700000000000000000 1.jpg\0[2, 0.5, [[1.0, 2.0]]]   label 2 and two features
-    1234:1700000000000000000 2.jpg\0"labels.csv ..."         why it is a reject
-    !"3.jpg": there is no such image\0labels.csv\0{"at": 17, "raw": "3.jpg,cat"}
+the inventory.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -215,60 +207,6 @@ def _counts(labels: pa.Array) -> dict[str, int]:
         labels = labels.flatten()
     found = pc.value_counts(labels).to_pylist()
     return {each["values"]: each["counts"] for each in found}
-
-
-class Note(NamedTuple):
-    """What a reference carries beside its file.
-
-    Attributes:
-      values: of the label, if there is one, and of the features.
-      problem: why the image is a reject, or "".
-      at: where the row of a table begins that is a reject.
-      raw: its bytes.
-    """
-
-    values: Sequence[Any] = ()
-    problem: str = ""
-    at: int = 0
-    raw: bytes = b""
-
-
-def write_notes(table: pa.Table, columns: Mapping[str, pa.Array]) -> list[bytes]:
-    """Returns the note of each reference, as it stands at its end.
-
-    Args:
-      table: rows of annotations.
-      columns: what `Annotations.listed` returns of it.
-    """
-
-    def written(found: Any) -> bytes:
-        return b"\0" + json.dumps(found, ensure_ascii=False).encode()
-
-    # Notes of labels alone are few: 0.1 us each, others 3 us.
-    simple = cache(written) if columns.keys() <= {LABEL} else written
-    if any(pa.types.is_nested(each.type) for each in columns.values()):
-        simple = written
-    rows = zip(*(each.to_pylist() for each in columns.values()), strict=True)
-    return [
-        written({"at": at, "raw": raw.decode("latin-1")})
-        if raw is not None
-        else simple(problem or row)
-        for row, problem, at, raw in zip(
-            rows if columns else repeat(()),
-            table[PROBLEM].to_pylist(),
-            table[AT].to_pylist(),
-            table[RAW].to_pylist(),
-            strict=False,
-        )
-    ]
-
-
-def read_note(text: bytes) -> Note:
-    """Returns what `write_notes` wrote of one reference, without the zero."""
-    found = json.loads(text)
-    if isinstance(found, dict):
-        return Note(at=found["at"], raw=found["raw"].encode("latin-1"))
-    return Note(problem=found) if isinstance(found, str) else Note(found)
 
 
 @dataclass

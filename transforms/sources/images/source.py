@@ -16,22 +16,26 @@ cores are at work without threads of our own. Ranges are small for that reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise, tee
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import NOTHING, Understood
-from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
+from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.arrow import MAX_CELL_BYTES, views_of
+from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.base import (
@@ -50,7 +54,6 @@ from recordmill.transforms.sources.images.annotations import (
     Annotations,
     annotate,
     appended,
-    write_notes,
 )
 from recordmill.transforms.sources.images.find import (
     FoundImages,
@@ -65,17 +68,11 @@ from recordmill.transforms.sources.images.options import (
     Undecodable,
 )
 from recordmill.transforms.sources.images.rows import (
-    ReadImages,
     Reference,
-    TakenImage,
-    contents_of,
-    image_batch,
     image_schema,
-    listed_rows,
     parse_references,
     pixel_lists,
-    read_images,
-    read_rows_of,
+    references_to,
     reserved_names,
 )
 from recordmill.transforms.sources.images.summary import (
@@ -100,6 +97,8 @@ from recordmill.transforms.sources.images.summary import (
 from recordmill.transforms.sources.inventory import Inventory, slices
 from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.reading import read_file, read_files
+from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 FILES_PER_RANGE = 4096
 MAX_RANGE_BYTES = 64 << 20  # a larger image is a range of its own
@@ -340,19 +339,41 @@ class ImagesSource(Source):
             files = self.found.files[start:stop]
             table = self.found.table.slice(start, stop - start)
         columns = self.found.listed(table)
-        yield listed_rows(files, columns, self.storage, write_notes(table, columns))
+        paths = [file.path for file in files]
+        references = references_to(files, table, columns)
+        yield Rows(
+            batch=pa.RecordBatch.from_pydict(
+                {
+                    REFERENCE: pa.array(references, pa.binary()),
+                    **columns,
+                    "filename": pa.array(paths, pa.string()),
+                }
+            ),
+            # The path alone, not its position in the listing: an image keeps its
+            # order key and its split when others are added or removed.
+            origins=text_hashes(paths),
+            positions=np.arange(len(files), dtype=np.int64),
+            raw=lambda row: (
+                0,
+                read_file(files[row].uri, self.storage, files[row].seen),
+            ),
+            planned_bytes=np.array([file.size for file in files], np.int64)
+            + FRAME_BYTES,
+        )
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         for rows in self.list_references(input_range, sink):
             named = parse_references(rows.batch[REFERENCE])
-            contents = contents_of(named, self.found.root, self.storage)
+            contents = self._contents(named)
             start = 0
             while start < len(named):
-                read = self._read(named[start:], contents, sink, READ_BYTES)
-                yield read_rows_of(rows, self._rows_of(read, sink), start)
-                start += read.next_index
+                found, stop = self._read(named[start:], contents, sink, READ_BYTES)
+                read = rows.taken(found.kept + start, found.batch)
+                paths = found.batch["filename"].to_pylist()
+                yield replace(read, paths=paths, planned_bytes=None)
+                start += stop
 
     def read_references(
         self, references: pa.BinaryArray, sink: RowSink
@@ -368,47 +389,121 @@ class ImagesSource(Source):
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
         named, ahead = tee(map(parse_references, windows))
-        files = chain.from_iterable(ahead)
-        with closing(contents_of(files, self.found.root, self.storage)) as contents:
+        with closing(self._contents(chain.from_iterable(ahead))) as contents:
             for window in named:
-                found = self._read(window, contents, sink)
-                yield self._rows_of(found, sink, by_view=True)
+                yield self._read(window, contents, sink)[0]
+
+    def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
+        """Yields the bytes of each file that is read."""
+        root = self.found.root
+        files = ((root + each.path, each.seen) for each in references if each.is_read)
+        return read_files(files, self.storage)
 
     def _read(
         self,
-        named: Sequence[Reference],
+        references: Sequence[Reference],
         contents: Iterator[bytes],
         sink: RowSink,
         max_bytes: int | None = None,
-    ) -> ReadImages:
-        root = self.found.root
-        return read_images(named, root, contents, self._take, sink, max_bytes)
+    ) -> tuple[ReferencedRows, int]:
+        """Reads images, and returns them with how many references were read.
 
-    def _rows_of(
-        self, found: ReadImages, sink: RowSink, *, by_view: bool = False
-    ) -> ReferencedRows:
-        odd = observe(found.kinds, found.paths)
+        Args:
+          references: of the files.
+          contents: what `_contents` yields for these, and perhaps for more.
+          sink: gets rejects, checksums and issues.
+          max_bytes: reading ends with the file after which this much is held; None: all
+            are read, and their bytes stay where they are.
+
+        Raises:
+          InputError: a file cannot be read, or its size is not what it was.
+        """
+        kept, data, headers, kinds, crcs = [], list[bytes](), [], [], []
+        held, stop = 0, 0
+        # A loop per file: each costs an open and a read, a hundred times its share of it.
+        for index, each in enumerate(references):
+            if max_bytes is not None and held >= max_bytes:
+                break
+            stop, size, path = index + 1, each.seen.size, each.path
+            if each.unreadable:
+                sink.rejects.append(Reject(path, each.at, each.unreadable, each.raw))
+                continue
+            if not each.is_read:
+                reason = (
+                    f"has {size:,} bytes, more than a record can hold "
+                    f"({MAX_CELL_BYTES:,})"
+                )
+                sink.rejects.append(Reject(path, 0, reason, b""))
+                continue
+            content = next(contents)
+            if len(content) != size:
+                raise ChangedInputError(
+                    f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
+                    "when the run began; did it change meanwhile?"
+                )
+            crc = crc32c(content)
+            sink.checksums.append(FileChecksum(path, 0, size, crc))
+            try:
+                if each.problem:
+                    raise ImageHeaderError(each.problem)
+                image, header, kind = self._take(content)
+            except ImageHeaderError as error:
+                held += size
+                sink.rejects.append(Reject(path, 0, str(error), content))
+                continue
+            kept.append(index)
+            data.append(image)
+            headers.append(header)
+            kinds.append(kind)
+            crcs.append(crc)
+            held += len(image)
+        paths = [references[index].path for index in kept]
+        issues = observe(kinds, paths)
         # What was changed is a JPEG or a PNG now.
-        kept = [each for each in odd if CHANGE not in each.kind]
-        others = [] if self.rules.transforms_all else kept
-        sink.add(observed=type_flags(found.kinds, others), issues=odd)
-        columns = self.found.columns([note.values for note in found.notes])
-        batch = image_batch(found, columns, by_view=by_view)
-        if self.rules.form == "raw" and None in self.rules.shape:
-            lists = pixel_lists(batch["image"], found.headers)
-            at = batch.schema.get_field_index("image")
-            batch = batch.set_column(at, "image", lists)
-        return ReferencedRows(
-            batch,
-            np.array(found.kept, np.int64),
-            raw=lambda row: (found.paths[row], 0, found.data[row]),
+        odd = [each for each in issues if CHANGE not in each.kind]
+        flags = type_flags(kinds, [] if self.rules.transforms_all else odd)
+        sink.add(observed=flags, issues=issues)
+        by_view = max_bytes is None and self.supports_references
+        found = ReferencedRows(
+            self._batch(
+                views_of(data) if by_view else pa.array(data, pa.binary()),
+                headers,
+                paths,
+                [references[index].values for index in kept],
+            ),
+            np.array(kept, np.int64),
+            raw=lambda row: (paths[row], 0, data[row]),
             # Of files whose bytes were kept; others have no references.
-            view_crcs=np.array(found.crcs, np.uint32) if by_view else None,
-            view_values=found.data if by_view else None,
+            view_crcs=np.array(crcs, np.uint32) if by_view else None,
+            view_values=data if by_view else None,
+        )
+        return found, stop
+
+    def _batch(
+        self,
+        images: pa.Array,
+        headers: Sequence[ImageHeader],
+        paths: Sequence[str],
+        values: Sequence[Sequence[Any]],
+    ) -> pa.RecordBatch:
+        if self.rules.form == "raw" and None in self.rules.shape:
+            images = pixel_lists(images, headers)
+        numbers = {
+            name: pa.array([getattr(each, name) for each in headers], pa.int64())
+            for name in ("height", "width", "depth")
+        }
+        return pa.RecordBatch.from_pydict(
+            {
+                "image": images,
+                "format": pa.array([each.format for each in headers], pa.string()),
+                **numbers,
+                "filename": pa.array(paths, pa.string()),
+                **self.found.columns(values),
+            }
         )
 
-    def _take(self, data: bytes) -> TakenImage:
-        """Checks and transforms one image.
+    def _take(self, data: bytes) -> tuple[bytes, ImageHeader, str]:
+        """Checks and transforms an image; its kind tells what of it is not in the bytes.
 
         Raises:
           ImageHeaderError: it is to be rejected.
