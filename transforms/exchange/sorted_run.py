@@ -22,7 +22,6 @@ A run of one split with the keys [1, 5, 9] and payloads of 4 bytes: blocks have 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,7 +45,6 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.exchange.merge import Block, payload_buffer, sort_order
 from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
-from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, BlockWriter
 from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
@@ -363,26 +361,18 @@ def _sorted_payloads(
 
 
 def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
-    """Writes a run's payload like `write_atomic`, in the way that is faster here.
-
-    Returns:
-      The payload's CRC-32C.
-    """
+    """Writes a run's payload as `write_atomic` writes a file; returns its CRC-32C."""
     temporary = temp_path(path)
-    num_bytes = crc = 0
-    seconds = 0.0
+    crc = 0
     try:
-        with BlockWriter(temporary, direct=SCRATCH_SPEED.direct, name=path) as file:
+        with temporary.open("wb") as file:
             for body in windows:
                 crc = crc32c(body, crc)
-                num_bytes += len(body)
-                start = time.perf_counter()
                 file.write(body)
-                seconds += time.perf_counter() - start
-            file.finish(durable=False)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a failed write does not tell it
         raise
-    SCRATCH_SPEED.note(num_bytes, seconds, direct=file.direct)
     return crc

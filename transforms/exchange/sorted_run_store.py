@@ -39,7 +39,6 @@ from recordmill.transforms.exchange.sorted_run import (
     write_sorted_run,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, read_into
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -206,7 +205,13 @@ class LocalSortedRuns(SortedRunFolder):
             held.read_into(target, offset)
             return
         path = Path(self.folder, f"{run.stem}.records")
-        read_into(path, target, offset, direct=SCRATCH_SPEED.direct)
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            done = 0
+            while done < len(target):
+                if not (count := file.readinto(target[done:])):
+                    raise _ends_early(str(path), offset + len(target))
+                done += count
 
     def _payload_bytes(self, run: SortedRunRef) -> int | None:
         try:
@@ -220,6 +225,10 @@ class LocalSortedRuns(SortedRunFolder):
         except OSError:
             return False
         return crc32c(payload) == run.payload_crc32c
+
+
+def _ends_early(uri: str, wanted: int) -> RecordmillError:
+    return RecordmillError(f"{uri}: the scratch file ends before byte {wanted}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +254,7 @@ class StoredSortedRuns(SortedRunFolder):
         name = self._name(run, "records")
         data = self.store.read_range(name, offset, offset + len(target))
         if len(data) < len(target):
-            raise RecordmillError(
-                f"{self.store.uri_of(name)}: the scratch file ends before byte "
-                f"{offset + len(target)}"
-            )
+            raise _ends_early(self.store.uri_of(name), offset + len(target))
         target[:] = data
 
     def _payload_bytes(self, run: SortedRunRef) -> int | None:

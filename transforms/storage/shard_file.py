@@ -1,13 +1,34 @@
-"""Writes the records of one shard to a file, with their size and checksum."""
+"""Writes the records of one shard to a file, past the page cache; with size and checksum.
+
+Data that is used once only fills the page cache. In a container it counts against the
+memory limit, and on many virtual machines a fresh cache page costs ten times its copy.
+Direct I/O avoids both, but waits for the disk. Shards must be on disk before they count
+anyhow, so they are written so; scratch files, which may never reach the disk, are not.
+
+Direct I/O (open(2), O_DIRECT) needs buffers, offsets and lengths that are multiples of
+a block. File systems without it (tmpfs, some network ones) refuse the flag; their files
+are written through the cache.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
+from recordmill.transforms import native
+from recordmill.transforms.arrow import U8
 from recordmill.transforms.encode.large_values import (
     Window,
     pieces_of,
@@ -16,9 +37,165 @@ from recordmill.transforms.encode.large_values import (
 )
 from recordmill.transforms.native.combine_crcs import combine_all
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
-from recordmill.transforms.storage.direct_io import BlockWriter
 from recordmill.transforms.storage.gzip_packer import DEFAULT_LEVEL, gzip_packer
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
+
+BLOCK_BYTES = 4096
+BUFFER_BYTES = 4 << 20
+_WRITE_BUFFERS = 3
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
+
+_local = threading.local()
+
+
+def _aligned_buffer(use: str) -> U8:
+    """Returns this thread's page-aligned buffer for one use; allocated once."""
+    if not hasattr(_local, use):
+        setattr(_local, use, np.frombuffer(mmap.mmap(-1, BUFFER_BYTES), np.uint8))
+    buffer: U8 = getattr(_local, use)
+    return buffer
+
+
+def _open(path: Path, flags: int) -> tuple[int, bool]:
+    """Opens a file; returns its descriptor and whether it uses direct I/O."""
+    if _O_DIRECT:
+        try:
+            return os.open(path, flags | _O_DIRECT, 0o666), True
+        except OSError:
+            pass  # no direct I/O here; any other error is raised by the next open
+    return os.open(path, flags, 0o666), False
+
+
+class BlockWriter:
+    """A writer of one new file, from front to end; one at a time in each thread.
+
+    Direct writes wait for the disk, so a thread of their own does them while the caller
+    fills other buffers. Of three, two may be waiting: some writes take far longer than others.
+    """
+
+    def __init__(self, path: Path, *, name: Path | None = None) -> None:
+        """Creates the file.
+
+        Args:
+          path: its path.
+          name: what errors call it, if that is not `path`: the name it gets later.
+        """
+        self._name = str(name or path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        if getattr(_local, "writing", False):
+            raise RuntimeError(f"{path}: this thread is already writing another file")
+        self._descriptor, self.direct = _open(path, flags)
+        _local.writing = True
+        self._buffer, *self._free = (
+            _aligned_buffer(f"write {number}") for number in range(_WRITE_BUFFERS)
+        )
+        self._filled = 0
+        self._size = 0
+        self._behind: ThreadPoolExecutor | None = None
+        self._pending: deque[tuple[Future[None], U8]] = deque()  # oldest first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._behind is not None:
+            self._behind.shutdown(wait=True)
+        _local.writing = False
+        os.close(self._descriptor)  # may fail: the disk is full
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Appends bytes to the file."""
+        self._size += len(data)
+        if not self.direct:
+            self._write_now(memoryview(data))
+            return
+        source = memoryview(data)  # its slices cost less than those of an array
+        while source:
+            piece = source[: BUFFER_BYTES - self._filled]
+            self._buffer.data[self._filled : self._filled + len(piece)] = piece
+            self._filled += len(piece)
+            source = source[len(piece) :]
+            if self._filled == BUFFER_BYTES:
+                self._write_behind()
+
+    def write_all(self, pieces: list[memoryview]) -> None:
+        """Appends the bytes of many pieces; in one call it takes 5 us less for each."""
+        if not self.direct:
+            for piece in pieces:
+                self.write(piece)
+            return
+        done, total = 0, sum(map(len, pieces))
+        self._size += total
+        while done < total:
+            room = self._buffer.data[self._filled :]
+            copied = native.loops.copy(pieces, done, room)
+            done += copied
+            self._filled += copied
+            if self._filled == BUFFER_BYTES:
+                self._write_behind()
+
+    def _write_behind(self) -> None:
+        if self._behind is None:
+            self._behind = ThreadPoolExecutor(1, "write-behind")
+        full = self._buffer
+        write = self._behind.submit(self._write_now, full.data)
+        self._pending.append((write, full))
+        if not self._free:
+            self._wait()
+        self._buffer = self._free.pop()
+        self._filled = 0
+
+    def _write_now(self, view: memoryview) -> None:
+        """Writes all of it; an error tells the name of the file.
+
+        Raises:
+          OSError: the disk is full, or something else is wrong with it.
+        """
+        try:
+            while view:
+                try:
+                    view = view[os.write(self._descriptor, view) :]
+                except OSError as error:
+                    if error.errno != errno.EINVAL or not self._end_direct_writes():
+                        raise
+        except OSError as error:
+            error.filename = self._name
+            raise
+
+    def _end_direct_writes(self) -> bool:
+        """Lets the file be written through the cache; returns whether it was not before.
+
+        Where room for a part of a block is left (a limit, a full disk), a direct write
+        is an "invalid argument". A write through the cache tells what is the matter.
+        """
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
+        return bool(flags & _O_DIRECT)
+
+    def _wait(self) -> None:
+        """Waits for the first write in the background; raises its error if it failed."""
+        write, buffer = self._pending.popleft()
+        write.result()
+        self._free.append(buffer)
+
+    def finish(self, *, durable: bool) -> None:
+        """Writes the rest; if durable, waits until the file is on disk."""
+        while self._pending:
+            self._wait()
+        if self._filled:
+            padded = -(-self._filled // BLOCK_BYTES) * BLOCK_BYTES
+            self._buffer[self._filled : padded] = 0
+            self._write_now(self._buffer.data[:padded])
+            os.ftruncate(self._descriptor, self._size)
+            self._filled = 0
+        if durable:
+            os.fsync(self._descriptor)
+
 
 _BLOCK_BYTES = 256 << 10  # packed at once
 
@@ -65,7 +242,7 @@ def write_records(
         parts = _plain(windows, tally)
     try:
         # A shard counts only once it is on disk, so the page cache is of no use.
-        with BlockWriter(temporary, direct=True, name=path) as file:
+        with BlockWriter(temporary, name=path) as file:
             for pieces in parts:
                 file.write_all(pieces)
             file.finish(durable=True)

@@ -23,7 +23,6 @@ from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_run import write_atomic, write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
-from recordmill.transforms.storage.direct_io import ScratchSpeed
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -227,24 +226,10 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     assert most_held(lambda: gathered(tmp_path, runs, task), enough=enough) < enough
 
 
-@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("num_splits", [1, 2])
 @pytest.mark.parametrize("in_order", [False, True])
-def test_large_run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    direct: bool,
-    num_splits: int,
-    in_order: bool,
-) -> None:
-    """More than one window and one block buffer, with and without the page cache."""
-    always = type("Always", (ScratchSpeed,), {"direct": property(lambda _: direct)})
-    monkeypatch.setattr(
-        "recordmill.transforms.exchange.sorted_run.SCRATCH_SPEED", always()
-    )
-    monkeypatch.setattr(
-        "recordmill.transforms.exchange.sorted_run_store.SCRATCH_SPEED", always()
-    )
+def test_large_run(tmp_path: Path, num_splits: int, in_order: bool) -> None:
+    """More than one window."""
     random = np.random.default_rng(0)
     sizes = [0, 4096, 5_000_000, *random.integers(0, 9_000, 900).tolist(), 4_500_000]
     order = range(len(sizes)) if in_order else random.permutation(len(sizes)).tolist()

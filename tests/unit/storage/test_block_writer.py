@@ -1,0 +1,183 @@
+"""Files written through and past the page cache hold the same bytes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from itertools import pairwise
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from recordmill.transforms.storage.shard_file import (
+    BLOCK_BYTES,
+    BUFFER_BYTES,
+    BlockWriter,
+)
+
+SIZES = [
+    0,
+    1,
+    BLOCK_BYTES - 1,
+    BLOCK_BYTES,
+    BLOCK_BYTES + 1,
+    BUFFER_BYTES - BLOCK_BYTES,
+    BUFFER_BYTES - 1,
+    BUFFER_BYTES,
+    BUFFER_BYTES + 1,
+    2 * BUFFER_BYTES,
+    2 * BUFFER_BYTES + BLOCK_BYTES + 1,
+    5 * BUFFER_BYTES - 1,  # all buffers twice
+]
+RANDOM = np.random.default_rng(3).bytes(max(SIZES) + 1)
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["direct", "cached"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system with direct I/O, and one without."""
+    if not request.param:
+        monkeypatch.setattr("recordmill.transforms.storage.shard_file._O_DIRECT", 0)
+
+
+def write(path: Path, parts: list[bytes]) -> None:
+    with BlockWriter(path) as file:
+        for part in parts:
+            file.write(part)
+        file.finish(durable=True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_written_in_one_piece(tmp_path: Path, size: int) -> None:
+    data = RANDOM[:size]
+    write(tmp_path / "file", [data])
+    assert (tmp_path / "file").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        [0],  # an empty piece is none
+        [1, 2, 3],
+        [BLOCK_BYTES],
+        [BLOCK_BYTES - 1, 2 * BLOCK_BYTES + 1],
+        [BUFFER_BYTES - 1, BUFFER_BYTES + 1],
+        [BUFFER_BYTES, 2 * BUFFER_BYTES],
+        [7, BUFFER_BYTES + 7, 2 * BUFFER_BYTES + 7],
+    ],
+)
+def test_written_in_pieces(tmp_path: Path, cuts: list[int]) -> None:
+    edges = [0, *cuts, len(RANDOM)]
+    parts = [RANDOM[a:b] for a, b in pairwise(edges)]
+    write(tmp_path / "file", parts)
+    assert (tmp_path / "file").read_bytes() == RANDOM
+
+
+def test_takes_views_of_arrays(tmp_path: Path) -> None:
+    """Records come as slices of larger buffers, read-only or not."""
+    array = np.frombuffer(RANDOM, np.uint8)
+    with BlockWriter(tmp_path / "file") as file:
+        file.write(array.data[3:5000])
+        file.write(memoryview(RANDOM)[5000:])
+        file.finish(durable=False)
+    assert (tmp_path / "file").read_bytes() == RANDOM[3:]
+
+
+def test_longer_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(RANDOM)
+    write(tmp_path / "file", [b"short"])
+    assert (tmp_path / "file").read_bytes() == b"short"
+
+
+def test_two_writers_in_one_thread(tmp_path: Path) -> None:
+    """They would share a buffer; the one that was first goes on unharmed."""
+    with BlockWriter(tmp_path / "first") as first:
+        first.write(b"one")
+        with pytest.raises(
+            RuntimeError, match="second: this thread is already writing"
+        ):
+            BlockWriter(tmp_path / "second")
+        first.write(b"two")
+        first.finish(durable=False)
+    assert (tmp_path / "first").read_bytes() == b"onetwo"
+    write(tmp_path / "second", [b"later"])
+    assert (tmp_path / "second").read_bytes() == b"later"
+
+
+def test_refused_writer_leaves_the_file(tmp_path: Path) -> None:
+    (tmp_path / "second").write_bytes(b"kept")
+    with (
+        BlockWriter(tmp_path / "first"),
+        pytest.raises(RuntimeError, match="this thread is already writing"),
+    ):
+        BlockWriter(tmp_path / "second")
+    assert (tmp_path / "second").read_bytes() == b"kept"
+
+
+def test_a_close_that_fails_frees_the_thread(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match="Bad file descriptor"),
+        BlockWriter(tmp_path / "file") as file,
+    ):
+        os.close(file._descriptor)
+    write(tmp_path / "file", [b"later"])
+    assert (tmp_path / "file").read_bytes() == b"later"
+
+
+def test_error_frees_the_thread(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        write(tmp_path / "first", [b"half", None])  # type: ignore[list-item]
+    write(tmp_path / "second", [b"whole"])
+    assert (tmp_path / "second").read_bytes() == b"whole"
+    with pytest.raises(FileNotFoundError):
+        BlockWriter(tmp_path / "no" / "folder")
+    write(tmp_path / "third", [b"whole"])
+
+
+def test_a_writer_in_each_thread(tmp_path: Path) -> None:
+    number = 4
+    ready = threading.Barrier(number)
+
+    def write_own(index: int) -> None:
+        with BlockWriter(tmp_path / str(index)) as file:
+            ready.wait(60)
+            for _ in range(100):
+                file.write(bytes([index]) * 1000)
+            file.finish(durable=False)
+
+    threads = [threading.Thread(target=write_own, args=(n,)) for n in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for index in range(number):
+        assert (tmp_path / str(index)).read_bytes() == bytes([index]) * 100_000
+
+
+def test_in_memory_file_system() -> None:
+    """Many kernels refuse direct I/O on tmpfs; then files are written as usual."""
+    path = Path("/dev/shm") / f"recordmill-{uuid4().hex}"
+    try:
+        write(path, [RANDOM])
+        assert path.read_bytes() == RANDOM
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_refused_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without it: the flag is one that no plain file is opened with."""
+    monkeypatch.setattr(
+        "recordmill.transforms.storage.shard_file._O_DIRECT", os.O_DIRECTORY
+    )
+    with BlockWriter(tmp_path / "file") as file:
+        assert not file.direct
+        file.write(RANDOM)
+        file.finish(durable=True)
+    assert (tmp_path / "file").read_bytes() == RANDOM
+
+
+def test_buffers_are_aligned() -> None:
+    assert BLOCK_BYTES % mmap.PAGESIZE == 0 or mmap.PAGESIZE % BLOCK_BYTES == 0
+    assert BUFFER_BYTES % BLOCK_BYTES == 0
