@@ -172,6 +172,22 @@ def is_of_views(array: pa.Array) -> bool:
     return bool(array.type.id == pa.lib.Type_BINARY_VIEW)
 
 
+def view_lengths(array: pa.Array) -> I64:
+    """Returns the length in bytes of each value of an array of views."""
+    views = np.frombuffer(array.buffers()[1] or b"", _VIEW)
+    return views["length"][array.offset : array.offset + len(array)].astype(np.int64)
+
+
+def take_views(array: pa.Array, order: npt.NDArray[np.integer]) -> pa.Array:
+    """Returns an array of views in another order; no value is copied."""
+    _, views, *buffers = array.buffers()
+    items = np.frombuffer(views or b"", f"V{_VIEW.itemsize}")[array.offset :].take(
+        order
+    )
+    buffers = [None, pa.py_buffer(items), *buffers]
+    return pa.Array.from_buffers(pa.binary_view(), len(order), buffers)
+
+
 def viewed_values(array: pa.Array) -> list[memoryview]:
     """Returns the values of an array of views without nulls, each where it lies."""
     buffers = array.buffers()

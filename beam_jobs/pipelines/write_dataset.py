@@ -57,7 +57,7 @@ from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
+from recordmill.transforms.exchange.sorted_runs import SortedRunFolder
 from recordmill.transforms.rows.encode_rows import RowsEncoder
 from recordmill.transforms.rows.row_summary import (
     RowsSummary,
@@ -279,7 +279,7 @@ class EncodeRows(beam.DoFn):
     ) -> Iterator[Piece | TaggedOutput[str, object]]:
         self._blocks.append(block)
         self._summaries.append(summary)
-        self._bytes += block.payloads.nbytes
+        self._bytes += int(block.planned_bytes.sum())
         limit = _RUN_BYTES if self._context.exchange == "scratch" else _PIECES_BYTES
         if self._bytes >= limit:
             yield from self._flush()

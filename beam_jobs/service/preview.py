@@ -22,7 +22,7 @@ from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.commit.commit import is_staged
-from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
+from recordmill.transforms.exchange.sorted_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS

@@ -17,7 +17,13 @@ from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
 from recordmill.transforms.exchange.merge import WINDOW_BYTES
 from recordmill.transforms.exchange.pieces import PIECE_BYTES, PIECE_HEAD_BYTES
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.exchange.sorted_run import READ_WHOLE_BYTES, _Layout
+from recordmill.transforms.exchange.sorted_runs import (
+    _BLOCK,
+    _MAGIC,
+    _ROW,
+    READ_WHOLE_BYTES,
+    _block_rows,
+)
 from recordmill.transforms.sources.base import RANGE_BYTES
 from recordmill.transforms.tasks.convert_range import BLOCK_BYTES
 
@@ -38,8 +44,9 @@ INPUT_RANGE_BYTES = 410
 GRAPH_BYTES = 100_000  # of the job's graph, as it is handed to a runner ...
 GRAPH_RANGE_BYTES = 15  # ... and for each range, packed
 RANGE_RESULT_BYTES = 1_600  # in the memory of all that have the list of results
-SHARD_RECORD_BYTES = 100  # in a writer's memory, of each record of its shard ...
-SHARD_PIECE_BYTES = 700  # ... and of each piece, while they are gathered
+SHARD_RECORD_BYTES = 70  # in a writer's memory, of each record of its shard ...
+SHARD_PIECE_BYTES = 980  # ... and of each piece, while they are gathered
+STREAM_BYTES = 325  # of a piece, beside its head, keys and rows
 WINDOWS_HELD = 3  # by a writer: the one written, the next one as read and as ordered
 
 
@@ -143,15 +150,16 @@ class Lookups:
 
 
 def lookups(case: Case) -> Lookups:
-    """Counts what find_records does, where order keys are evenly spread."""
-    layout = _Layout.of((max(1, round(case.range_records)),))
-    starts = np.array(layout.starts)
+    """Counts what read_index does, where order keys are evenly spread."""
+    records = max(1, round(case.range_records))
     # The places of first keys stand for them, and places of bounds for bounds.
-    first_keys, records = layout.edges[:-1], layout.edges[-1]
+    first_keys = np.arange(0, records, _block_rows(records))
+    head = len(_MAGIC) + len(first_keys) * _BLOCK.itemsize
+    starts = head + np.array([*first_keys, records]) * _ROW.itemsize
     bounds = np.arange(case.shards + 1) * (records / case.shards)
     inner = np.maximum(0, np.searchsorted(first_keys, bounds[:-1]) - 1)
     outer = np.searchsorted(first_keys, bounds[1:])
-    at_once = max(layout.head_bytes, min(READ_WHOLE_BYTES, layout.starts[-1]))
+    at_once = max(head, min(READ_WHOLE_BYTES, int(starts[-1])))
     again = starts[outer] > at_once
     more = float((starts[outer] - starts[inner])[again].sum())
     return Lookups(
@@ -172,14 +180,15 @@ def pieces_of(case: Case) -> float:
     blocks = math.ceil(case.range_bytes / BLOCK_BYTES)
     records = case.range_records / blocks
     filled = occupied(records, case.shards)
-    in_piece = max(1, PIECE_BYTES // (case.record_bytes + 16))
+    in_piece = max(1, (PIECE_BYTES - STREAM_BYTES) // (case.record_bytes + 12))
     cuts = math.ceil(records / filled / in_piece)
     return case.ranges * blocks * filled * cuts
 
 
 def shuffled_bytes(case: Case) -> float:
-    """Adds up pieces: each has a header, and a key and a length (u64) for each record."""
-    return case.input_bytes + pieces_of(case) * PIECE_HEAD_BYTES + case.records * 2 * 8
+    """Adds up pieces: each has a header, and a key and an offset for each record."""
+    pieces = pieces_of(case) * (PIECE_HEAD_BYTES + STREAM_BYTES)
+    return case.input_bytes + pieces + case.records * 12
 
 
 def gather_bytes(case: Case, pieces: float) -> float:

@@ -28,15 +28,17 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
-from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.encode.waiting_rows import payload_rows
+from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline
 from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
-from recordmill.transforms.exchange.sorted_run import ReadRange, write_sorted_run
-from recordmill.transforms.exchange.sorted_run_store import (
+from recordmill.transforms.exchange.sorted_runs import (
     LocalSortedRuns,
+    ReadRange,
     SortedRunFolder,
     StoredSortedRuns,
     gather,
+    write_sorted_run,
 )
 from recordmill.transforms.storage import LocalStore
 
@@ -152,7 +154,7 @@ class CountingRuns(LocalSortedRuns):
 
 def some_block(rng: np.random.Generator, records: int, size: int) -> Block:
     return Block(
-        pa.array([bytes(size)] * records, pa.binary()),
+        payload_rows(pa.array([bytes(size)] * records, pa.binary())),
         rng.integers(0, KEY_SPACE, records, np.uint64, endpoint=False),
         np.zeros(records, np.uint8),
         np.full(records, size, np.int64),
@@ -208,7 +210,11 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
     runs = []
     for number in range(num_runs):
         with folder.writing(f"run-{number}") as stem:
-            runs.append(write_sorted_run(stem, [some_block(rng, records, size)], 1))
+            runs.append(
+                write_sorted_run(
+                    stem, SortedRows.of([some_block(rng, records, size)], 1)
+                )
+            )
     for task in even_plan(shards).tasks():
         list(gather(folder, runs, task, window_bytes))
     indexes = [count for name, count in asked if name == "index"]
@@ -280,7 +286,7 @@ def test_pieces_take_the_memory_that_is_told(
     read_shard: Callable[[], Iterable[pa.BinaryArray]]
     if exchange == "scratch":
         runs = [
-            write_sorted_run(tmp_path / f"run-{number}", [block], 1)
+            write_sorted_run(tmp_path / f"run-{number}", SortedRows.of([block], 1))
             for number, block in enumerate(blocks)
         ]
         read_shard = partial(gather, LocalSortedRuns(str(tmp_path)), runs, task)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from unittest.mock import Mock
+from typing import Any
 
 import pytest
 from job_tools import convert
 from same_dataset import dataset_of
 
-from recordmill.transforms.exchange import held_runs
-from recordmill.transforms.exchange.held_runs import HeldValues
-from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.encode.waiting_rows import has_values
+from recordmill.transforms.exchange.merge import SortedRows
+from recordmill.transforms.exchange.sorted_runs import HeldRuns
 from recordmill.transforms.tasks import convert_range
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -73,12 +72,16 @@ def test_rows_that_wait_as_values(
     monkeypatch.setattr(convert_range, "RUN_BYTES", 20_000)
     held: list[bool] = []
 
-    def note(blocks: Sequence[Block], num_splits: int) -> HeldValues | None:
-        run = HeldValues.of(blocks, num_splits)
-        held.append(run is not None)
-        return run
+    hold = HeldRuns.hold
 
-    monkeypatch.setattr(held_runs, "HeldValues", Mock(of=note))
+    def note(
+        self: HeldRuns, folder: str, stem: str, run: SortedRows, *rest: Any
+    ) -> bool:
+        is_held = hold(self, folder, stem, run, *rest)
+        held.append(is_held and has_values(run.rows))
+        return is_held
+
+    monkeypatch.setattr(HeldRuns, "hold", note)
     datasets = []
     for memory, in_memory in (("auto", True), ("30kB", True), ("0", False)):
         output = tmp_path / memory / "out"

@@ -1,134 +1,66 @@
-"""Holds records that are not written yet: what their features hold, column by column.
+"""Keeps rows until their shard is written, as a RecordBatch that is encoded there.
 
-A row of a table with 40 columns takes 300 bytes as values, and 940 as a framed record, of
-which most is the names of its features. So records that wait in memory for their shard
-wait as values, sorted by order key, and are written where the shard is made.
+A row of a table with 40 columns takes 200 bytes as values, and 940 as a framed record, of
+which most is the names of its features. So a batch of waiting rows has the columns
 
-Features with lists are written at once.
+    size      bytes of the row's Features message
+    a, b ..   what the features hold, in the order in which they are written; integers
+              have as few bytes as the largest needs
+
+in memory, and as Arrow IPC in the runner's shuffle. Of rows whose values take about as
+much as their records, as lists and large values do, the records wait: as the only column,
+of binary or of views. So do references to rows.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.feature_spec import Kind, Schema
 from recordmill.transforms import native
 from recordmill.transforms.arrow import (
     I64,
     MAX_CELL_BYTES,
-    array_parts,
     binary_array,
+    is_of_views,
     offsets_of,
     require_fit,
+    take_views,
+    value_lengths,
     value_offsets,
+    view_lengths,
 )
 from recordmill.transforms.encode.examples import (
     TAGS,
-    load_columns,
+    column_of,
+    load_entries,
     measure,
     write_rows,
 )
-from recordmill.transforms.native import Buffer, Column
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
+from recordmill.transforms.native import Column
+from recordmill.transforms.native.numpy_loops import varint_lengths
+from recordmill.transforms.reused_buffers import empty_bytes
+from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
 
-# Values are held in place of records if they take at most so much of their bytes.
+# Values wait in place of records if they take at most so much of their bytes.
 _MOST_SHARE = 0.7
+_TYPES = {TAGS[Kind.BYTES]: pa.binary(), TAGS[Kind.FLOAT]: pa.float32()}
+_INTEGERS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}  # their bytes
+_TAG_OF = {kind: tag for tag, kind in _TYPES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class UnwrittenRecords:
-    """Framed records as the values of their features; made by `load_records`.
-
-    Attributes:
-      columns: the features, in the order in which they are written; without lists.
-      sizes: bytes of each record's Features message.
-      offsets: where each framed record would begin if all were written one behind the
-        other, and where the last one would end.
-    """
-
-    columns: tuple[Column, ...]
-    sizes: I64
-    offsets: I64
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    @property
-    def nbytes(self) -> int:
-        """Returns the bytes of the framed records."""
-        return int(self.offsets[-1])
-
-    @property
-    def held_bytes(self) -> int:
-        """Returns the memory that the values take."""
-        return 16 * len(self) + sum(map(_bytes_of, self.columns))
-
-    def write(self, first: int, end: int, target: memoryview) -> None:
-        """Writes the framed records from `first` to `end` into their exact room."""
-        starts = self.offsets[first : end + 1] - self.offsets[first]
-        sizes = self.sizes[first:end]
-        native.loops.write(
-            list(self.columns), first, sizes, starts, HEAD_BYTES, TAIL_BYTES, target
-        )
-        native.loops.seal(target, starts)
-
-    def written(self) -> pa.BinaryArray:
-        """Returns all records, framed."""
-        data = np.empty(self.nbytes, np.uint8)
-        self.write(0, len(self), data.data)
-        return binary_array(self.offsets, data)
-
-    @classmethod
-    def joined(
-        cls,
-        parts: Sequence[UnwrittenRecords],
-        order: npt.NDArray[np.intp] | None = None,
-    ) -> UnwrittenRecords | None:
-        """Joins records.
-
-        Args:
-          parts: of all records.
-          order: index of each record of the result among all; None: as they are.
-
-        Returns:
-          None if their features have not the same names and types, or if they hold more
-          than 2 GiB together, which may be one column.
-        """
-        features = [[column[:2] for column in part.columns] for part in parts]
-        if any(found != features[0] for found in features):
-            return None
-        if sum(part.held_bytes for part in parts) > MAX_CELL_BYTES:
-            return None
-        rows = [len(part) for part in parts]
-        sizes = np.concatenate([part.sizes for part in parts])
-        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-        # A column at a time: what was joined is still in the cache when it is ordered.
-        columns = tuple(
-            _joined_column(columns, rows, order)
-            for columns in zip(*(part.columns for part in parts), strict=True)
-        )
-        if order is not None:
-            sizes, lengths = sizes.take(order), lengths.take(order)
-        return cls(columns, sizes, offsets_of(lengths))
+def payload_rows(payloads: pa.Array) -> pa.RecordBatch:
+    """Returns framed records, or references to rows, as waiting rows."""
+    return pa.RecordBatch.from_arrays([payloads], [""])
 
 
-Payloads: TypeAlias = pa.BinaryArray | UnwrittenRecords
-
-
-def load_records(batch: pa.RecordBatch, schema: Schema) -> Payloads:
-    """Returns the examples of a batch, unwritten if that saves memory.
-
-    Those that are written have free room for their frames, like those of `encode`.
+def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Returns the examples of a batch as waiting rows.
 
     Args:
       batch: the columns that the schema's features name.
@@ -137,238 +69,154 @@ def load_records(batch: pa.RecordBatch, schema: Schema) -> Payloads:
     Raises:
       SchemaError: a column is missing or its type does not fit the feature.
       RowsError: rows with a value that a feature cannot hold.
-      RecordmillError: the examples together are beyond 2 GiB.
+      RecordmillError: the records together are beyond 2 GiB.
     """
-    columns = load_columns(batch, schema.features)
-    sizes, lengths = measure(columns, batch.num_rows, HEAD_BYTES + TAIL_BYTES)
+    columns = list(map(column_of, load_entries(batch, schema.features)))
+    sizes, lengths = measure(columns, batch.num_rows, FRAME_BYTES)
+    num_bytes = int(lengths.sum())
+    require_fit(num_bytes)
     if all(column[4] is None for column in columns):
-        unwritten = UnwrittenRecords(tuple(columns), sizes, offsets_of(lengths))
-        if unwritten.held_bytes <= _MOST_SHARE * unwritten.nbytes:
-            require_fit(unwritten.nbytes)
-            return unwritten
-    return write_rows(columns, sizes, lengths, HEAD_BYTES, TAIL_BYTES)
+        arrays = [_integers(sizes), *map(_array_of, columns)]
+        names = ["", *(column[0].decode() for column in columns)]
+        rows = pa.RecordBatch.from_arrays(arrays, names)
+        if rows.nbytes <= _MOST_SHARE * num_bytes:
+            return rows
+    records = write_rows(columns, sizes, lengths, HEAD_BYTES, TAIL_BYTES)
+    seal(records)
+    return payload_rows(records)
 
 
-def measured_records(columns: list[Column], num_rows: int) -> UnwrittenRecords:
-    """Returns the records of features that are loaded already, without lists."""
-    sizes, lengths = measure(columns, num_rows, HEAD_BYTES + TAIL_BYTES)
-    return UnwrittenRecords(tuple(columns), sizes, offsets_of(lengths))
+def has_values(rows: pa.RecordBatch) -> bool:
+    """Tells whether rows wait as their values, not as payloads."""
+    return rows.schema.field(0).type in _INTEGERS
 
 
-def payload_offsets(payloads: Payloads) -> I64:
-    """Returns where each payload begins among all, and where the last one ends."""
-    if isinstance(payloads, UnwrittenRecords):
-        return payloads.offsets
-    return array_parts(payloads)[0]
+def lengths_of(rows: pa.RecordBatch) -> I64:
+    """Returns the bytes of each row's payload: of its framed record, if it has values."""
+    first = rows.column(0)
+    if has_values(rows):
+        return _lengths(_numbers(first).astype(np.int64))
+    return view_lengths(first) if is_of_views(first) else value_lengths(first)
 
 
-def written_payloads(payloads: Payloads) -> pa.BinaryArray:
-    """Returns payloads as bytes."""
-    if isinstance(payloads, UnwrittenRecords):
-        return payloads.written()
-    return payloads
+def payloads_of(rows: pa.RecordBatch) -> pa.Array:
+    """Returns the payload of each row, binary or views; writes those that are values."""
+    if not has_values(rows):
+        return rows.column(0)
+    sizes = _numbers(rows.column(0)).astype(np.int64)
+    offsets = offsets_of(_lengths(sizes))
+    require_fit(int(offsets[-1]))
+    data = empty_bytes(int(offsets[-1]))
+    columns = list(map(_column_of, rows.schema.names[1:], rows.columns[1:]))
+    native.loops.write(columns, 0, sizes, offsets, HEAD_BYTES, TAIL_BYTES, data)
+    native.loops.seal(data, offsets)
+    return binary_array(offsets, data)
 
 
-def _bytes_of(column: Column) -> int:
-    _, _, values, offsets, _, valid = column
-    num_bytes: int = 0 if valid is None else valid.nbytes
-    if offsets is None:
-        num_bytes += values.nbytes
-    else:
-        num_bytes += offsets.nbytes + int(offsets[-1]) - int(offsets[0])
-    return num_bytes
+def ordered_payloads(
+    rows: pa.RecordBatch, order: npt.NDArray[np.integer] | None = None
+) -> pa.BinaryArray:
+    """Returns the payloads of rows in another order; each is copied once."""
+    payloads = payloads_of(rows)
+    if is_of_views(payloads):
+        payloads = payloads if order is None else take_views(payloads, order)
+        return payloads.cast(pa.binary())
+    return payloads if order is None else payloads.take(pa.array(order))
 
 
-def _cells(column: Column) -> pa.BinaryArray:
-    """Returns a column of bytes as an array."""
-    _, _, values, offsets, _, _ = column
-    assert offsets is not None
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+def join_rows(
+    parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.integer] | None = None
+) -> pa.RecordBatch:
+    """Joins waiting rows: as values if all are and have the same features.
+
+    Payloads are not copied: they become views.
+
+    Args:
+      parts: at least one.
+      order: index of each row of the result among all; None: as they are.
+    """
+    schema = _common_schema(parts)
+    if schema is not None:
+        rows = pa.concat_batches(
+            [part if part.schema == schema else part.cast(schema) for part in parts]
+        )
+        return rows if order is None else rows.take(pa.array(order))
+    views = pa.concat_arrays(
+        [payloads_of(part).cast(pa.binary_view()) for part in parts]
+    )
+    return payload_rows(views if order is None else take_views(views, order))
 
 
-def _joined_column(
-    columns: Sequence[Column], rows: Sequence[int], order: npt.NDArray[np.intp] | None
-) -> Column:
-    """Joins the parts of a column, which have so many rows, and orders its values."""
-    key, tag, _, offsets, _, _ = columns[0]
+def _common_schema(parts: Sequence[pa.RecordBatch]) -> pa.Schema | None:
+    """Returns columns that hold the values of all parts; None if there are none.
+
+    The same features may have integers of several widths. More than 2 GiB, which may be
+    one column, cannot be joined.
+    """
+    first = parts[0].schema
+    if not all(map(has_values, parts)):
+        return None
+    if sum(part.nbytes for part in parts) > MAX_CELL_BYTES:
+        return None
+    schemas = {part.schema for part in parts}
+    if len(schemas) == 1:
+        return first
+    if any(schema.names != first.names for schema in schemas):
+        return None
+    types = []
+    for found in zip(*(schema.types for schema in schemas), strict=True):
+        if len({_TAG_OF.get(kind) for kind in found}) > 1:
+            return None
+        types.append(max(found, key=lambda kind: _INTEGERS.get(kind, 0)))
+    return pa.schema(map(pa.field, first.names, types))
+
+
+def _lengths(sizes: I64) -> I64:
+    """Returns the bytes of framed records, from those of their Features messages."""
+    return FRAME_BYTES + 1 + varint_lengths(sizes) + sizes
+
+
+def _integers(values: I64, bitmap: pa.Buffer | None = None) -> pa.Array:
+    """Returns integers in as few bytes as the largest needs."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    values = values.astype(np.min_scalar_type(min(low, ~high)), copy=False)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(values)])
+
+
+def _array_of(column: Column) -> pa.Array:
+    """Returns what a feature without lists holds."""
+    _, tag, values, offsets, _, valid = column
+    bitmap = None
+    if valid is not None:
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if tag == TAGS[Kind.INT64]:
+        return _integers(values, bitmap)
+    buffers = [bitmap, pa.py_buffer(values)]
+    num_rows = len(values)
+    if offsets is not None:
+        buffers.insert(1, pa.py_buffer(offsets))
+        num_rows = len(offsets) - 1
+    return pa.Array.from_buffers(_TYPES[tag], num_rows, buffers)
+
+
+def _column_of(name: str, array: pa.Array) -> Column:
+    """Returns what a feature holds as the native functions take it."""
+    key, tag = name.encode(), _TAG_OF.get(array.type, TAGS[Kind.INT64])
     valid = None
-    if any(column[5] is not None for column in columns):
-        parts = zip(columns, rows, strict=True)
-        found = [
-            np.ones(n, np.bool_) if each[5] is None else each[5] for each, n in parts
-        ]
-        valid = np.concatenate(found)
-        valid = valid if order is None else valid.take(order)
-    if offsets is None:
-        values = np.concatenate([column[2] for column in columns])
-        values = values if order is None else values.take(order)
-        return key, tag, values, None, None, valid
-    cells = pa.concat_arrays([_cells(column) for column in columns])
-    if order is not None:
-        cells = pc.take(cells, pa.array(order), boundscheck=False)
-    return key, tag, cells.buffers()[2] or b"", value_offsets(cells), None, valid
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if tag == TAGS[Kind.BYTES]:
+        return key, tag, array.buffers()[2] or b"", value_offsets(array), None, valid
+    numbers = _numbers(array)
+    if tag == TAGS[Kind.INT64]:
+        numbers = numbers.astype(np.int64)
+    return key, tag, numbers, None, None, valid
 
 
-# Packed values are what goes through a runner's shuffle in place of records: a third of
-# their bytes (see UnwrittenRecords).
-#
-#     u32 bytes of the description | description | column | column | ...
-#
-# The description has for each column
-#
-#     u8 kind | u8 bytes of a number | u8 may be missing | u32 bytes of the name | name
-#
-# and a column holds, for the packed rows,
-#
-#     a bit for each row, 0 where the feature is missing     if it may be missing
-#     a u32 for each row, the length of its value            if it holds bytes
-#     the values                                             numbers, or bytes end to end
-#
-# All little-endian. Integers have as few bytes as the largest of a block needs.
-
-_FACTS = struct.Struct("<BBBI")
-_LENGTH = struct.Struct("<I")
-_INTEGERS = tuple(np.dtype(f"<i{width}") for width in (1, 2, 4, 8))
-
-
-@dataclass(frozen=True, slots=True)
-class _ColumnFacts:
-    """What the description says of a column.
-
-    Attributes:
-      key: name of the feature, in UTF-8.
-      tag: kind of its list (see `Column`).
-      width: bytes of a number; 0: it holds bytes.
-      may_miss: whether bits tell where the feature is missing.
-    """
-
-    key: bytes
-    tag: int
-    width: int
-    may_miss: bool
-
-    def packed(self) -> bytes:
-        """Returns the bytes of the description."""
-        facts = (self.tag, self.width, self.may_miss, len(self.key))
-        return _FACTS.pack(*facts) + self.key
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Returns the type of a number."""
-        return np.dtype(f"<{'f' if self.tag == TAGS[Kind.FLOAT] else 'i'}{self.width}")
-
-
-class PackedValues:
-    """The values of some records, ready to be packed.
-
-    Attributes:
-      ends: bytes of the values of all rows before each row, and of all.
-      overhead: most bytes that some rows take beside.
-    """
-
-    ends: I64
-    overhead: int
-
-    def __init__(self, records: UnwrittenRecords) -> None:
-        columns = [_narrowed(column) for column in records.columns]
-        facts = [_facts_of(column) for column in columns]
-        self._columns = columns
-        self._description = b"".join(each.packed() for each in facts)
-        row_bytes = sum(each.width or _LENGTH.size for each in facts)
-        row_bits = sum(each.may_miss for each in facts)
-        rows = np.arange(len(records) + 1)
-        self.ends = row_bytes * rows + row_bits * rows // 8
-        # Bits fill whole bytes: one more for each column, and one for rounding.
-        self.overhead = _LENGTH.size + len(self._description) + row_bits + 1
-        for _, _, _, offsets, _, _ in columns:
-            if offsets is not None:
-                self.ends += offsets
-                self.ends -= offsets[0]
-
-    def rows(self, first: int, end: int) -> list[Buffer]:
-        """Returns the rows from `first` to `end` as parts, to be joined."""
-        parts: list[Buffer] = [_LENGTH.pack(len(self._description)), self._description]
-        for _, _, values, offsets, _, valid in self._columns:
-            if valid is not None:
-                parts.append(np.packbits(valid[first:end]))
-            if offsets is None:
-                parts.append(values[first:end])
-            else:
-                parts.append(np.diff(offsets[first : end + 1]).astype("<u4"))
-                parts.append(memoryview(values)[offsets[first] : offsets[end]])
-        return parts
-
-
-def open_values(data: memoryview, num_rows: int) -> Payloads:
-    """Returns the framed records of packed rows.
-
-    Raises:
-      RecordmillError: the bytes are not what `PackedValues.rows` made of so many rows.
-    """
-    try:
-        columns = _open_columns(data, num_rows)
-    except (ValueError, struct.error) as error:
-        raise RecordmillError(f"packed values are damaged: {error}") from error
-    return measured_records(columns, num_rows)
-
-
-def _open_columns(data: memoryview, num_rows: int) -> list[Column]:
-    (length,) = _LENGTH.unpack_from(data)
-    at = _LENGTH.size + length
-    columns: list[Column] = []
-    for facts in _facts_in(bytes(data[_LENGTH.size : at])):
-        valid = offsets = None
-        if facts.may_miss:
-            num_bytes = -(-num_rows // 8)
-            bits = np.frombuffer(data, np.uint8, num_bytes, at)
-            valid = np.unpackbits(bits, count=num_rows).view(np.bool_)
-            at += num_bytes
-        if facts.width:
-            values: npt.NDArray[Any] = np.frombuffer(data, facts.dtype, num_rows, at)
-            at += values.nbytes
-            if facts.dtype.kind == "i":
-                values = values.astype(np.int64)
-        else:
-            lengths = np.frombuffer(data, "<u4", num_rows, at)
-            at += lengths.nbytes
-            offsets = offsets_of(lengths).astype(np.int32)
-            values = np.frombuffer(data, np.uint8, int(offsets[-1]), at)
-            at += values.nbytes
-        columns.append((facts.key, facts.tag, values, offsets, None, valid))
-    if at != len(data):
-        raise ValueError(f"{len(data)} bytes, expected {at}")
-    return columns
-
-
-# All pieces of a block, and mostly all of a dataset, have the same one.
-@lru_cache(maxsize=64)
-def _facts_in(description: bytes) -> tuple[_ColumnFacts, ...]:
-    found = []
-    at = 0
-    while at < len(description):
-        tag, width, may_miss, length = _FACTS.unpack_from(description, at)
-        at += _FACTS.size + length
-        key = description[at - length : at]
-        found.append(_ColumnFacts(key, tag, width, bool(may_miss)))
-    return tuple(found)
-
-
-def _facts_of(column: Column) -> _ColumnFacts:
-    key, tag, values, offsets, _, valid = column
-    width = values.dtype.itemsize if offsets is None else 0
-    return _ColumnFacts(key, tag, width, valid is not None)
-
-
-def _narrowed(column: Column) -> Column:
-    """Returns a column whose integers have as few bytes as the largest needs."""
-    key, tag, values, offsets, lists, valid = column
-    if tag == TAGS[Kind.INT64] and len(values):
-        bounds = int(values.min()), int(values.max())
-        values = values.astype(next(kind for kind in _INTEGERS if _fit(bounds, kind)))
-    return key, tag, values, offsets, lists, valid
-
-
-def _fit(bounds: tuple[int, int], dtype: np.dtype[Any]) -> bool:
-    limits = np.iinfo(dtype)
-    return limits.min <= bounds[0] and bounds[1] <= limits.max
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+    """Returns numbers, whatever stands where one is missing."""
+    width = _INTEGERS.get(array.type)
+    dtype = f"<i{width}" if width else "<f4"
+    found = np.frombuffer(array.buffers()[1] or b"", dtype)
+    return found[array.offset : array.offset + len(array)]

@@ -69,7 +69,7 @@ class RunContext:
       split_names: all splits, those of the job first (see `split_names`).
       bucket_bits: leading bits of the order key that number a histogram bucket.
       exchange: how rows reach the shards' writers (see
-        recordmill.transforms.exchange.sorted_run_store).
+        recordmill.transforms.exchange.sorted_runs).
       run_key: hash of job and inventory, hexadecimal.
       workspace: folders of the files that are not published yet.
       expected_schema: a schema that the dataset must keep to, or None.

@@ -95,9 +95,7 @@ def _sort_rows(
     by_reference = context.exchange == "reference"
     folder = context.workspace.runs
     while True:
-        reader = RangeReader(
-            context, input_range, by_reference, live=live, unwritten=folder.has_room
-        )
+        reader = RangeReader(context, input_range, by_reference, live=live)
         runs: list[SortedRunRef] = []
         began = time.monotonic()
         for blocks in reader.blocks(assumed_types, RUN_BYTES):
@@ -125,10 +123,9 @@ def range_histogram(
         return
     yield make_histogram(context, *_NO_ROWS)
     for run in result.runs:
-        index = context.workspace.runs.index(run)
+        keys, planned_bytes = context.workspace.runs.keys_and_sizes(run)
         splits = np.repeat(np.arange(len(run.counts), dtype=np.uint8), run.counts)
-        planned_bytes = index.planned_bytes.astype(np.int64)
-        yield make_histogram(context, index.keys, splits, planned_bytes)
+        yield make_histogram(context, keys, splits, planned_bytes)
 
 
 def histogram_from_sizes(
@@ -203,10 +200,7 @@ def measure_range(
     by_reference = can_plan_from_sizes(context.job, context.source)
     with counting(context.workspace, name) as live:
         while True:
-            # Only their sizes are asked for.
-            reader = RangeReader(
-                context, input_range, by_reference, live=live, unwritten=True
-            )
+            reader = RangeReader(context, input_range, by_reference, live=live)
             total = Histogram.empty(context.num_splits, context.bucket_bits)
             for blocks in reader.blocks(assumed_types, BLOCK_BYTES):
                 for block in blocks:
@@ -295,9 +289,7 @@ def _send_rows(
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
     """Reads a range again and yields what `send_range` says."""
     input_range = measured.range
-    reader = RangeReader(
-        context, input_range, by_reference=False, live=live, unwritten=True
-    )
+    reader = RangeReader(context, input_range, by_reference=False, live=live)
     from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0

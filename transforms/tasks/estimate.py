@@ -23,6 +23,7 @@ from recordmill.schemas.ranges import (
     merge_type_flags,
 )
 from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.encode.waiting_rows import lengths_of, ordered_payloads
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
 from recordmill.transforms.storage.gzip_packer import gzip_packer
@@ -190,7 +191,7 @@ def _add(
     for framed in frame_rows(
         batch, schema, context.job, files=files, expected_schema=context.expected_schema
     ):
-        lengths = np.diff(array_parts(framed.records)[0])
+        lengths = lengths_of(framed.rows)
         reasons = [reason for _, reason in framed.invalid_rows]
         sample.reject(round(len(reasons) * rows_each), reasons)
         sample.records += round(len(lengths) * rows_each)
@@ -200,7 +201,7 @@ def _add(
             sample.histogram.add_bytes(
                 make_histogram(context, keys[kept], splits[kept], lengths)
             )
-        yield framed.records
+        yield ordered_payloads(framed.rows)
 
 
 def _reads_files(context: RunContext) -> bool:

@@ -23,11 +23,7 @@ from recordmill.transforms.encode.large_values import (
     seal_around,
 )
 from recordmill.transforms.encode.payloads import encode_payload, slices_of
-from recordmill.transforms.encode.waiting_rows import (
-    Payloads,
-    UnwrittenRecords,
-    load_records,
-)
+from recordmill.transforms.encode.waiting_rows import load_rows, payload_rows
 from recordmill.transforms.native.combine_crcs import U32
 from recordmill.transforms.sources.base import FRAMED
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
@@ -35,16 +31,15 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 @dataclass(frozen=True, slots=True)
 class FramedRows:
-    """The framed records of some rows of a batch.
+    """What became of some rows of a batch.
 
     Attributes:
-      records: one framed record per row that could be encoded; unwritten where that was
-        asked for and saves memory.
+      rows: those that could be encoded, as waiting rows.
       kept: indices of these rows in the batch, ascending.
       invalid_rows: (index, reason) of each row that became no record.
     """
 
-    records: Payloads
+    rows: pa.RecordBatch
     kept: I64
     invalid_rows: list[tuple[int, str]]
 
@@ -56,9 +51,8 @@ def frame_rows(
     *,
     files: SideFiles | None = None,
     expected_schema: Schema | None = None,
-    unwritten: bool = False,
 ) -> Iterator[FramedRows]:
-    """Yields framed records of all rows that can be encoded.
+    """Yields all rows that can be encoded, as waiting rows.
 
     Mostly it is one part; several of bounded size where the records would be large, or
     where cells name files to read. Records of the column FRAMED stay as they are.
@@ -69,14 +63,14 @@ def frame_rows(
       job: its declared schema and payload are used.
       files: reads the files that a feature with `bytes_from` names.
       expected_schema: a schema whose bounds the values must keep, or None.
-      unwritten: whether records may stay unwritten (see `UnwrittenRecords`).
 
     Raises:
       SchemaError: a value is outside the bounds of `expected_schema`.
     """
-    unwritten &= job.payload == "example"
     if batch.schema.names == [FRAMED]:
-        yield FramedRows(batch[FRAMED], np.arange(batch.num_rows, dtype=np.int64), [])
+        yield FramedRows(
+            payload_rows(batch[FRAMED]), np.arange(batch.num_rows, dtype=np.int64), []
+        )
         return
     for start, stop in slices_of(batch, schema):
         rows = batch.slice(start, stop - start)
@@ -88,12 +82,12 @@ def frame_rows(
             parts = cast(rows, job.declared, files)
         for part in parts:
             _check(part.batch, schema, expected_schema)
-            framed = _frame(part.batch, schema, job.payload, unwritten)
+            framed = _frame(part.batch, schema, job.payload)
             own = part.kept[framed.kept]
             found = [(int(part.kept[row]), why) for row, why in framed.invalid_rows]
             invalid = sorted(part.invalid_rows + found)
             yield FramedRows(
-                framed.records,
+                framed.rows,
                 own + start,
                 [(row + start, why) for row, why in invalid],
             )
@@ -145,25 +139,22 @@ def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> No
         require_values(batch, schema, expected)
 
 
-def _frame(
-    batch: pa.RecordBatch, schema: Schema, payload: Payload, unwritten: bool
-) -> FramedRows:
+def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:
     kept = np.arange(batch.num_rows, dtype=np.int64)
     invalid_rows: list[tuple[int, str]] = []
     while True:
         try:
-            if unwritten:
-                records = load_records(batch, schema)
+            if payload == "example":
+                rows = load_rows(batch, schema)
             else:
                 records = encode_payload(
                     batch, schema, payload, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
                 )
-            break
+                seal(records)
+                rows = payload_rows(records)
+            return FramedRows(rows, kept, sorted(invalid_rows))
         except RowsError as error:
             invalid_rows += zip(kept[error.rows].tolist(), error.reasons, strict=True)
             mask = np.ones(len(kept), np.bool_)
             mask[error.rows] = False
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
-    if not isinstance(records, UnwrittenRecords):
-        seal(records)
-    return FramedRows(records, kept, sorted(invalid_rows))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from recordmill.schemas.text import parse_memory
-from recordmill.transforms.exchange.held_runs import HoldBudget
+from recordmill.transforms.exchange.sorted_runs import HoldBudget
 from recordmill.transforms.storage.free_memory import available_memory
 
 _MOST_BYTES = 1 << 30  # held by default

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Schema
@@ -22,7 +23,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
-from recordmill.transforms.encode.waiting_rows import Payloads, payload_offsets
+from recordmill.transforms.encode.waiting_rows import lengths_of, payload_rows
 from recordmill.transforms.exchange.keys import (
     position_keys,
     shuffle_keys,
@@ -57,7 +58,6 @@ class RangeReader:
       files: reads the files that cells name.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
       live: where it notes how far it is.
-      unwritten: whether records may stay unwritten (see `frame_rows`).
     """
 
     context: RunContext
@@ -70,7 +70,6 @@ class RangeReader:
     files: SideFiles = field(init=False)
     is_whole: bool = False
     live: LiveCounts = NO_COUNTS
-    unwritten: bool = False
 
     def __post_init__(self) -> None:
         self.files = side_files_of(self.input_range, self.context.source)
@@ -104,13 +103,15 @@ class RangeReader:
             self._note(rows)
             if rows.batch.num_rows == 0:
                 continue
-            for block in self._encoded(rows, self.context.schema(self.encoded_types)):
+            for block, size in self._encoded(
+                rows, self.context.schema(self.encoded_types)
+            ):
                 # An Arrow array holds 2 GiB: a huge record is alone in its list.
-                if blocks and held + block.payloads.nbytes > MAX_CELL_BYTES:
+                if blocks and held + size > MAX_CELL_BYTES:
                     yield blocks
                     blocks, held = [], 0
                 blocks.append(block)
-                held += block.payloads.nbytes
+                held += size
                 if held >= num_bytes:
                     del block
                     yield blocks
@@ -168,21 +169,28 @@ class RangeReader:
             done = int(rows.positions[-1]) + 1
             self.live.note(Counts(done, self.rows_read, len(self.rejects)))
 
-    def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
-        """Encodes a batch, unless it goes by reference, and gives each row its key."""
+    def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
+        """Encodes a batch, unless it goes by reference, and gives each row its key.
+
+        Yields:
+          A block, and the bytes of its payloads.
+        """
         keys, splits = keys_and_splits(self.context, self.input_range, rows)
-        for payloads, kept in self._payloads(rows, schema):
+        for waiting, kept in self._waiting(rows, schema):
+            lengths = planned_bytes = lengths_of(waiting)
             if rows.planned_bytes is not None:
                 planned_bytes = rows.planned_bytes[kept]
-            else:
-                planned_bytes = np.diff(payload_offsets(payloads))
-            yield Block(payloads, keys[kept], splits[kept], planned_bytes)
+            block = Block(waiting, keys[kept], splits[kept], planned_bytes)
+            yield block, int(lengths.sum())
 
-    def _payloads(self, rows: Rows, schema: Schema) -> Iterator[tuple[Payloads, I64]]:
-        """Yields references or framed records, and the indices of their rows."""
+    def _waiting(
+        self, rows: Rows, schema: Schema
+    ) -> Iterator[tuple[pa.RecordBatch, I64]]:
+        """Yields rows that wait for their shard, and their indices in the batch."""
         context = self.context
         if self.by_reference:
-            yield rows.batch[REFERENCE], np.arange(rows.batch.num_rows, dtype=np.int64)
+            references = payload_rows(rows.batch[REFERENCE])
+            yield references, np.arange(rows.batch.num_rows, dtype=np.int64)
             return
         for framed in frame_rows(
             rows.batch,
@@ -190,14 +198,13 @@ class RangeReader:
             context.job,
             files=self.files,
             expected_schema=context.expected_schema,
-            unwritten=self.unwritten,
         ):
             for row, reason in framed.invalid_rows:
                 path = rows.paths[row] if rows.paths else self.input_range.path
                 position, raw = rows.raw(row)
                 self.rejects.append(Reject(path, position, reason, raw))
                 self.invalid += 1
-            yield framed.records, framed.kept
+            yield framed.rows, framed.kept
 
 
 def side_files_of(input_range: InputRange, source: RowSource) -> SideFiles:

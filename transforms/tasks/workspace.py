@@ -28,8 +28,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from recordmill.schemas.text import check_file_name
-from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
-from recordmill.transforms.exchange.sorted_run_store import (
+from recordmill.transforms.exchange.sorted_runs import (
+    NO_BUDGET,
+    HoldBudget,
     LocalSortedRuns,
     SortedRunFolder,
     StoredSortedRuns,

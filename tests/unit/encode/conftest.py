@@ -15,7 +15,7 @@ ONE_WAY = {
     "test_columns": ["native"],
     "test_packed_values": ["native"],
     "test_record_sizes": ["native"],
-    "test_unwritten_records": ["native"],
+    "test_waiting_rows": ["native"],
     "test_wire": ["native"],
 }
 

@@ -27,6 +27,7 @@ from recordmill.transforms.encode.large_values import (
     whole,
     window_bytes,
 )
+from recordmill.transforms.encode.waiting_rows import payloads_of
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tfrecord import crc32c
@@ -81,14 +82,15 @@ def test_bytes_are_those_of_joined_records(
         return
     assert hollow is not None
     assert known is not None
-    assert whole(hollow).equals(joined.records)
-    assert whole(known).equals(joined.records)
-    assert whole(joined.records) is joined.records
-    assert b"".join(pieces_of(hollow)) == b"".join(pieces_of(joined.records))
-    lengths = record_lengths(joined.records).tolist()
+    records = payloads_of(joined.rows)
+    assert whole(hollow).equals(records)
+    assert whole(known).equals(records)
+    assert whole(records) is records
+    assert b"".join(pieces_of(hollow)) == b"".join(pieces_of(records))
+    lengths = record_lengths(records).tolist()
     assert record_lengths(hollow).tolist() == lengths
-    assert window_bytes(hollow) == window_bytes(joined.records) == sum(lengths)
-    assert len(hollow) == len(joined.records)
+    assert window_bytes(hollow) == window_bytes(records) == sum(lengths)
+    assert len(hollow) == len(records)
 
 
 def test_views_of_values_in_buffers() -> None:

@@ -12,20 +12,25 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unwritten_zoo import batch_of, loaded_from, schema_of
+from waiting_zoo import batch_of, loaded_from, schema_of
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.transforms.encode.waiting_rows import (
+    has_values,
+    lengths_of,
+    load_rows,
+    ordered_payloads,
+    payload_rows,
+    payloads_of,
+)
 from recordmill.transforms.exchange import pieces as messages
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import (
-    KEY_BYTES,
-    LENGTH_BYTES,
     PIECE_HEAD_BYTES,
     PieceHead,
     cut_block,
     gather_inline,
-    holds_values,
     open_piece,
     planned_rows,
     reject_pieces,
@@ -40,6 +45,10 @@ KEYS = st.sampled_from([0, 1, 2, 1 << 62, 1 << 63, KEY_SPACE - 1]) | st.integers
     0, KEY_SPACE - 1
 )
 ROWS = st.lists(st.tuples(KEYS, st.integers(0, 1), st.binary(max_size=40)), max_size=30)
+
+
+# Of a piece of payloads, besides these: see `_overhead`.
+OVERHEAD = messages._overhead(payload_rows(pa.array([b""])))
 
 
 def plan_of(*bounds: list[int]) -> ShardPlan:
@@ -61,7 +70,7 @@ PLANS = st.builds(
 def block_of(rows: list[Row]) -> Block:
     payloads = [b"before", *(payload for _, _, payload in rows)]
     return Block(
-        pa.array(payloads, pa.binary()).slice(1),
+        payload_rows(pa.array(payloads, pa.binary()).slice(1)),
         np.array([key for key, _, _ in rows], np.uint64),
         np.array([split for _, split, _ in rows], np.uint8),
         np.array([len(payload) for _, _, payload in rows], np.int64),
@@ -74,17 +83,23 @@ def batch_with(rows: list[Row]) -> pa.RecordBatch:
     return batch_of(cells, FEATURES)
 
 
-def unwritten_block(rows: list[Row]) -> Block:
-    """Records that are not written yet; pieces hold their values, however large."""
-    records = loaded_from(batch_with(rows), schema_of(FEATURES))
-    return replace(
-        block_of(rows), payloads=records, planned_bytes=np.diff(records.offsets)
-    )
+def values_block(rows: list[Row]) -> Block:
+    """Rows that wait as their values, however large these are."""
+    waiting = loaded_from(batch_with(rows), schema_of(FEATURES))
+    return replace(block_of(rows), rows=waiting, planned_bytes=lengths_of(waiting))
+
+
+def written(block: Block) -> Block:
+    return replace(block, rows=payload_rows(ordered_payloads(block.rows)))
 
 
 def both(rows: list[Row]) -> tuple[Block, Block]:
-    block = unwritten_block(rows)
-    return block, block.written()
+    block = values_block(rows)
+    return block, written(block)
+
+
+def holds_values(piece: bytes) -> bool:
+    return has_values(open_piece(piece, 0)[0].rows)
 
 
 def pieces_of(block: Block) -> list[bytes]:
@@ -157,16 +172,15 @@ def test_pieces_of_values_and_of_records_make_the_same_shards(
     seed: int,
 ) -> None:
     kinds = [kind for kind, rows in blocks if rows]
-    unwritten = [unwritten_block(rows) for _, rows in blocks if rows]
-    framed = [block.written() for block in unwritten]
+    waiting = [values_block(rows) for _, rows in blocks if rows]
+    framed = [*map(written, waiting)]
     mixed = [
         one if kind == "values" else other
-        for kind, one, other in zip(kinds, unwritten, framed, strict=True)
+        for kind, one, other in zip(kinds, waiting, framed, strict=True)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "_MOST_SHARE", 100)
         patch.setattr(messages, "_LEAST_ROWS", 0)
-        patch.setattr(messages, "_MOST_OVERHEAD", 1000)
+        patch.setattr(messages, "_MOST_OVERHEAD", 1e9)
         groups = shuffled(mixed, plan, piece_bytes, seed)
     expected = shuffled(framed, plan, piece_bytes, seed)
     assert set(groups) == set(expected)
@@ -180,8 +194,10 @@ def test_values_go_in_place_of_records_where_that_pays() -> None:
     values, records = (pieces_of(block) for block in both(small))
     assert 3 * sum(map(len, values)) < sum(map(len, records))
     assert rows_in(values) == rows_in(records)
-    for rows in (large, small[:63]):
-        assert len({tuple(pieces_of(block)) for block in both(rows)}) == 1
+    few = small[:63]
+    assert len({tuple(pieces_of(block)) for block in both(few)}) == 1
+    waiting = load_rows(batch_with(large), schema_of(FEATURES))
+    assert not has_values(waiting)
 
 
 @given(ROWS, PLANS)
@@ -197,7 +213,10 @@ def test_numbers_of_shards(rows: list[Row], plan: ShardPlan) -> None:
 def test_a_piece_is_no_larger_than_asked_but_for_one_record() -> None:
     rows = [(key, 0, bytes(size)) for key, size in enumerate([10, 10, 10, 95, 5, 5])]
     pieces = [
-        p for _, p in cut_block(block_of(rows), plan_of([]), (0, 0), piece_bytes=78)
+        p
+        for _, p in cut_block(
+            block_of(rows), plan_of([]), (0, 0), piece_bytes=OVERHEAD + 3 * (12 + 10)
+        )
     ]
     sizes = [[len(row) for row in rows_in([piece])] for piece in pieces]
     assert sizes == [[10, 10, 10], [95], [5, 5]]
@@ -210,7 +229,7 @@ def test_pieces_of_values_are_no_larger_than_asked(name: str) -> None:
     cells = [(key, b"x" if key % 2 else None) for key in range(3000)]
     records = loaded_from(batch_of(cells, features), schema_of(features))
     rows = block_of([(key, 0, b"") for key in range(3000)])
-    block = replace(rows, payloads=records, planned_bytes=np.diff(records.offsets))
+    block = replace(rows, rows=records, planned_bytes=lengths_of(records))
     pieces = [
         piece for _, piece in cut_block(block, plan_of([]), (0, 0), piece_bytes=20_000)
     ]
@@ -219,7 +238,7 @@ def test_pieces_of_values_are_no_larger_than_asked(name: str) -> None:
         assert 10_000 < max(map(len, pieces)) <= 20_000 + PIECE_HEAD_BYTES
     else:
         assert not any(map(holds_values, pieces))
-    assert rows_in(pieces) == records.written().to_pylist()
+    assert rows_in(pieces) == payloads_of(records).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -230,7 +249,7 @@ def test_values_are_sent_where_each_shard_gets_some_rows(
     rows: int, shards: int, are_values: bool
 ) -> None:
     keys = [key << 50 for key in range(rows)]
-    block = unwritten_block([(key, 0, b"x") for key in keys])
+    block = values_block([(key, 0, b"x") for key in keys])
     plan = plan_of([keys[rows // 2]] if shards == 2 else [])
     pieces = [piece for _, piece in cut_block(block, plan, (0, 0))]
     assert [*map(holds_values, pieces)] == [are_values] * shards
@@ -238,13 +257,14 @@ def test_values_are_sent_where_each_shard_gets_some_rows(
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=30), st.integers(100, 300))
 def test_a_piece_holds_as_many_records_as_fit(sizes: list[int], limit: int) -> None:
+    limit += OVERHEAD
     block = block_of([(key, 0, bytes(size)) for key, size in enumerate(sizes)])
     pieces = [p for _, p in cut_block(block, plan_of([]), (0, 0), piece_bytes=limit)]
     bodies = [len(piece) - PIECE_HEAD_BYTES for piece in pieces]
     counts = [open_piece(piece, 0)[1].records for piece in pieces]
     assert all(body <= limit for body in bodies)
     for body, end in zip(bodies[:-1], accumulate(counts), strict=False):
-        assert body + KEY_BYTES + LENGTH_BYTES + sizes[end] > limit
+        assert body + OVERHEAD + 12 + sizes[end] > limit
 
 
 def test_pieces_are_numbered_block_after_block() -> None:
@@ -259,7 +279,7 @@ def test_a_piece_that_is_too_long_is_told() -> None:
     with pytest.raises(RecordmillError) as caught:
         rows_in([piece + b"x"])
     assert str(caught.value).startswith(
-        f"a piece has {len(piece) + 1} bytes, expected {len(piece)}: it was damaged"
+        f"a piece of {len(piece) + 1} bytes was damaged by the runner"
     )
 
 
@@ -296,15 +316,12 @@ def test_damaged_pieces_are_noticed(kind: str) -> None:
     rows = [(key, 0, b"a") for key in range(messages._LEAST_ROWS)]
     if kind == "records":
         ((_, piece),) = cut_block(block_of(rows), plan_of([]), (0, 0))
-        # The payload has checksums of its own: those of the records.
-        verified = len(piece) - len(rows)
     else:
-        ((_, piece),) = cut_block(unwritten_block(rows), plan_of([]), (0, 0))
-        verified = len(piece)
+        ((_, piece),) = cut_block(values_block(rows), plan_of([]), (0, 0))
     for size in range(0, len(piece), 7):
         with pytest.raises(RecordmillError, match="damaged by the runner"):
             rows_in([piece[:size]])
-    for place in range(0, verified, 7):
+    for place in range(0, len(piece), 7):
         changed = bytearray(piece)
         changed[place] ^= 1
         with pytest.raises(RecordmillError, match="damaged by the runner"):

@@ -15,9 +15,11 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
+from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.merge import Block
-from recordmill.transforms.exchange.sorted_run_store import (
+from recordmill.transforms.exchange.sorted_runs import (
+    NO_BUDGET,
+    HoldBudget,
     LocalSortedRuns,
     SortedRunFolder,
     StoredSortedRuns,
@@ -44,7 +46,7 @@ def place(
 def save(folder: SortedRunFolder, stem: str, keys: list[int]) -> SortedRunRef:
     payloads = pa.array([b"row %d" % key for key in keys], pa.binary())
     block = Block(
-        payloads,
+        payload_rows(payloads),
         np.array(keys, np.uint64),
         np.zeros(len(keys), np.uint8),
         np.full(len(keys), 5, np.int64),
@@ -64,7 +66,7 @@ def test_runs_are_read_as_they_were_written(
     folder = pickle.loads(pickle.dumps(folder))
     runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
     assert all(folder.is_whole(run) for run in runs)
-    assert folder.index(runs[0]).keys.tolist() == [1, 4, 7]
+    assert folder.keys_and_sizes(runs[0])[0].tolist() == [1, 4, 7]
     windows = list(gather(folder, runs, EVERYTHING, window_bytes=10))
     assert len(windows) == 3
     rows = [row for window in windows for row in window.to_pylist()]
@@ -107,7 +109,7 @@ def test_an_index_that_was_changed(place: tuple[SortedRunFolder, Store]) -> None
     store.put_bytes(store.read(name)[:-1] + b"\x01", name)
     assert not folder.is_whole(run)
     with pytest.raises(RecordmillError, match="the scratch file is damaged"):
-        folder.index(run)
+        folder.keys_and_sizes(run)
 
 
 def test_a_run_with_other_facts_is_not_whole(
@@ -125,7 +127,7 @@ def test_runs_in_memory_are_read_as_they_were_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     folder = pickle.loads(pickle.dumps(folder))
     assert all(folder.is_whole(run) for run in runs)
-    assert folder.index(runs[0]).keys.tolist() == [1, 4, 7]
+    assert folder.keys_and_sizes(runs[0])[0].tolist() == [1, 4, 7]
     [window] = gather(folder, runs, EVERYTHING)
     assert window.to_pylist() == [b"row 1", b"row 2", b"row 4", b"row 4", b"row 7"]
     folder.release()
@@ -150,7 +152,8 @@ def test_a_budget_bounds_bytes_and_work(
     sizes = {"a": 1, "b": 100, "c": 1}
     runs = []
     for stem, rows in sizes.items():
-        blocks = [Block(pa.array([b"row"] * rows, pa.binary()), *columns_of(rows))]
+        payloads = pa.array([b"row"] * rows, pa.binary())
+        blocks = [Block(payload_rows(payloads), *columns_of(rows))]
         runs.append(folder.save(stem, blocks, 1, seconds=10))
     assert [run.in_memory for run in runs] == in_memory
     assert sum(len(window) for window in gather(folder, runs, EVERYTHING)) == 102

@@ -19,10 +19,16 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
-from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
-from recordmill.transforms.exchange.merge import Block
-from recordmill.transforms.exchange.sorted_run import write_atomic, write_sorted_run
-from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
+from recordmill.transforms.encode.waiting_rows import payload_rows
+from recordmill.transforms.exchange.merge import Block, SortedRows
+from recordmill.transforms.exchange.sorted_runs import (
+    NO_BUDGET,
+    HoldBudget,
+    LocalSortedRuns,
+    gather,
+    write_atomic,
+    write_sorted_run,
+)
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -39,13 +45,13 @@ def save(
     """Saves two blocks, planned with so many times their bytes, as references are."""
     half = len(rows) // 2
     blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
-    return write_sorted_run(folder / name, blocks, num_splits)
+    return write_sorted_run(folder / name, SortedRows.of(blocks, num_splits))
 
 
 def block_of(rows: list[Row], planned: int = 1) -> Block:
     payloads = pa.array([b"left out", *(row.payload for row in rows)], pa.binary())
     return Block(
-        payloads.slice(1),
+        payload_rows(payloads.slice(1)),
         np.array([row.key for row in rows], np.uint64),
         np.array([row.split for row in rows], np.uint8),
         np.array([planned * len(row.payload) for row in rows], np.int64),
@@ -170,11 +176,10 @@ def test_run_on_disk_literal(tmp_path: Path) -> None:
     rows = [Row(9, 1, b"c"), Row(5, 0, b"bb"), Row(2, 1, b""), Row(5, 0, b"a")]
     run = save(tmp_path, "r", rows, 2)
     assert (tmp_path / "r.records").read_bytes() == b"bbac"
-    # A block for each split: keys, offsets, planned bytes.
-    blocks = [little([5, 5, 0, 2, 3, 2, 1]), little([2, 9, 3, 3, 4, 0, 1])]
-    directory = [5, crc32c(blocks[0]), 2, crc32c(blocks[1])]
-    head = b"recmill2" + little([4, 2, 2, 2, *directory])
-    assert (tmp_path / "r.index").read_bytes() == head + b"".join(blocks)
+    # One block of key, length, planned bytes; before it its first key and start.
+    rows_of_index = little([5, 2, 2, 5, 1, 1, 2, 0, 0, 9, 1, 1])
+    head = b"recmill3" + little([5, 0, crc32c(rows_of_index)])
+    assert (tmp_path / "r.index").read_bytes() == head + rows_of_index
     assert run == SortedRunRef("r", (2, 2), 4, crc32c(head), crc32c(b"bbac"))
     assert names_in(tmp_path) == ["r.index", "r.records"]
 
@@ -196,7 +201,7 @@ def test_run_without_rows(tmp_path: Path, num_splits: int) -> None:
     run = save(tmp_path, "r", [], num_splits)
     assert run.counts == (0,) * num_splits
     assert LocalSortedRuns(str(tmp_path)).is_whole(run)
-    assert len(LocalSortedRuns(str(tmp_path)).index(run).keys) == 0
+    assert len(LocalSortedRuns(str(tmp_path)).keys_and_sizes(run)[0]) == 0
     assert gathered(tmp_path, [run], task_of()) == []
 
 
@@ -214,8 +219,10 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     runs = [
         write_sorted_run(
             tmp_path / f"r{i}",
-            [Block(payloads, keys, ones.astype(np.uint8) - 1, ones)],
-            1,
+            SortedRows.of(
+                [Block(payload_rows(payloads), keys, ones.astype(np.uint8) - 1, ones)],
+                1,
+            ),
         )
         for i in range(num_runs)
     ]
@@ -259,7 +266,7 @@ def test_damaged_index(tmp_path: Path) -> None:
     for place in range(len(whole)):
         damage(path, place)
         with pytest.raises(RecordmillError) as caught:
-            LocalSortedRuns(str(tmp_path)).index(run)
+            LocalSortedRuns(str(tmp_path)).keys_and_sizes(run)
         assert str(caught.value) == message
         path.write_bytes(whole)
     for size in range(len(whole)):
@@ -279,7 +286,7 @@ def test_truncated_records(tmp_path: Path) -> None:
 
 
 CHANGES = [
-    ("r.index", lambda path: damage(path, 40), "a key"),
+    ("r.index", lambda path: damage(path, 56), "a key"),
     ("r.index", lambda path: path.unlink(), "index gone"),
     ("r.records", lambda path: damage(path, 4), "a payload of the same size"),
     ("r.records", lambda path: path.write_bytes(b"abcd"), "shorter"),

@@ -30,11 +30,15 @@ from recordmill.transforms.decode.examples import (
     ObservedFeatures,
 )
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.exchange.merge import Block
+from recordmill.transforms.encode.waiting_rows import payload_rows, payloads_of
+from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline, open_piece
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_run import write_sorted_run
-from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
+from recordmill.transforms.exchange.sorted_runs import (
+    LocalSortedRuns,
+    gather,
+    write_sorted_run,
+)
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.elements import Table, TableBuilder
 from recordmill.transforms.rows.encode_rows import RowsEncoder, SplitRule
@@ -78,7 +82,9 @@ def encoded(
         found = [pair for row in part for pair in reading.add(row)]
         for block, facts in [*found, *reading.flush()]:
             keys, splits = block.keys.tolist(), block.splits.tolist()
-            records += zip(keys, splits, block.payloads.to_pylist(), strict=True)
+            records += zip(
+                keys, splits, payloads_of(block.rows).to_pylist(), strict=True
+            )
             totals.add(facts)
         taken = reading.take_rejects()
         totals.add(summarize_rejects(taken))
@@ -321,7 +327,7 @@ def test_ties_are_ordered_by_content(
     """Two records whose hashes collide lie in one order, whatever brings them."""
     blocks = [
         Block(
-            pa.array([data for _, data in rows], pa.binary()),
+            payload_rows(pa.array([data for _, data in rows], pa.binary())),
             np.array([key for key, _ in rows], np.uint64),
             np.zeros(len(rows), np.uint8),
             np.array([len(data) for _, data in rows], np.int64),
@@ -340,7 +346,8 @@ def test_ties_are_ordered_by_content(
     random.shuffle(pieces)
     folder = tmp_path_factory.mktemp("runs")
     runs = [
-        write_sorted_run(folder / f"{n}", [block], 1) for n, block in enumerate(blocks)
+        write_sorted_run(folder / f"{n}", SortedRows.of([block], 1))
+        for n, block in enumerate(blocks)
     ]
     random.shuffle(runs)
     task = ShardTask("", 0, 0, 1, 0, KEY_SPACE)
@@ -364,7 +371,7 @@ def test_a_piece_cut_again_is_as_if_cut_once(
 ) -> None:
     rows = parts[0]
     block = Block(
-        pa.array([data for _, data in rows], pa.binary()),
+        payload_rows(pa.array([data for _, data in rows], pa.binary())),
         np.array([key for key, _ in rows], np.uint64),
         np.zeros(len(rows), np.uint8),
         np.array([len(data) for _, data in rows], np.int64),
@@ -386,7 +393,7 @@ def test_a_piece_cut_again_is_as_if_cut_once(
 
 def test_a_damaged_piece_is_not_opened() -> None:
     block = Block(
-        pa.array([b"x"], pa.binary()),
+        payload_rows(pa.array([b"x"], pa.binary())),
         np.array([1], np.uint64),
         np.zeros(1, np.uint8),
         np.ones(1, np.int64),

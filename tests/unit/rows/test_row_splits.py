@@ -15,6 +15,7 @@ from recordmill.schemas.job import JobSpec, RejectLimit, SplitSpec
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.encode.waiting_rows import payloads_of
 from recordmill.transforms.rows.encode_rows import RowsEncoder
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
@@ -86,7 +87,7 @@ def test_rows_fall_into_their_splits(kind: str, rule: str) -> None:
     ] + list(encoder.flush())
     found: list[list[int]] = [[], [], []]
     for block, _ in blocks:
-        bare = [r[HEAD_BYTES:-TAIL_BYTES] for r in block.payloads.to_pylist()]
+        bare = [r[HEAD_BYTES:-TAIL_BYTES] for r in payloads_of(block.rows).to_pylist()]
         rows = decode_payload(
             pa.array(bare, pa.binary()), declared.to_schema(), "example"
         )

@@ -1,4 +1,4 @@
-"""Runs whose records are written when they are read, against the same runs in files."""
+"""Runs of values that are written when they are read, against the same runs in files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.encode.waiting_rows import (
-    UnwrittenRecords,
-    load_records,
-    payload_offsets,
-)
-from recordmill.transforms.exchange.held_runs import (
-    NO_BUDGET,
-    HeldRecords,
-    HeldValues,
-    HoldBudget,
+    has_values,
+    lengths_of,
+    load_rows,
+    payloads_of,
 )
 from recordmill.transforms.exchange.merge import Block
-from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns, gather
+from recordmill.transforms.exchange.sorted_runs import (
+    NO_BUDGET,
+    HoldBudget,
+    LocalSortedRuns,
+    gather,
+)
 
 ROOM = HoldBudget(1 << 20)
 LONG = "a name that is longer than what it holds"
@@ -65,13 +65,13 @@ def block_of(rows: list[Row]) -> Block:
     numbers = pa.array([row.number for row in rows], pa.int64())
     texts = pa.array([row.text for row in rows], pa.string())
     batch = pa.RecordBatch.from_arrays([numbers, texts], names=[LONG, LONG + "!"])
-    payloads = load_records(batch, SCHEMA)
-    assert isinstance(payloads, UnwrittenRecords)
+    waiting = load_rows(batch, SCHEMA)
+    assert has_values(waiting)
     return Block(
-        payloads,
+        waiting,
         np.array([row.key for row in rows], np.uint64),
         np.array([row.split for row in rows], np.uint8),
-        np.diff(payload_offsets(payloads)),
+        lengths_of(waiting),
     )
 
 
@@ -91,7 +91,8 @@ def test_they_equal_runs_in_files(
                 held = number % in_memory == 0 and in_memory <= len(batches)
                 to = folder if held else LocalSortedRuns(name, NO_BUDGET)
                 runs.append(to.save(f"r{number}", [*map(block_of, parts)], 3))
-                assert isinstance(folder.held(runs[-1]), HeldValues) == held
+                kept = folder.held(runs[-1])
+                assert (kept is not None and has_values(kept.rows)) == held
             found.append(
                 [
                     record
@@ -112,9 +113,9 @@ def test_what_a_run_of_values_tells(tmp_path: Path) -> None:
     folder = LocalSortedRuns(str(tmp_path))
     assert (held.counts, held.payload_bytes) == (filed.counts, filed.payload_bytes)
     assert folder.is_whole(held)
-    mine, theirs = folder.index(held), folder.index(filed)
-    for name in ("keys", "offsets", "planned_bytes"):
-        assert getattr(mine, name).tolist() == getattr(theirs, name).tolist()
+    mine, theirs = folder.keys_and_sizes(held), folder.keys_and_sizes(filed)
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.tolist() == other.tolist()
     folder.release()
     assert not folder.is_present(held)
 
@@ -122,8 +123,8 @@ def test_what_a_run_of_values_tells(tmp_path: Path) -> None:
 def test_the_budget_counts_values(tmp_path: Path) -> None:
     """Their records would not find room in it."""
     block = block_of([Row(number, 0, number, "x") for number in range(100)])
-    folder = LocalSortedRuns(str(tmp_path), HoldBudget(8000))
-    assert block.payloads.nbytes > 8000
+    folder = LocalSortedRuns(str(tmp_path), HoldBudget(4000))
+    assert block.planned_bytes.sum() > 8000
     runs = [folder.save(name, [block], 1) for name in ("a", "b")]
     assert [run.in_memory for run in runs] == [True, False]
     task = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
@@ -135,12 +136,14 @@ def test_runs_of_other_features_are_held_as_records(tmp_path: Path) -> None:
     """As of a column without a value in the first rows, which becomes text later."""
     other = Schema((FeatureSpec(LONG, Kind.INT64, dtype="int64"),))
     blocks = [block_of([Row(key, 0, key, "x")]) for key in (5, 3)]
-    few = load_records(pa.RecordBatch.from_pydict({LONG: [1]}), other)
-    blocks.append(replace(blocks[0], payloads=few))
+    few = load_rows(pa.RecordBatch.from_pydict({LONG: [1]}), other)
+    blocks.append(replace(blocks[0], rows=few))
     folder = LocalSortedRuns(str(tmp_path), ROOM)
     run = folder.save("a", blocks, 1)
-    assert isinstance(folder.held(run), HeldRecords)
+    held = folder.held(run)
+    assert held is not None
+    assert not has_values(held.rows)
     [found] = gather(folder, [run], ShardTask("s", 0, 0, 1, 0, KEY_SPACE))
-    expected = [blocks[number].written().payloads[0] for number in (1, 0, 2)]
+    expected = [payloads_of(blocks[number].rows)[0] for number in (1, 0, 2)]
     assert found.to_pylist() == [record.as_py() for record in expected]
     folder.release()

@@ -1,4 +1,4 @@
-"""Rows of all kinds of values, as records that are not written yet."""
+"""Rows of all kinds of values, as rows that wait for their shard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.encode import waiting_rows
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.waiting_rows import UnwrittenRecords, load_records
+from recordmill.transforms.encode.waiting_rows import has_values, load_rows
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 NUMBER, REAL, TEXT = "number" * 6, "real" * 9, "text" * 9  # long: values are shorter
@@ -58,12 +58,12 @@ def schema_of(types: pa.Schema) -> Schema:
     return Schema(tuple(features))
 
 
-def loaded_from(batch: pa.RecordBatch, schema: Schema) -> UnwrittenRecords:
-    """Loads records that stay unwritten, though that may save nothing."""
+def loaded_from(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Loads rows that wait as their values, though that may save nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_rows, "_MOST_SHARE", 100)
-        loaded = load_records(batch, schema)
-    assert isinstance(loaded, UnwrittenRecords)
+        patch.setattr(waiting_rows, "_MOST_SHARE", 1e9)
+        loaded = load_rows(batch, schema)
+    assert has_values(loaded)
     return loaded
 
 

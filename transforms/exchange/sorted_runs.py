@@ -1,0 +1,563 @@
+"""Saves sorted runs in memory, in a folder or in a store, and gathers shards of them.
+
+A run in memory is held as its SortedRows. One in files has
+
+    STEM.records   payload of row 0 | payload of row 1 | ...
+    STEM.index     "recmill3" | a block: u64 first order key, u64 start, u64 crc32c | ...
+                   | a row: u64 order key, u64 length, u64 planned bytes | ...
+
+All little-endian; rows are sorted by split, within a split by order key. A payload is a
+framed record or, in the exchange by reference, a reference to the row that becomes one.
+They are not waiting rows: a shard reads a few rows of every run, and there are as many
+runs as input ranges, so it reads exactly its bytes of each.
+
+Of the index, too, it reads the blocks, and only the rows of those that it needs. `start`
+is where the payloads of a block begin, the checksum is that of its rows in the index. The
+SortedRunRef holds that of all before the rows. A run of one split with the keys 1, 5, 9
+and payloads of 4 bytes has one block, as a block has at least 64 rows:
+
+    0    "recmill3"                  magic
+    8    1 0 crc of bytes 32 to 104  block 0: first key, start, checksum
+    32   1 4 4 | 5 4 4 | 9 4 4       rows: key, length, planned bytes
+    104  end
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import MissingFileError, RecordmillError
+from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import ShardTask
+from recordmill.transforms.arrow import I64, U64, array_parts, binary_array, offsets_of
+from recordmill.transforms.encode.waiting_rows import (
+    lengths_of,
+    ordered_payloads,
+    payload_rows,
+)
+from recordmill.transforms.exchange.merge import (
+    WINDOW_BYTES,
+    Block,
+    Part,
+    SortedRows,
+    find_rows,
+    merge_windows,
+)
+from recordmill.transforms.reused_buffers import empty_bytes
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
+from recordmill.transforms.tfrecord import crc32c
+
+READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
+
+_MAGIC = b"recmill3"
+_BLOCK_ROWS = 64  # of the smallest block, except for the last one
+_BLOCKS = 256  # most of a run, so that there is little to read of each
+_BLOCK = np.dtype([("key", "<u8"), ("start", "<u8"), ("crc32c", "<u8")])
+_ROW = np.dtype([("key", "<u8"), ("length", "<u8"), ("planned", "<u8")])
+_WINDOW_BYTES = 4 << 20  # of payloads that are written at once
+
+ReadRange = Callable[[int, int], bytes]
+"""Reads the bytes from start to stop of the index's file; fewer if it ends before."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRunIndex:
+    """The index of some rows of a run, in the run's order.
+
+    Attributes:
+      keys: order key of each row.
+      offsets: where each row's payload starts, and where the last one ends.
+      planned_bytes: planned bytes of each row.
+    """
+
+    keys: U64
+    offsets: I64
+    planned_bytes: I64
+
+
+def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]:
+    """Packs an index; returns its bytes and the checksum for the SortedRunRef.
+
+    Args:
+      keys: order key of each row, by split, ascending within a split.
+      offsets: where each row's payload starts, and where the last one ends.
+      planned_bytes: planned bytes of each row.
+    """
+    rows = np.empty(len(keys), _ROW)
+    rows["key"], rows["length"] = keys, np.diff(offsets)
+    rows["planned"] = planned_bytes
+    body, size = rows.tobytes(), _block_rows(len(keys))
+    crcs = _block_crcs(body, size)
+    blocks = np.empty(len(crcs), _BLOCK)
+    blocks["key"], blocks["start"] = keys[::size], offsets[:-1:size]
+    blocks["crc32c"] = crcs
+    head = _MAGIC + blocks.tobytes()
+    return head + body, crc32c(head)
+
+
+def read_index(
+    read: ReadRange, run: SortedRunRef, uri: str, task: ShardTask | None = None
+) -> SortedRunIndex:
+    """Reads the index of a shard's rows in a run.
+
+    Args:
+      read: reads the index's file.
+      run: the run of the index.
+      uri: the file's name for error messages.
+      task: the shard; None reads the index of all rows.
+
+    Raises:
+      RecordmillError: what was read is not what the SortedRunRef describes.
+    """
+    num_rows = sum(run.counts)
+    size = _block_rows(num_rows)
+    first, end = 0, -(-num_rows // size)
+    head_bytes = len(_MAGIC) + end * _BLOCK.itemsize
+    num_bytes = head_bytes + num_rows * _ROW.itemsize
+    few = max(head_bytes, min(READ_WHOLE_BYTES, num_bytes))
+    data = read(0, num_bytes + 1 if task is None else few)
+    is_damaged = task is None and len(data) != num_bytes
+    if is_damaged or crc32c(data[:head_bytes]) != run.index_crc32c:
+        raise _damaged(uri)
+    blocks = np.frombuffer(data[:head_bytes], _BLOCK, offset=len(_MAGIC))
+    if task is not None:
+        first, end = _find_blocks(blocks["key"], size, run.counts, task)
+    start, stop = (
+        head_bytes + min(block * size, num_rows) * _ROW.itemsize
+        for block in (first, end)
+    )
+    data = read(start, stop) if stop > len(data) else data[start:stop]
+    if _block_crcs(data, size) != blocks["crc32c"][first:end].tolist():
+        raise _damaged(uri)
+    rows = np.frombuffer(data, _ROW)
+    offsets = offsets_of(rows["length"])
+    if first < end:
+        offsets += blocks["start"][first].astype(np.int64)
+    which = slice(0, len(rows))
+    if task is not None:
+        which = find_rows(rows["key"], run.counts, task, skipped=first * size)
+    # Copies, so that what was read of the file can be freed.
+    return SortedRunIndex(
+        rows["key"][which].copy(),
+        offsets[which.start : which.stop + 1].copy(),
+        rows["planned"][which].astype(np.int64),
+    )
+
+
+def _find_blocks(
+    first_keys: U64, size: int, counts: Sequence[int], task: ShardTask
+) -> tuple[int, int]:
+    """Returns the first block that may have rows of a shard, and the end of these."""
+    begin = sum(counts[: task.split_index])
+    first, end = begin // size, -(-(begin + counts[task.split_index]) // size)
+    # The first of them may begin with rows of another split, and each may end with rows
+    # of the key that the next one begins with.
+    inner = first_keys[first + 1 : end]
+    if task.high < 1 << 64:
+        end = min(end, first + 1 + int(inner.searchsorted(np.uint64(task.high))))
+    return first + int(inner.searchsorted(np.uint64(task.low))), end
+
+
+def _block_rows(num_rows: int) -> int:
+    return max(_BLOCK_ROWS, -(-num_rows // _BLOCKS))
+
+
+def _block_crcs(rows: bytes, size: int) -> list[int]:
+    step, view = size * _ROW.itemsize, memoryview(rows)
+    return [crc32c(view[at : at + step]) for at in range(0, len(rows), step)]
+
+
+def _damaged(uri: str) -> RecordmillError:
+    return RecordmillError(f"{uri}: the scratch file is damaged; run again")
+
+
+def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
+    """Writes a run to files.
+
+    Args:
+      stem: path without ending; both files appear whole or not at all.
+      run: the rows.
+    """
+    offsets = offsets_of(lengths_of(run.rows))
+    index, index_crc = pack_index(run.keys, offsets, run.planned_bytes)
+    path = stem.with_name(f"{stem.name}.records")
+    payload_crc = _write_payloads(path, _windows(run.rows, offsets))
+    write_atomic(stem.with_name(f"{stem.name}.index"), index)
+    return SortedRunRef(stem.name, run.counts, int(offsets[-1]), index_crc, payload_crc)
+
+
+def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
+    """Yields the bytes of payloads, in windows to save memory."""
+    num_windows = max(1, int(offsets[-1]) // _WINDOW_BYTES)
+    targets = np.linspace(0, offsets[-1], num_windows + 1)[1:-1]
+    edges = [0, *np.searchsorted(offsets, targets).tolist(), len(offsets) - 1]
+    for first, end in pairwise(edges):
+        starts, data = array_parts(ordered_payloads(rows.slice(first, end - first)))
+        yield data.data[starts[0] : starts[-1]]
+
+
+def _write_payloads(path: Path, windows: Iterable[memoryview]) -> int:
+    """Writes payloads as `write_atomic` writes a file; returns their CRC-32C."""
+    temporary = temp_path(path)
+    crc = 0
+    try:
+        with temporary.open("wb") as file:
+            for body in windows:
+                crc = crc32c(body, crc)
+                file.write(body)
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a failed write does not tell it
+        raise
+    return crc
+
+
+# Runs in memory belong to this process. Whoever starts a job says how much it may hold,
+# and releases all of it at the end. A run that was held by a process that was killed is
+# not there any more: its range is read again. So the budget bounds the work that went
+# into held runs, too.
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBudget:
+    """What the held runs of a job may have together.
+
+    Attributes:
+      num_bytes: memory.
+      seconds: that workers took to make them, which a killed run loses.
+    """
+
+    num_bytes: int
+    seconds: float = math.inf
+
+
+NO_BUDGET = HoldBudget(0)
+
+
+class HeldRuns:
+    """The held runs of this process, by folder and stem."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[tuple[str, str], tuple[SortedRows, int, float]] = {}
+        self._bytes = 0
+        self._seconds = 0.0
+
+    def hold(
+        self,
+        folder: str,
+        stem: str,
+        run: SortedRows,
+        seconds: float,
+        budget: HoldBudget,
+    ) -> bool:
+        """Holds a run in place of an earlier one of this name, if there is room for it.
+
+        Args:
+          folder: of the run.
+          stem: its name.
+          run: its rows.
+          seconds: that it took to make them.
+          budget: of all held runs.
+        """
+        # Slices share buffers, and so may several rows of views.
+        buffers = (each for array in run.rows.columns for each in array.buffers())
+        sizes = {each.address: each.size for each in buffers if each is not None}
+        needed = sum(sizes.values()) + run.keys.nbytes + run.planned_bytes.nbytes
+        self._drop((folder, stem))
+        with self._lock:
+            if (
+                self._bytes + needed > budget.num_bytes
+                or self._seconds + seconds > budget.seconds
+            ):
+                return False
+            self._bytes += needed
+            self._seconds += seconds
+            self._runs[folder, stem] = (run, needed, seconds)
+        return True
+
+    def get(self, folder: str, stem: str) -> SortedRows | None:
+        """Returns a held run, or None."""
+        found = self._runs.get((folder, stem))
+        return found[0] if found else None
+
+    def release(self, folder: str) -> None:
+        """Releases all runs of a folder."""
+        for key in [key for key in self._runs if key[0] == folder]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        with self._lock:
+            _, num_bytes, seconds = self._runs.pop(key, (None, 0, 0.0))
+            self._bytes -= num_bytes
+            self._seconds -= seconds
+
+
+HELD_RUNS = HeldRuns()
+
+
+class SortedRunFolder(ABC):
+    """A folder of sorted runs; a small value that can be pickled."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def writing(self, stem: str) -> AbstractContextManager[Path]:
+        """Returns a context with the path, without ending, for `write_sorted_run`."""
+
+    def save(
+        self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
+    ) -> SortedRunRef:
+        """Sorts rows and saves them as a run.
+
+        Args:
+          stem: its name.
+          blocks: its rows.
+          num_splits: number of splits of the job.
+          seconds: that it took to make the blocks.
+        """
+        return self._save(stem, SortedRows.of(blocks, num_splits), seconds)
+
+    def _save(self, stem: str, run: SortedRows, seconds: float) -> SortedRunRef:
+        with self.writing(stem) as path:
+            return write_sorted_run(path, run)
+
+    def held(self, run: SortedRunRef) -> SortedRows | None:
+        """Returns a run that is in memory; None if it is in files.
+
+        Raises:
+          RecordmillError: this process has not made it.
+        """
+        return None
+
+    def release(self) -> None:  # noqa: B027 (files stay)
+        """Releases the runs in memory."""
+
+    @abstractmethod
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
+        """Returns a function that reads a run's .index file, and the file's URI."""
+
+    def keys_and_sizes(self, run: SortedRunRef) -> tuple[U64, I64]:
+        """Returns order key and planned bytes of each row of a run.
+
+        Raises:
+          RecordmillError: the index is not the one that the SortedRunRef describes.
+          OSError, MissingFileError: it is missing.
+        """
+        held = self.held(run)
+        found = read_index(*self._reading(run)) if held is None else held
+        return found.keys, found.planned_bytes
+
+    def part(self, run: SortedRunRef, task: ShardTask) -> Part:
+        """Returns a shard's rows in a run.
+
+        Raises:
+          RecordmillError, OSError, MissingFileError: as `keys_and_sizes`.
+        """
+        held = self.held(run)
+        if held is not None:
+            return held.part(find_rows(held.keys, held.counts, task))
+        index = read_index(*self._reading(run), task)
+        offsets = index.offsets
+
+        def read(first: int, end: int) -> pa.RecordBatch:
+            starts = offsets[first : end + 1] - offsets[first]
+            data = empty_bytes(int(starts[-1]))
+            self.read_into(run, data.data, int(offsets[first]))
+            return payload_rows(binary_array(starts, data))
+
+        num_bytes = int(offsets[-1] - offsets[0])
+        return Part(index.keys, index.planned_bytes, num_bytes, read)
+
+    def _reading(self, run: SortedRunRef) -> tuple[ReadRange, SortedRunRef, str]:
+        read, uri = self._index_file(run)
+        return read, run, uri
+
+    @abstractmethod
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
+        """Fills `target` with the run's payload that begins at byte `offset`.
+
+        Raises:
+          RecordmillError: the file ends too early.
+        """
+
+    @abstractmethod
+    def _payload_bytes(self, run: SortedRunRef) -> int | None:
+        """Returns the size of a run's .records file, or None if it is missing."""
+
+    @abstractmethod
+    def _payload_is_whole(self, run: SortedRunRef) -> bool:
+        """Tells whether a .records file of the right size has the right checksum."""
+
+    def is_present(self, run: SortedRunRef) -> bool:
+        """Tells whether a run's files have the right sizes, and its index its checksum.
+
+        The payload is not read: framed records have checksums of their own, which are
+        verified when they are gathered.
+        """
+        try:
+            if self.held(run) is not None:
+                return True
+            self.keys_and_sizes(run)
+        except (OSError, RecordmillError):  # MissingFileError is a RecordmillError
+            return False
+        return self._payload_bytes(run) == run.payload_bytes
+
+    def is_whole(self, run: SortedRunRef) -> bool:
+        """Tells whether both files of a run exist as they were written."""
+        return self.is_present(run) and (run.in_memory or self._payload_is_whole(run))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSortedRuns(SortedRunFolder):
+    """Sorted runs in a local folder.
+
+    Attributes:
+      folder: its path.
+      budget: what the runs of this process may hold in memory instead.
+    """
+
+    folder: str
+    budget: HoldBudget = NO_BUDGET
+
+    def _save(self, stem: str, run: SortedRows, seconds: float) -> SortedRunRef:
+        budget = self.budget
+        if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
+            num_bytes = int(lengths_of(run.rows).sum())
+            return SortedRunRef(stem, run.counts, num_bytes, 0, 0, in_memory=True)
+        return super(LocalSortedRuns, self)._save(stem, run, seconds)
+
+    def held(self, run: SortedRunRef) -> SortedRows | None:
+        if not run.in_memory:
+            return None
+        held = HELD_RUNS.get(self.folder, run.stem)
+        if held is None:
+            raise MissingFileError(
+                f"the sorted run {run.stem} is not in memory any more"
+            )
+        return held
+
+    def release(self) -> None:
+        HELD_RUNS.release(self.folder)
+
+    @contextmanager
+    def writing(self, stem: str) -> Iterator[Path]:
+        yield Path(self.folder, stem)
+
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
+        path = f"{self.folder}/{run.stem}.index"
+
+        def read(start: int, stop: int) -> bytes:
+            # Each shard reads a part of each: as pathlib opens, this took twice as long.
+            file = os.open(path, os.O_RDONLY)
+            try:
+                return os.pread(file, stop - start, start)
+            finally:
+                os.close(file)
+
+        return read, path
+
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
+        path = Path(self.folder, f"{run.stem}.records")
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            done = 0
+            while done < len(target):
+                if not (count := file.readinto(target[done:])):
+                    raise _ends_early(str(path), offset + len(target))
+                done += count
+
+    def _payload_bytes(self, run: SortedRunRef) -> int | None:
+        try:
+            return Path(self.folder, f"{run.stem}.records").stat().st_size
+        except OSError:
+            return None
+
+    def _payload_is_whole(self, run: SortedRunRef) -> bool:
+        try:
+            payload = Path(self.folder, f"{run.stem}.records").read_bytes()
+        except OSError:
+            return False
+        return crc32c(payload) == run.payload_crc32c
+
+
+def _ends_early(uri: str, wanted: int) -> RecordmillError:
+    return RecordmillError(f"{uri}: the scratch file ends before byte {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSortedRuns(SortedRunFolder):
+    """Sorted runs in a store, for workers that do not share a file system."""
+
+    store: Store
+    folder: str
+
+    @contextmanager
+    def writing(self, stem: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="run-") as local_folder:
+            yield Path(local_folder, stem)
+            for ending in ("records", "index"):  # the index last, as it describes both
+                file = f"{stem}.{ending}"
+                self.store.put_file(Path(local_folder, file), f"{self.folder}/{file}")
+
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
+        name = self._name(run, "index")
+        return partial(self.store.read_range, name), self.store.uri_of(name)
+
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
+        name = self._name(run, "records")
+        data = self.store.read_range(name, offset, offset + len(target))
+        if len(data) < len(target):
+            raise _ends_early(self.store.uri_of(name), offset + len(target))
+        target[:] = data
+
+    def _payload_bytes(self, run: SortedRunRef) -> int | None:
+        return self.store.size(self._name(run, "records"))
+
+    def _payload_is_whole(self, run: SortedRunRef) -> bool:
+        known = self.store.checksum(self._name(run, "records"))
+        return known in (None, run.payload_crc32c)  # None: the store keeps no checksums
+
+    def _name(self, run: SortedRunRef, ending: str) -> str:
+        return f"{self.folder}/{run.stem}.{ending}"
+
+
+def gather(
+    folder: SortedRunFolder,
+    runs: Sequence[SortedRunRef],
+    task: ShardTask,
+    window_bytes: int = WINDOW_BYTES,
+    *,
+    break_ties_by_content: bool = False,
+) -> Iterator[pa.BinaryArray]:
+    """Yields the payloads of a shard in order, in windows.
+
+    Args:
+      folder: the folder of the sorted runs.
+      runs: all sorted runs of the job, in range order.
+      task: the shard.
+      window_bytes: planned bytes of a window; a single record may be larger.
+      break_ties_by_content: see merge_windows.
+    """
+    found = (folder.part(run, task) for run in runs if run.counts[task.split_index])
+    return merge_windows(
+        [part for part in found if len(part.keys)],
+        window_bytes,
+        break_ties_by_content=break_ties_by_content,
+    )
