@@ -197,12 +197,7 @@ def to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def blended(image: Image.Image, colour: tuple[int, int, int]) -> Image.Image:
-    """Returns an image without its alpha, in gray or colours, blended over one colour.
-
-    Args:
-      image: in one of the modes that `to_8_bits` returns.
-      colour: red, green and blue of what lies behind it.
-    """
+    """Returns an image of `to_8_bits` without its alpha, blended over one colour."""
     from PIL import Image
 
     if image.mode not in ("LA", "RGBA"):
@@ -260,11 +255,6 @@ def turned_box(box: Box, size: tuple[int, int], orientation: int) -> Box:
 
     >>> turned_box((0, 0, 3, 2), (4, 2), 2)
     (1, 0, 4, 2)
-
-    Args:
-      box: in the image before it is turned.
-      size: width and height of that image.
-      orientation: of the image.
     """
     width, height = size
     left, upper, right, lower = box

@@ -68,9 +68,7 @@ ReadRows = Callable[[int, int], Pixels]
 class Palette(NamedTuple):
     """The colours of an image whose pixels are numbers of colours.
 
-    Attributes:
-      colours: red, green and blue of each.
-      alpha: opacity of the first ones; those that follow are opaque.
+    Red, green and blue of each; and the opacity of the first ones, others are opaque.
     """
 
     colours: bytes
@@ -260,11 +258,7 @@ def _block(data: Bytes) -> bytes:
 
 
 def code_lengths(counts: list[int]) -> list[int]:
-    """Returns the bits of each symbol's Huffman code; 0 for one that does not occur.
-
-    Args:
-      counts: how often each symbol occurs; at least two do.
-    """
+    """Returns the bits of each symbol's Huffman code; 0 for one that does not occur."""
     while True:
         lengths = _unlimited_lengths(counts)
         if max(lengths) <= MAX_CODE_BITS:

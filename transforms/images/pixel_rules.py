@@ -24,13 +24,7 @@ _PAD_VALUE = re.compile(r"\d|[1-9]\d|1\d\d|2[0-4]\d|25[0-5]")
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """The size that images are scaled to.
-
-    Attributes:
-      sides: height and width, whatever the image's were; or None.
-      shorter: length of the shorter side, the other one in proportion; or 0.
-      longer: the same of the longer side.
-    """
+    """The size images are scaled to: both sides, or one and the other in proportion."""
 
     sides: Sides | None = None
     shorter: int = 0

@@ -42,30 +42,14 @@ _MAX_TIFF_SEGMENTS = 1 << 22  # strips or tiles of one image; more are taken as 
 
 
 def check_structure(data: bytes, header: ImageHeader) -> None:
-    """Checks that an image is complete, as far as possible without decoding it.
-
-    Args:
-      data: the whole file.
-      header: its header.
-
-    Raises:
-      ImageHeaderError: the image ends too early or is damaged.
-    """
+    """Refuses an image that is not complete, as far as that shows without decoding."""
     check = _CHECKS.get(header.format)
     if check is not None:
         check(data, header)
 
 
 def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
-    """Checks that an image is not too large for decoders.
-
-    Args:
-      header: the image's header.
-      max_pixels: largest height x width.
-
-    Raises:
-      ImageHeaderError: it is larger.
-    """
+    """Refuses an image with more pixels than are allowed."""
     if header.height * header.width > max_pixels:
         raise ImageHeaderError(
             f"{header.format} of {header.height:,} x {header.width:,} pixels (expected "

@@ -47,13 +47,7 @@ _REFUSED_MODES = frozenset({"I", "F", "LAB", "HSV"})
 
 
 class Transformed(NamedTuple):
-    """An image that was transformed.
-
-    Attributes:
-      data: its bytes; of form raw its samples, row by row.
-      header: of these bytes.
-      changes: what of the file is not in it, or was changed beside its size.
-    """
+    """The bytes of a transformed image (raw: its samples), their header, and changes."""
 
     data: bytes
     header: ImageHeader
@@ -61,13 +55,10 @@ class Transformed(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """A decoded image.
+    """A decoded image, its size before it was decoded at a smaller one, and a box.
 
-    Attributes:
-      pixels: its pixels.
-      box: where the whole image lies in them: a JPEG whose sides are not multiples of
-        eight is decoded to a little more.
-      width, height: of the image, before it was decoded at a smaller size.
+    The whole image lies in the box: a JPEG whose sides are not multiples of eight is decoded
+    to a little more.
     """
 
     pixels: Image.Image

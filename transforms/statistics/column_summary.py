@@ -45,15 +45,9 @@ F64 = npt.NDArray[np.float64]
 
 
 class NumberBins:
-    """The counts of finite numbers, in bins.
+    """The counts of finite numbers, in bins of 2**level from the first one counted on.
 
-    Args:
-      lowest_level: no bin is narrower: 0 for integers.
-
-    Attributes:
-      level: a bin is 2**level wide.
-      first: number of the first bin that is counted.
-      counts: numbers in each bin, from the first one on.
+    No bin is narrower than the lowest level: 0 for integers.
     """
 
     def __init__(self, lowest_level: int | None = None) -> None:
@@ -408,13 +402,7 @@ class CommonValues:
 
 
 class ValueCounts:
-    """Values seen so far, and how often.
-
-    Args:
-      num_splits: of the dataset.
-      kept: values that are counted one by one.
-      kept_bytes: of these values, in all.
-    """
+    """Values seen so far, and how often, for each split; memory is bounded."""
 
     def __init__(
         self, num_splits: int = 1, kept: int = KEPT, kept_bytes: int = KEPT_BYTES
@@ -561,7 +549,7 @@ class ColumnSummary:
 
     @cached_property
     def common(self) -> CommonValues | None:
-        """Returns the commonest values of text, bytes and truth values; once all are there."""
+        """Returns the commonest values of text, bytes and bools, once all are there."""
         return None if self._counts is None else self._counts.commonest(SHOWN_VALUES)
 
     def add(self, column: pa.Array, split: int) -> None:

@@ -89,14 +89,7 @@ _NO_STATS = ColumnStats()
 
 @dataclass(frozen=True, slots=True, order=True)
 class RejectedRow:
-    """A row that cannot be read.
-
-    Attributes:
-      range_index: of its input range; gives the order of the input.
-      byte: offset of the row in its file.
-      path: of the file, relative to the input root.
-      reason: what was found and what was expected.
-    """
+    """A row that cannot be read: its range gives the order of the input."""
 
     range_index: int
     byte: int
@@ -458,20 +451,8 @@ def count_rows(
 ) -> Sketches:
     """Reads all rows of some ranges, and counts those of each value of a column.
 
-    Args:
-      source: prepared.
-      ranges: what is counted.
-      column: whose values are told apart; None for no such column.
-      too_many: the error if there are more than MAX_CLASSES values.
-      workers: threads.
-      ends: where splits are expected to end (see exact_splits.expected_ends).
-      seed: the job's seed.
-      width: of the sketches.
-      values_of: returns what values are told apart by, and the index of each row's.
-
-    Raises:
-      UsageError: a row that was read is several rows, and splits are to be exact.
-      InputError: there are too many values, or the input cannot be read.
+    Without a column all count together. Where splits are to end somewhere, the rows' hashes
+    are sketched by rank; then a row that was read has to be one row.
     """
     total: dict[str | None, RankSketch] = {}
 

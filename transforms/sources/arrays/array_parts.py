@@ -351,15 +351,7 @@ def _where(array: RowArray) -> str:
 
 
 def require_same_columns(parts: Sequence[Part], labels: Collection[str]) -> None:
-    """Checks that all parts have the same columns of the same shapes.
-
-    Args:
-      parts: of the input.
-      labels: columns that are class labels, stored as numbers of any type.
-
-    Raises:
-      InputError: names two files and what differs.
-    """
+    """Refuses parts whose columns or shapes differ; labels are numbers of any type."""
     first = parts[0]
     expected = _columns(first, labels)
     for part in parts[1:]:
@@ -387,17 +379,9 @@ def _columns(part: Part, labels: Collection[str]) -> list[str]:
 def files_of_names(
     files: Sequence[InputFile], option: str
 ) -> tuple[dict[str, InputFile], list[InputFile]]:
-    """Finds the files that `class_names` names.
+    """Returns the file of each column that `class_names` names, and the other files.
 
-    Args:
-      files: of the input.
-      option: "names.txt" for the column label, or "fine=a.txt,coarse=b.txt".
-
-    Returns:
-      The file of each column, and the other files.
-
-    Raises:
-      InputError: there is no such file among the inputs, or there are two.
+    The option is "names.txt" for the column label, or "fine=a.txt,coarse=b.txt".
     """
     found: dict[str, InputFile] = {}
     for text in filter(None, map(str.strip, option.split(","))):
@@ -416,16 +400,7 @@ def files_of_names(
 def read_class_names(
     found: dict[str, InputFile], columns: Sequence[str], storage: StorageOptions
 ) -> tuple[ClassNames, tuple[FileChecksum, ...]]:
-    """Reads the class names of columns.
-
-    Args:
-      found: the file of each column.
-      columns: that can be class labels: single integers.
-      storage: options of the files' storage.
-
-    Raises:
-      InputError: a file has no names, or one twice, or its column is none.
-    """
+    """Reads the class names of columns, which have to be single integers."""
     names, read = [], []
     for column, file in found.items():
         if column not in columns:
@@ -442,16 +417,7 @@ def read_class_names(
 def read_names(
     file: InputFile, storage: StorageOptions, expected: int = 0
 ) -> tuple[tuple[str, ...], FileChecksum]:
-    """Reads class names, one a line.
-
-    Args:
-      file: of the names.
-      storage: options of its storage.
-      expected: how many there have to be; 0 for any number.
-
-    Raises:
-      InputError: it does not hold such names, or one twice.
-    """
+    """Reads class names, one a line: as many as are expected, or any number for 0."""
     if file.size > MAX_NAMES_BYTES:
         raise InputError(
             f"{file.uri}: has {file.size:,} bytes, too many for names of classes"

@@ -141,11 +141,7 @@ def _part(file: InputFile, layout: Layout) -> Part:
 
 
 def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:
-    """Returns the layout of all files, by name and size unless the variant is given.
-
-    Raises:
-      InputError: a file may have either layout, or they differ.
-    """
+    """Returns the layout of all files, by name and size unless the variant is given."""
     if variant != "auto":
         return _LAYOUTS[variant]
     layout = detect_layout(files[0])
@@ -160,11 +156,7 @@ def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:
 
 
 def detect_layout(file: InputFile) -> Layout:
-    """Returns the layout of CIFAR-10 or CIFAR-100, by the file's name, else its size.
-
-    Raises:
-      InputError: both layouts are possible or none, or name and size contradict.
-    """
+    """Returns the layout of CIFAR-10 or CIFAR-100, by the file's name, else its size."""
     name = PurePosixPath(file.path).name
     fits = [
         layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes

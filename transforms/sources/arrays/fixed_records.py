@@ -178,18 +178,7 @@ def _known_layout(file: InputFile, storage: StorageOptions) -> str:
 
 
 def parse_record(text: str, byte_order: str) -> tuple[tuple[Field, ...], int]:
-    """Parses a declaration.
-
-    Args:
-      text: as a user wrote it.
-      byte_order: little or big.
-
-    Returns:
-      The fields, and the bytes of a record.
-
-    Raises:
-      UsageError: what is wrong with it.
-    """
+    """Parses a declaration as a user wrote it; returns fields and size of a record."""
     fields: list[Field] = []
     at = offset = 0
     text = text.strip()
@@ -282,11 +271,7 @@ def _is_stl10(files: Sequence[InputFile]) -> bool:
 
 
 def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
-    """Returns the images with their labels.
-
-    Raises:
-      InputError: a file is missing, there twice, or has another size than its fellow.
-    """
+    """Returns the images with their labels."""
     found: dict[str, InputFile] = {}
     skipped = []
     for file in files:

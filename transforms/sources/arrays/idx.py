@@ -101,11 +101,7 @@ def _role(name: str) -> tuple[Role, str]:
 
 
 def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | None:
-    """Returns the array of a file and its rows; None if it cannot be meant as IDX.
-
-    Raises:
-      InputError: it should be IDX by its name or its start, but is not.
-    """
+    """Returns the array of a file and its rows; None if it cannot be meant as IDX."""
     head = read_range(file.uri, 0, _MAX_HEADER_BYTES, storage, file.seen)
     array = RowArray(file, 0, 1, ())
     if compression_of(head[:MARK_BYTES]) == "gzip":
@@ -141,11 +137,7 @@ def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | No
 
 
 def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
-    """Returns type and shape of an array by the first bytes of its file.
-
-    Raises:
-      InputError: they are not the header of an IDX file.
-    """
+    """Returns type and shape of an array by the first bytes of its file."""
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
         raise InputError(
             f"{uri}: begins with {head[:4].hex(' ') or 'nothing'}, expected the magic "

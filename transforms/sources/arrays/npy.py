@@ -118,11 +118,7 @@ def _parts(named: Sequence[NamedArray]) -> Iterator[Part]:
 
 
 def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
-    """Returns the arrays of a file; None if it cannot be meant as one of NumPy's.
-
-    Raises:
-      InputError: it is not an archive, or holds what cannot be read.
-    """
+    """Returns the arrays of a file; None if it cannot be meant as one of NumPy's."""
     head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
     if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
         try:
@@ -242,13 +238,7 @@ def _opened(
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """An array's header.
-
-    Attributes:
-      dtype: of a value.
-      shape: of the whole array.
-      is_fortran: whether the first axis varies fastest.
-    """
+    """Type and shape of an array; in Fortran order, its first axis varies fastest."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -332,11 +322,7 @@ def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
 
 
 def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:
-    """Returns the values of a row; those of a structured type have names of their own.
-
-    Raises:
-      InputError: a type can be no feature.
-    """
+    """Returns the values of a row; those of a structured type have names of their own."""
     dtype, inner = header.dtype, header.shape[1:]
     if dtype.names is None or dtype.fields is None:
         # In Fortran order the inner axes are stored from the last to the first.

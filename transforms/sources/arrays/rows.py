@@ -66,18 +66,9 @@ def matrices(
     step: int,
     storage: StorageOptions,
 ) -> Iterator[U8]:
-    """Yields rows as matrices of shape (rows, bytes of one).
+    """Yields rows as matrices of shape (rows, bytes of one), some at a time.
 
-    Args:
-      array: what is read.
-      num_rows: of the whole array.
-      rows: the first one and one after the last; of a packed array all.
-      step: how many to read at once.
-      storage: options of the file's storage.
-
-    Raises:
-      ChangedInputError: the file is another one by now.
-      InputError: it cannot be read, or ends too early.
+    The array has so many rows; of a packed one all are read.
     """
     if array.packing:
         yield from _unpacked_matrices(array, num_rows, step, storage)
@@ -286,14 +277,7 @@ def part_batch(
     class_names: ClassNames,
     is_wanted: Callable[[Field], bool] = lambda _: True,
 ) -> tuple[pa.RecordBatch, Reasons]:
-    """Returns columns, and the reasons of rows that are rejects.
-
-    Args:
-      part: the arrays.
-      found: the bytes of the rows in each array.
-      class_names: of each column that is a class label.
-      is_wanted: whether a field becomes a column.
-    """
+    """Returns columns of the fields that are wanted, and the reasons of rejects."""
     classes = dict(class_names)
     columns: dict[str, pa.Array] = {}
     reasons: Reasons = {}
@@ -309,13 +293,7 @@ def part_batch(
 def _column_of(
     records: U8, field: Field, classes: int
 ) -> tuple[pa.Array, Mapping[int, str]]:
-    """Returns a column and the reasons of rows without a valid value.
-
-    Args:
-      records: rows of bytes, shape (rows, bytes of one).
-      field: which value of them.
-      classes: how many there are; 0 if it is not a class label.
-    """
+    """Returns a column, and the reasons of rows without a valid value."""
     num_rows = len(records)
     if field.constant is not None:
         return pa.array(np.full(num_rows, field.constant, np.int64)), {}

@@ -368,12 +368,7 @@ class ArraysSource(Source):
     def _referenced(
         self, references: pa.BinaryArray, step: int
     ) -> Iterator[ReferencedRows]:
-        """Reads rows from the front of files to the end; yields them as referenced.
-
-        Raises:
-          ChangedInputError: a file is another one by now.
-          InputError: it cannot be read.
-        """
+        """Reads rows from the front of files to the end; yields them as referenced."""
         parts = self.found.parts
         ends, data = array_parts(references)
         positions = data[ends[0] : ends[-1]].view("<u8").astype(np.int64)

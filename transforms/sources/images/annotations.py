@@ -213,19 +213,8 @@ def _counts(labels: pa.Array) -> dict[str, int]:
 class _Draft:
     """What is known of each image so far.
 
-    Attributes:
-      images: all of them.
-      root: what every uri begins with, before the path.
-      options: what has labels, splits and features.
-      wanted: columns of a declared schema, which converts cells; None without one.
-      splits: of each image, "" for none.
-      problems: why each is a reject, or "".
-      unlisted: why nothing names it, or "".
-      labels: names, or lists of names; None without labels.
-      features: a column for each.
-      rejects: rows of tables and lines of lists that name no image, with their file.
-      facts, warnings: for users.
-      checksums: of the tables and lists.
+    "" stands for no split, no problem, and of `unlisted` for an image that is named. The
+    names of labels are those of the input; rejects are rows that name no image.
     """
 
     images: Sequence[InputFile]
@@ -403,13 +392,7 @@ class _ImageRows(NamedTuple):
 
 
 def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
-    """Finds the rows of each image; those with none, or too many, get a reason.
-
-    Args:
-      draft: gets the reasons.
-      indices: the image of each row, or -1.
-      names: of the tables.
-    """
+    """Finds the rows of each image; the draft gets a reason for none or too many."""
     size = len(draft.images)
     rows = np.flatnonzero(indices >= 0)
     counts = np.bincount(indices[rows], minlength=size)

@@ -30,12 +30,10 @@ _FORMS = "expected a name in each line, or CSV with the columns id,name"
 
 @dataclass(frozen=True, slots=True)
 class LabelMap:
-    """The classes of a dataset.
+    """Classes in the order of their numbers, and the class of each label of the input.
 
-    Attributes:
-      classes: their names, in the order of their numbers.
-      class_of: the class of each label of the input: its name, or its number in the file.
-      renumbered: the first class whose number is another one in the file, with it, or "".
+    A label is the name of a class, or its number in the file. `renumbered` is the first class
+    whose number is another one in the file, with it, or "".
     """
 
     classes: tuple[str, ...]
@@ -46,11 +44,7 @@ class LabelMap:
 def read_label_map(
     file: InputFile, storage: StorageOptions
 ) -> tuple[LabelMap, tuple[FileChecksum, ...]]:
-    """Reads a file of classes; returns them and the file's checksum.
-
-    Raises:
-      InputError: it says no classes, or contradicts itself.
-    """
+    """Reads a file of classes; returns them and the file's checksum."""
     if file.path.lower().endswith(_TABLES):
         (table,) = read_tables([("", file)], DEFAULTS, None, storage)
         if table.rejects:
@@ -135,18 +129,9 @@ def number_classes(
 ) -> tuple[pa.Array, tuple[str, ...], list[str]]:
     """Finds the classes of labels, in their order.
 
-    Args:
-      labels: of each image, or a list of them.
-      valid: the images that are no rejects.
-      label_map: the classes of a file, or None.
-      paths: of the images.
-      uri: of that file, or of the input.
-
-    Returns:
-      The labels by the names of their classes, these names, and warnings.
-
-    Raises:
-      InputError: a label is of no class, or there is no label at all.
+    Returns the labels of the images by the names of their classes, these names, and warnings;
+    refuses valid images whose label is in no class of the label map, and an input without
+    any label.
     """
     used = labels.filter(pa.array(valid))
     is_list = pa.types.is_list(labels.type)

@@ -38,12 +38,9 @@ OfSplit = tuple[str, InputFile]  # the split of all images that a file names, or
 
 @dataclass(frozen=True, slots=True)
 class FoundImages:
-    """The images among the input files, and the other files.
+    """The images among the input files, in their order, and the others with the reason.
 
-    Attributes:
-      images: in the order of the listing.
-      others: the files that are not images, each with the reason.
-      signatures: the checksums of the first bytes that decided, where they were read.
+    The checksums are of the first bytes that decided, where they were read.
     """
 
     images: tuple[InputFile, ...]
@@ -60,12 +57,7 @@ class FoundImages:
 
 @dataclass(frozen=True, slots=True)
 class NamedInputs:
-    """The files of an input that options name.
-
-    Attributes:
-      tables, lists: (split, file) of each.
-      label_map: the file of the classes, or None.
-    """
+    """The files of an input that options name: tables and lists as (split, file)."""
 
     tables: tuple[OfSplit, ...] = ()
     lists: tuple[OfSplit, ...] = ()
@@ -80,15 +72,7 @@ class NamedInputs:
 
 
 def find_images(files: Sequence[InputFile], storage: StorageOptions) -> FoundImages:
-    """Finds the images; reads the first bytes of files with other endings.
-
-    Args:
-      files: the inventory.
-      storage: options of their storage.
-
-    Raises:
-      InputError: a file cannot be read.
-    """
+    """Finds the images; reads the first bytes of files with other endings."""
     unknown = [f for f in files if not f.path.lower().endswith(ENDINGS)]
     if not unknown:
         return FoundImages(tuple(files), ())
@@ -107,13 +91,7 @@ def _reasons(
     storage: StorageOptions,
     signatures: list[FileChecksum],
 ) -> Iterator[str]:
-    """Yields why each file is not an image: its ending or some words; "" if it is.
-
-    Args:
-      files: with other endings.
-      storage: options of their storage.
-      signatures: are given the checksums of what was read.
-    """
+    """Yields why each file is not an image: its ending or some words; "" if it is."""
 
     def reason(file: InputFile) -> str:
         if file.problem:
@@ -166,11 +144,7 @@ def count_endings(paths: Iterable[str]) -> str:
 
 
 def require_images(found: FoundImages) -> None:
-    """Refuses an input without images.
-
-    Raises:
-      InputError: with what is there.
-    """
+    """Refuses an input without images: says what is there."""
     if found.images:
         return
     endings = {PurePosixPath(file.path).suffix for file, _ in found.others}
@@ -200,11 +174,7 @@ def named_files(options: ImagesOptions) -> tuple[NamedFile, ...]:
 def find_named_inputs(
     options: ImagesOptions, files: Sequence[InputFile]
 ) -> NamedInputs:
-    """Returns the tables, lists and classes among the files of an input.
-
-    Raises:
-      InputError: one of them is not there, or cannot be read.
-    """
+    """Returns the tables, lists and classes among the files of an input."""
 
     def find(option: str, name: str) -> list[InputFile]:
         found = find_named(name, files)

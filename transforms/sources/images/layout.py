@@ -67,12 +67,7 @@ class GivenLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FolderLayout:
-    """Which folders are splits and which are classes.
-
-    Attributes:
-      given: for each given folder below which images lie.
-      root_name: name of the input root.
-    """
+    """Which folders are splits and which are classes, below each given folder."""
 
     given: tuple[GivenLayout, ...] = ()
     root_name: str = ""
@@ -193,15 +188,7 @@ class _Given:
 def find_layout(
     files: Sequence[InputFile], options: ImagesOptions
 ) -> tuple[FolderLayout, tuple[str, ...]]:
-    """Finds the layout of an input, and what looks wrong with it.
-
-    Args:
-      files: the images.
-      options: which folders are splits and classes, and what else has these.
-
-    Returns:
-      The layout, and warnings with the way out; none of classes that are not folders.
-    """
+    """Finds the layout of an input, and warnings of what looks wrong with it."""
     split_from, label_from = options.split_from, options.label_from
     split_column = options.table_split_column
     if options.lists or "split" in options.groups or split_column not in (AUTO, NONE):
@@ -348,17 +335,9 @@ def check_class_folders(
 ) -> tuple[str, ...]:
     """Checks that images are in class folders, and in each of them.
 
-    Args:
-      layout: of the images.
-      found: the images and the other files.
-      label_from: as the job has it.
-
-    Returns:
-      Warnings of folders without images whose class has images elsewhere.
-
-    Raises:
-      InputError: no image is in a class, or a class has no image at all: its label would
-        be missing in silence.
+    Returns warnings of folders without images whose class has images elsewhere; refuses an
+    input without a class, or a class without any image, whose label would be missing in
+    silence.
     """
     places = set(layout.places(file.path for file in found.images))
     labels = {place.label for place in places}

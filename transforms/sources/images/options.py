@@ -292,11 +292,7 @@ class ImagesOptions(SourceOptions):
         return not (self.tables or self.label_from == NONE or "label" in self.groups)
 
     def require_consistent(self) -> None:
-        """Checks that the options of labels and splits go together.
-
-        Raises:
-          UsageError: some contradict each other.
-        """
+        """Refuses options of labels and splits that contradict each other."""
         if problem := self._contradiction():
             raise UsageError(problem)
 

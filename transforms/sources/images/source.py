@@ -503,7 +503,7 @@ class ImagesSource(Source):
         )
 
     def _take(self, data: bytes) -> tuple[bytes, ImageHeader, str]:
-        """Checks and transforms an image; its kind tells what of it is not in the bytes.
+        """Checks and transforms an image; its kind tells what of it is left out.
 
         Raises:
           ImageHeaderError: it is to be rejected.

@@ -60,12 +60,7 @@ SPLIT_NAMES = ("split", "subset")
 
 
 class LabelColumns(NamedTuple):
-    """The names of a table's columns; "" for none.
-
-    Attributes:
-      path, label, split: their names.
-      features: the other columns.
-    """
+    """The names of a table's columns, "" for none; features are the others."""
 
     path: str
     label: str
@@ -85,14 +80,7 @@ def find_columns(
 ) -> LabelColumns:
     """Finds the columns, by options or by usual names.
 
-    Args:
-      names: of all columns.
-      options: that may name them.
-      uri: of the table, for messages.
-      splits_elsewhere: whether something else has the splits.
-
-    Raises:
-      InputError: there is no such column.
+    A column of splits is only taken by its name if nothing else has the splits.
     """
     path = _find("path_column", options.path_column, PATH_NAMES, names, uri)
     if not path:
@@ -187,14 +175,7 @@ def read_tables(
 ) -> list[LabelTable]:
     """Reads tables, whose types are those of all of them together.
 
-    Args:
-      files: (split, file) of each.
-      options: that may name their columns.
-      wanted: columns that a declared schema uses; None without one.
-      storage: options of their storage.
-
-    Raises:
-      InputError: a table cannot be read, has no row, or is too large.
+    JSON Lines has the columns that a declared schema wants; cells of CSV stay text.
     """
     formats = {is_json(file) for _, file in files}
     if len(formats) > 1:
@@ -273,11 +254,7 @@ def _without_rows(
 def require_single(
     table: LabelTable, column: str, option: str, *, lists: bool = False
 ) -> None:
-    """Checks that the values of a column are single ones, or lists of such.
-
-    Raises:
-      InputError: they are not.
-    """
+    """Refuses a column whose values are not single ones, or lists of such."""
     kind = table.rows.schema.field(column).type
     inner = kind.value_type if lists and pa.types.is_list(kind) else kind
     if pa.types.is_nested(inner):
@@ -304,12 +281,7 @@ def text_cells(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
 
 
 def label_cells(column: pa.Array | pa.ChunkedArray, separator: str) -> pa.Array:
-    """Returns the labels of each row: a name, or a list of names.
-
-    Args:
-      column: of values or of lists.
-      separator: between several labels of a cell; "" if there is one.
-    """
+    """Returns the labels of each row: a name, or with a separator a list of names."""
     array = one_array(column)
     if pa.types.is_list(array.type):
         return full_lists(array, text_cells(array.flatten()))
@@ -343,11 +315,7 @@ def typed_features(
 ) -> tuple[dict[str, pa.Array], list[tuple[str, str]], list[str]]:
     """Returns columns of text with the types that all of their cells have.
 
-    Args:
-      cells: the columns as text.
-
-    Returns:
-      The columns; facts and warnings of cells that mean a missing value or lose digits.
+    And facts and warnings of cells that mean a missing value or lose digits.
     """
     if not cells:
         return {}, [], []
@@ -398,12 +366,7 @@ _ENDING = r"\.[^./]+$"
 
 @dataclass(frozen=True, slots=True)
 class MatchedPaths:
-    """Which images some paths name.
-
-    Attributes:
-      indices: of the image of each path, or -1.
-      way: how the paths are read, in words.
-    """
+    """The image of each path by its index, or -1; and how paths are read, in words."""
 
     indices: I64
     way: str
@@ -416,14 +379,7 @@ class MatchedPaths:
 def match_paths(
     named: pa.StringArray, images: Sequence[InputFile], root: str, table: str
 ) -> MatchedPaths:
-    """Finds the image of each path.
-
-    Args:
-      named: the paths; null for none.
-      images: all there are.
-      root: what every uri of them begins with, before the path.
-      table: the uri of the file that names them.
-    """
+    """Finds the image of each path, null for none; paths may begin where the table is."""
     paths = pa.array([file.path for file in images], pa.string())
     given = sorted({file.given for file in images})
     wanted = _tidy(named, root)
@@ -482,15 +438,7 @@ def _ways(
 
 @dataclass(frozen=True, slots=True)
 class SplitList:
-    """The paths of a list.
-
-    Attributes:
-      file: the list.
-      split: that its images are in.
-      paths: in its lines; null for a blank line.
-      offsets: where each line begins.
-      checksums: of the file.
-    """
+    """The paths of a list, null for a blank line, and where each line begins."""
 
     file: InputFile
     split: str
@@ -504,11 +452,7 @@ class SplitList:
 
 
 def read_list(split: str, file: InputFile, storage: StorageOptions) -> SplitList:
-    """Reads a list.
-
-    Raises:
-      InputError: it is not text, or is empty.
-    """
+    """Reads a list; refuses one that is not text, or is empty."""
     data = read_range(file.uri, 0, file.size, storage, file.seen)
     checksums = (FileChecksum(file.path, 0, len(data), crc32c(data)),)
     try:
