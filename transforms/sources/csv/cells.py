@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from operator import itemgetter
 
 import numpy as np
@@ -25,10 +25,10 @@ from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     RFC_4180,
+    Body,
     BrokenRow,
     Dialect,
     row_patterns,
-    row_spans,
 )
 
 _KIND = "comments"
@@ -172,31 +172,6 @@ def split_plain(
 _BLANK = re.compile(rb"[\r\n]*")
 
 
-@dataclass(frozen=True)
-class Body:
-    """Whole rows of a file.
-
-    Attributes:
-      text: their bytes.
-      begin: byte offset of the first in the file.
-      dialect: of the file.
-    """
-
-    text: bytes
-    begin: int
-    dialect: Dialect
-
-    @cached_property
-    def spans(self) -> list[tuple[int, int]]:
-        """Finds start and end of all rows in the text."""
-        return row_spans(self.text, self.dialect)
-
-    def row(self, ordinal: int) -> tuple[int, bytes]:
-        """Returns byte offset in the file and bytes of a row."""
-        start, end = self.spans[ordinal]
-        return self.begin + start, self.text[start:end]
-
-
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """Rows that are split into cells.
@@ -223,59 +198,44 @@ class Parsed:
 
 
 def parse_rows(
-    body: bytes,
-    names: Sequence[str],
-    path: str,
-    begin: int,
-    broken: Sequence[BrokenRow] = (),
-    dialect: Dialect = RFC_4180,
+    body: Body, names: Sequence[str], path: str, broken: Sequence[BrokenRow]
 ) -> Parsed:
     """Splits rows into cells; rows that cannot be split as they should are rejects.
 
     Args:
-      body: whole rows; only the last one may be broken off.
+      body: the rows.
       names: the columns, in the file's order.
       path: of the file, for rejects.
-      begin: byte offset of the body in the file.
       broken: rows that are known to have no end of their own.
-      dialect: of the file.
     """
-    rest, odd = without_comments(body, dialect)
-    spans: Sequence[tuple[int, int]] = ()
+    text, dialect = body.text, body.dialect
+    rest, odd = without_comments(text, dialect)
     raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
     if broken or not is_utf8(rest):
         # Take out the rows that Arrow cannot split, and split the others.
-        spans = row_spans(body, dialect)
+        spans = body.spans
         for each in broken:
             row = bisect_right(spans, each.at, key=itemgetter(0)) - 1
-            reasons[row], raws[row] = each.reason, each.raw(body, *spans[row])
+            reasons[row], raws[row] = each.reason, each.raw(text, *spans[row])
         for row, (start, end) in enumerate(spans):
-            if row not in reasons and (reason := utf8_reason(body[start:end], "row")):
+            if row not in reasons and (reason := utf8_reason(text[start:end], "row")):
                 reasons[row] = reason
         kept = [row for row in range(len(spans)) if row not in reasons]
-        text = b"\n".join(body[slice(*spans[row])] for row in kept)
-        batch, wrong = split_cells(text, names, dialect)
+        rest = b"\n".join(text[slice(*spans[row])] for row in kept)
+        batch, wrong = split_cells(rest, names, dialect)
         reasons |= {kept[row]: reason for row, reason in wrong.items()}
     else:
         batch, reasons = split_cells(rest, names, dialect)
-        if reasons:
-            spans = row_spans(body, dialect)
-    rejects = [
-        Reject(
-            path,
-            begin + spans[row][0],
-            reasons[row],
-            raws.get(row, body[slice(*spans[row])]),
-        )
-        for row in sorted(reasons)
-    ]
+    rejects = []
+    for row in sorted(reasons):
+        at, raw = body.row(row)
+        rejects.append(Reject(path, at, reasons[row], raws.get(row, raw)))
     num_rows = batch.num_rows + len(reasons)
     ordinals = np.arange(num_rows, dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    own = Body(body, begin, dialect)
-    return Parsed(batch, ordinals, num_rows, rejects, own, odd)
+    return Parsed(batch, ordinals, num_rows, rejects, body, odd)
 
 
 def split_cells(

@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -438,6 +438,35 @@ _BLOCK_BYTES = 16 << 20
 _NOTHING_ESCAPED = "the file ends behind an escape character: it may be cut short"
 
 
+@dataclass(frozen=True)
+class Body:
+    """Whole rows of a file.
+
+    Attributes:
+      text: their bytes; a quote that is never closed is masked.
+      begin: byte offset of the first in the file's text.
+      dialect: of the file.
+      unclosed: byte offset of the quote that is masked in the file, or -1.
+      is_whole: whether the last row ends with the text.
+    """
+
+    text: bytes
+    begin: int
+    dialect: Dialect
+    unclosed: int = -1
+    is_whole: bool = True
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """Finds start and end of all rows in the text."""
+        return row_spans(self.text, self.dialect)
+
+    def row(self, ordinal: int) -> tuple[int, bytes]:
+        """Returns byte offset in the file and bytes of a row."""
+        start, end = self.spans[ordinal]
+        return self.begin + start, self.text[start:end]
+
+
 @dataclass(frozen=True, slots=True)
 class BrokenRow:
     """A row without an end of its own, which is rejected.
@@ -463,45 +492,34 @@ class BrokenRow:
         return raw[: self.at - start] + self.quote + raw[self.at - start + 1 :]
 
 
-def find_broken_rows(
-    read: Reader,
-    part: bytes,
-    begin: int,
-    unclosed: int,
-    dialect: Dialect = RFC_4180,
-    *,
-    is_whole: bool = True,
-) -> list[BrokenRow]:
-    """Returns the rows of a part that have no end of their own.
+def find_broken_rows(read: Reader, body: Body) -> list[BrokenRow]:
+    """Returns the rows that have no end of their own.
 
     Args:
       read: reads bytes of the file as they are.
-      part: rows, as they are split.
-      begin: byte offset of the part in the file.
-      unclosed: byte offset of the quote that is masked there, or -1.
-      dialect: of the file.
-      is_whole: whether the last row ends with the part.
+      body: rows, as they are split.
     """
     broken = []
-    quote = dialect.quote
-    state = end_state(part, dialect=dialect)
-    if is_whole and is_open(state):
-        at = unclosed_quote(lambda start, stop: part[start:stop], len(part), dialect)
-        broken.append(BrokenRow(at, _never_closed(read, begin + at), quote))
-    elif is_whole and state is ESCAPED:
-        broken.append(BrokenRow(len(part) - 1, _NOTHING_ESCAPED, b""))
-    elif not is_whole or len(part) > MAX_ROW_BYTES:
-        start, end = row_spans(part, dialect)[-1]
-        if not is_whole or end - start > MAX_ROW_BYTES:
+    text, dialect, begin = body.text, body.dialect, body.begin
+    state = end_state(text, dialect=dialect)
+    if body.is_whole and is_open(state):
+        at = unclosed_quote(lambda start, stop: text[start:stop], len(text), dialect)
+        reason = _never_closed(read, begin + at)
+        broken.append(BrokenRow(at, reason, dialect.quote))
+    elif body.is_whole and state is ESCAPED:
+        broken.append(BrokenRow(len(text) - 1, _NOTHING_ESCAPED, b""))
+    elif not body.is_whole or len(text) > MAX_ROW_BYTES:
+        start, end = body.spans[-1]
+        if not body.is_whole or end - start > MAX_ROW_BYTES:
             reason = (
                 f"the row that begins at line {line_of(read, begin + start)} has more "
                 f"than {MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are "
                 "kept: is a quoted field not closed?"
             )
             broken.append(BrokenRow(start, reason, b"", KEPT_BYTES))
-    if 0 <= unclosed - begin < len(part):
-        reason = _never_closed(read, unclosed)
-        broken.append(BrokenRow(unclosed - begin, reason, quote))
+    if 0 <= body.unclosed - begin < len(text):
+        reason = _never_closed(read, body.unclosed)
+        broken.append(BrokenRow(body.unclosed - begin, reason, dialect.quote))
     return broken
 
 

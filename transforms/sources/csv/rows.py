@@ -24,7 +24,6 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
 from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.sources.csv.cells import (
-    Body,
     Parsed,
     is_utf8,
     parse_rows,
@@ -39,6 +38,7 @@ from recordmill.transforms.sources.csv.quotes import (
     RFC_4180,
     ROW_START,
     UNCLOSED_BYTES,
+    Body,
     BrokenRow,
     Dialect,
     QuoteState,
@@ -66,25 +66,10 @@ _NEWLINES = np.zeros(256, np.bool_)
 _NEWLINES[list(b"\r\n")] = True
 
 
-class _Piece(NamedTuple):
-    """Some whole rows of a file.
-
-    Attributes:
-      names: of the file's columns, in its order.
-      body: the rows' bytes; a quote that is never closed is masked.
-      begin: byte offset of the first in the file's text.
-      unclosed: byte offset of the quote that is masked, or -1.
-      is_whole: whether the last row ends with the piece.
-      positions: of rows in the range, given their ordinals in the piece, the number of
-        its rows, and where it begins and ends in the text.
-    """
-
-    names: tuple[str, ...]
-    body: bytes
-    begin: int
-    unclosed: int
-    is_whole: bool
-    positions: Callable[[I64, int, int, int], I64]
+# Of rows in a range: by their ordinals in a body, the number of its rows, and where it
+# begins and ends in the text.
+_Positions = Callable[[I64, int, int, int], I64]
+_Cut = Iterator[tuple[tuple[str, ...], Body, _Positions]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +144,23 @@ class RangeRows:
         path, read = input_range.path, self.of_file(input_range)
         cut = self._cut_block if self.packing.is_plain else self._cut_text
         rows_before = 0
-        for piece in cut(input_range, sink):
-            body, begin = piece.body, piece.begin
-            broken = find_broken_rows(
-                read, body, begin, piece.unclosed, self.dialect, is_whole=piece.is_whole
-            )
-            found = parse_rows(body, piece.names, path, begin, broken, self.dialect)
+        for names, body, positions in cut(input_range, sink):
+            broken = find_broken_rows(read, body)
+            found = parse_rows(body, names, path, broken)
             ordinals = found.ordinals
             sink.rejects += found.rejects
             sink.add(issues=found.odd)
             yield Rows(
                 batch=found.batch.select(self.names),
                 origins=origins_in(path, input_range.start, ordinals + rows_before),
-                positions=piece.positions(
-                    ordinals, found.num_rows, begin, begin + len(body)
+                positions=positions(
+                    ordinals, found.num_rows, body.begin, body.begin + len(body.text)
                 ),
                 raw=found.raw,
             )
             rows_before += found.num_rows
 
-    def _cut_block(self, input_range: InputRange, sink: RowSink) -> Iterator[_Piece]:
+    def _cut_block(self, input_range: InputRange, sink: RowSink) -> _Cut:
         """Cuts a range of a plain file, which is read by one request, mostly."""
         data, read = _hold_block(self.of_file(input_range), input_range, sink)
         begin, names = self.first(input_range, read)
@@ -199,19 +181,18 @@ class RangeRows:
 
         cuts = _cut_rows(data, first, stop, self.dialect, BATCH_BYTES)
         for start, end in pairwise([first, *cuts, stop]):
-            at = begin + start - first
-            whole = is_whole or end < stop
-            body = data[start:end]
-            yield _Piece(names, body, at, input_range.unclosed, whole, positions)
+            at, whole = begin + start - first, is_whole or end < stop
+            unclosed = input_range.unclosed
+            body = Body(data[start:end], at, self.dialect, unclosed, whole)
+            yield names, body, positions
 
-    def _cut_text(self, input_range: InputRange, sink: RowSink) -> Iterator[_Piece]:
+    def _cut_text(self, input_range: InputRange, sink: RowSink) -> _Cut:
         """Cuts the text of a packed file, which is read from its start to its end."""
         read = self.of_file(input_range)
         names, begin = self._header(input_range, read)
         text = self._unpack(input_range, input_range.stop)
-        of_rows = text.positions.of_rows
-        for body, at, unclosed in _cut_stream(text, begin, self.dialect, read):
-            yield _Piece(names, body, at, unclosed, True, of_rows)
+        for body in _cut_stream(text, begin, self.dialect, read):
+            yield names, body, text.positions.of_rows
         whole = FileChecksum(input_range.path, 0, input_range.stop, text.drain())
         sink.checksums.append(whole)
 
@@ -300,14 +281,14 @@ class RangeRows:
             return None
         read = masked(read, input_range.unclosed, self.dialect)
         text = read(begin, begin + max_bytes)
-        dialect = self.dialect
+        dialect, unclosed = self.dialect, input_range.unclosed
         if len(text) == max_bytes or is_open(end_state(text, dialect=dialect)):
             spans = row_spans(text, dialect)
             text = text[: spans[-1][0]] if spans else b""
-        at = input_range.unclosed - begin
+        body, at = Body(text, begin, dialect, unclosed), unclosed - begin
         is_broken = 0 <= at < len(text)
         broken = [BrokenRow(at, "never closed", dialect.quote)] if is_broken else []
-        return parse_rows(text, names, input_range.path, begin, broken, dialect)
+        return parse_rows(body, names, input_range.path, broken)
 
 
 # In each process: all ranges of a file need its header.
@@ -417,7 +398,7 @@ def _cut_rows(
 
 def _cut_stream(
     text: InputStream, begin: int, dialect: Dialect, reread: Reader
-) -> Iterator[tuple[bytes, int, int]]:
+) -> Iterator[Body]:
     """Cuts a text that is read once: rows, where they begin, the quote that is masked."""
     body, offset = b"", 0
     pieces: list[bytes] = []
@@ -434,7 +415,7 @@ def _cut_stream(
         body = b"".join(pieces)
         cuts = [0, *_cut_rows(body, 0, len(body), dialect, BATCH_BYTES)]
         for start, stop in pairwise(cuts):
-            yield body[start:stop], begin + start, -1
+            yield Body(body[start:stop], begin + start, dialect)
         body, begin = body[cuts[-1] :], begin + cuts[-1]
         pieces, held = [body], len(body)
         if held > BATCH_BYTES + MAX_ROW_BYTES:
@@ -447,7 +428,7 @@ def _cut_stream(
     body = b"".join(pieces)
     if text.is_cut:
         for stop in _cut_rows(body, 0, len(body), dialect, len(body) * 3 // 4):
-            yield body[:stop], begin, -1
+            yield Body(body[:stop], begin, dialect)
             return
         return
     unclosed = -1
@@ -459,7 +440,7 @@ def _cut_stream(
     cuts = [0, *_cut_rows(body, 0, len(body), dialect, BATCH_BYTES), len(body)]
     for start, stop in pairwise(cuts):
         if start < stop:
-            yield body[start:stop], begin + start, unclosed
+            yield Body(body[start:stop], begin + start, dialect, unclosed)
 
 
 class _File(NamedTuple):
@@ -504,10 +485,8 @@ def _rows_of_files(
 
 def _split_alone(file: _File) -> tuple[Parsed, list[int]]:
     """Splits the rows of one file; returns how many there are, rejects included, too."""
-    text, begin, dialect = file.body.text, file.body.begin, file.body.dialect
-    broken = find_broken_rows(_reader_of(file.data), text, begin, -1, dialect)
-    path = file.input_range.path
-    parsed = parse_rows(text, file.names, path, begin, broken, dialect)
+    broken = find_broken_rows(_reader_of(file.data), file.body)
+    parsed = parse_rows(file.body, file.names, file.input_range.path, broken)
     return parsed, [parsed.num_rows]
 
 
