@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from job_tools import IRIS
-from pydantic import TypeAdapter
-from source_tools import prepare, read, read_text
+from source_tools import read, read_text
 
-from recordmill.beam_jobs.pipelines.exchange import SurveyResult
-from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import quotes as broken_rows
 from recordmill.transforms.sources.csv import source as block_states
 from recordmill.transforms.sources.csv.quotes import (
@@ -23,9 +18,6 @@ from recordmill.transforms.sources.csv.quotes import (
     unclosed_quote,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.checkpoints import load_checkpoint, save_checkpoint
-from recordmill.transforms.tasks.workspace import Workspace
 
 
 def slow_unclosed_quote(body: bytes) -> int:
@@ -119,37 +111,3 @@ def test_a_row_without_end_is_a_reject_that_names_its_line(
     assert reject.reason.startswith(
         "the row that begins at line 3 has more than 9,999 "
     )
-
-
-# --- what unfinished runs of earlier commits left ---
-
-
-def test_ranges_of_earlier_runs_are_not_taken_for_others(tmp_path: Path) -> None:
-    """They noted at each cut whether the quotes before it are odd in number."""
-    path = tmp_path / "in.csv"
-    path.write_bytes(b'a\n"x\ny"\n2\n')
-    adapter = TypeAdapter(InputRange)
-    ranges = prepare(CsvSource(range_bytes=4), [path]).ranges
-    for input_range in ranges:
-        for flags in ([False, False], [True, False], [False, True], [True, True]):
-            fields = json.loads(adapter.dump_json(input_range)) | {"quoted": flags}
-            del fields["unclosed"]
-            assert adapter.validate_python(fields) != input_range
-    [whole] = prepare(CsvSource(), [path]).ranges
-    fields = json.loads(adapter.dump_json(whole)) | {"quoted": [False, False]}
-    del fields["unclosed"]
-    assert adapter.validate_json(json.dumps(fields)) == whole
-
-
-def test_surveys_of_earlier_runs_are_made_again(tmp_path: Path) -> None:
-    """They counted quotes."""
-    workspace = Workspace.of(LocalStore(str(tmp_path)), "0" * 32)
-    workspace.create("scratch")
-    [block] = prepare(CsvSource(), [IRIS]).ranges
-    save_checkpoint(workspace, "survey-000000", SurveyResult(block, 0x444))
-    now = load_checkpoint(workspace, "survey-000000", SurveyResult)
-    assert now == SurveyResult(block, 0x444)
-    fields = json.loads(workspace.get("facts/survey-000000.json") or b"")
-    fields["number"] = fields.pop("found")
-    workspace.put("facts/survey-000000.json", json.dumps(fields).encode())
-    assert load_checkpoint(workspace, "survey-000000", SurveyResult) is None

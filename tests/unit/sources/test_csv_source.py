@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from csv_cases import quoted
-from hypothesis import example, given
-from hypothesis import strategies as st
 from source_tools import (
     GOLDEN,
     FileWriter,
@@ -19,7 +15,6 @@ from source_tools import (
     prepare,
     read,
     read_one,
-    read_text,
 )
 
 from recordmill.schemas.errors import InputError
@@ -39,49 +34,10 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage.reading import read_range
 
-CELL = st.text(alphabet=[*'a1,"\n\rß☃ ;'], max_size=5)
-ROW_END = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n"])
-TINY = st.integers(1, 64) | st.just(1 << 20)
-
 
 @pytest.fixture(scope="module")
 def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
     return file_writer(tmp_path_factory)
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> bytes:
-    """A CSV file: cells quoted where they must be and where they need not be."""
-    width = draw(st.integers(1, 3))
-    body = draw(st.sampled_from([b"", BOM]))
-    names = [quoted(f"c{place}") for place in range(width)]
-    body += b",".join(names) + draw(ROW_END)
-    for _ in range(draw(st.integers(0, 6))):
-        cells = []
-        for _ in range(width):
-            cell = draw(CELL)
-            must = any(char in cell for char in ',"\n\r')
-            cells.append(quoted(cell) if must or draw(st.booleans()) else cell.encode())
-        body += b",".join(cells) + draw(ROW_END)
-    return body.rstrip(b"\r\n") if draw(st.booleans()) else body
-
-
-def python_rows(body: bytes) -> list[list[str]]:
-    """The rows as Python's csv module reads them, the header left out."""
-    text = body.removeprefix(BOM).decode()
-    return [row for row in csv.reader(io.StringIO(text, newline="")) if row][1:]
-
-
-@given(body=tables(), range_bytes=TINY)
-@example(body=b"a\rb\rc\r", range_bytes=1)  # \r alone ends rows
-@example(body=b"a,b\r\n1,2\r\n", range_bytes=9)  # a cut between \r and \n
-@example(body=b'a\n"x""y"\n1', range_bytes=5)  # a cut between doubled quotes
-@example(body=b'a\n"' + b"\n" * 40 + b'"\n2', range_bytes=3)  # ranges without a row
-def test_rows_are_those_of_python(
-    write_csv: FileWriter, body: bytes, range_bytes: int
-) -> None:
-    rows = read_text(CsvSource(range_bytes=range_bytes), write_csv(body))
-    assert rows == python_rows(body)
 
 
 def test_columns_may_come_in_another_order(tmp_path: Path) -> None:
