@@ -26,7 +26,7 @@ from recordmill.transforms.cast.cast_batch import CastBatch, cast, check_columns
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.sources.csv.cells import parse_rows
+from recordmill.transforms.sources.csv.cells import split_cells
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
@@ -597,9 +597,9 @@ def csv_cells(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(map(as_cells, rows))
     body = text.getvalue().encode()
-    parsed = parse_rows(body, list(DECLARED.features), "a.csv", 0)
-    assert not parsed.rejects
-    return parsed.batch
+    batch, rejects = split_cells(body, list(DECLARED.features))
+    assert not rejects
+    return batch
 
 
 @examples(150)
