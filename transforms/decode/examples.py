@@ -482,7 +482,7 @@ def _key_of(feature: FeatureSpec, key: str) -> Key:
 MAX_FEATURES = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ObservedFeature:
     """The values that the examples so far hold under one key.
 
@@ -497,12 +497,6 @@ class ObservedFeature:
     min_values: int
     max_values: int
 
-    def add(self, other: ObservedFeature) -> None:
-        self.kinds |= other.kinds
-        self.examples += other.examples
-        self.min_values = min(self.min_values, other.min_values)
-        self.max_values = max(self.max_values, other.max_values)
-
 
 @dataclass(slots=True)
 class ObservedFeatures:
@@ -512,39 +506,37 @@ class ObservedFeatures:
 
     def add_example(self, example: Example) -> None:
         """Adds the features of one example."""
+        found = {}
         for name, feature in example.features.feature.items():
             kind = feature.WhichOneof("kind")
             if kind is not None:  # a feature without values counts as missing
-                num_values = len(getattr(feature, kind).value)
-                self._add(
-                    name, ObservedFeature(frozenset((kind,)), 1, num_values, num_values)
-                )
+                size = len(getattr(feature, kind).value)
+                found[name] = ObservedFeature(frozenset((kind,)), 1, size, size)
+        self.add(ObservedFeatures(found))
 
     def add(self, other: ObservedFeatures) -> None:
         """Adds the features that another worker observed."""
-        for name, observed in other.by_name.items():
-            self._add(name, observed)
-
-    def _add(self, name: str, observed: ObservedFeature) -> None:
-        known = self.by_name.get(name)
-        if known is not None:
-            known.add(observed)
-            return
-        if len(self.by_name) == MAX_FEATURES:
-            raise SchemaError(
-                f"the examples have more than {MAX_FEATURES:,} different features "
-                f"({name!r} is one more). Give a schema with the features to keep"
-            )
-        self.by_name[name] = ObservedFeature(
-            observed.kinds, observed.examples, observed.min_values, observed.max_values
-        )
+        for name, new in other.by_name.items():
+            known = self.by_name.get(name)
+            if known is not None:
+                new = ObservedFeature(
+                    known.kinds | new.kinds,
+                    known.examples + new.examples,
+                    min(known.min_values, new.min_values),
+                    max(known.max_values, new.max_values),
+                )
+            elif len(self.by_name) == MAX_FEATURES:
+                raise SchemaError(
+                    f"the examples have more than {MAX_FEATURES:,} different features "
+                    f"({name!r} is one more). Give a schema with the features to keep"
+                )
+            self.by_name[name] = new
 
     def to_schema(self, num_examples: int) -> Schema:
         """Returns a schema that all examples fit.
 
         A feature that some examples lack is optional. Always one value makes a scalar,
-        always the same number a fixed shape, anything else a variable length. Bytes
-        stay
+        always the same number a fixed shape, anything else a variable length. Bytes stay
         bytes: whether they are text or an image cannot be inferred.
 
         Raises:

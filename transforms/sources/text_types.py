@@ -51,6 +51,7 @@ _DTYPE_OF: dict[int, str] = {
     TypeFlag.DECIMAL: "float32",
     TypeFlag.INTEGER | TypeFlag.DECIMAL: "float32",
 }
+_MISSING = int(TypeFlag.MISSING)  # as a number: flags take some microseconds
 
 
 def column_dtype(flags: int) -> str:
@@ -59,24 +60,24 @@ def column_dtype(flags: int) -> str:
     >>> column_dtype(TypeFlag.INTEGER | TypeFlag.DECIMAL)
     'float32'
     """
-    return _DTYPE_OF.get(flags & ~TypeFlag.MISSING, "string")
+    return _DTYPE_OF.get(int(flags) & ~_MISSING, "string")
 
 
 def is_text(flags: int) -> bool:
     """Tells whether a column is text, whatever its other cells hold."""
-    known = flags & ~TypeFlag.MISSING
+    known = int(flags) & ~_MISSING
     return bool(known) and column_dtype(known) == "string" and not is_huge(known)
 
 
 def has_missing_words(flags: int) -> bool:
     """Tells whether cells of a column with these flags stand for missing values."""
-    return bool(flags & TypeFlag.MISSING) and column_dtype(flags) != "string"
+    return bool(int(flags) & _MISSING) and column_dtype(flags) != "string"
 
 
 def is_huge(flags: int) -> bool:
     """Tells whether a column is text only because of decimals beyond float32."""
-    flags &= ~TypeFlag.MISSING
-    others = flags & ~TypeFlag.HUGE
+    flags = int(flags) & ~_MISSING
+    others = flags & ~int(TypeFlag.HUGE)
     return others != flags and (not others or column_dtype(others) != "string")
 
 
@@ -215,7 +216,7 @@ def convert_columns(
       The converted columns, and the type flags that were seen in each.
     """
     converted: dict[int, pa.Array] = {}
-    observed = [int(flags & ~TypeFlag.MISSING) for flags in expected]
+    observed = [int(flags) & ~_MISSING for flags in expected]
     unknown = []
     members: dict[str, list[int]] = {}  # by the dtype that is expected
     for at, (cells, flags) in enumerate(zip(columns, expected, strict=True)):

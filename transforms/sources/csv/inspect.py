@@ -455,12 +455,23 @@ def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
     own = text[offsets[0] : offsets[-1]]
     if doubtful.any() and own.min() >= ord(",") and own.max() <= ord("9"):
         # Digits with a minus and a point at most: -0.1234567 has 10 - 3 of them.
-        size = np.abs(floats.to_numpy(zero_copy_only=False))
-        minus = text.take(offsets[:-1], mode="clip") == ord("-")
-        digits = lengths - 1 - minus - (size < 1)
-        last = text.take(offsets[1:] - 1, mode="clip")
-        long = (digits > _FLOAT32_DIGITS) & (size >= 0.1) & (last > ord("0"))
-        doubtful = (digits >= _FLOAT32_DIGITS) & ~long
+        values = floats.to_numpy(zero_copy_only=False)
+        minus = np.signbit(values)
+        digits = lengths - minus
+        digits -= 1
+        digits -= text.take(offsets[:-1] + minus, mode="clip") == ord("0")
+        rows = np.flatnonzero(digits > _FLOAT32_DIGITS)
+        ends, counts = offsets[rows + 1] - 1, digits[rows]
+        while (zeros := (text[ends] == ord("0")) & (counts > _FLOAT32_DIGITS)).any():
+            counts -= zeros
+            ends -= zeros
+        digits[rows] = counts
+        sure = (np.abs(values[rows]) >= 0.1) & (text[ends] > ord("0"))
+        long[rows] = (counts > _FLOAT32_DIGITS) & sure
+        # Where a cell has no point, it has a digit more.
+        points = np.count_nonzero(own < ord("0")) - np.count_nonzero(minus)
+        has_points = points == len(cells) - cells.null_count
+        doubtful = (digits >= _FLOAT32_DIGITS + has_points) & ~long
     rows = np.flatnonzero(doubtful)
     if len(rows):
         long[rows] = matches(cells.take(pa.array(rows)), _LONG_NUMBER)
