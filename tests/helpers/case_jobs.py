@@ -23,12 +23,13 @@ FORMAT = "a_case"
 def offer(source: Source, patch: pytest.MonkeyPatch) -> None:
     """Makes a source one of the formats that jobs can name."""
     module = ModuleType("plugin_of_a_case")
-    module.FORMAT = registry.SourceFormat(  # type: ignore[attr-defined]
+    made = registry.SourceFormat(
         name=FORMAT,
         summary="A source of the contract suite.",
         options=SourceOptions,
         make_source=lambda options, request: source,
     )
+    module.FORMATS = {FORMAT: made}  # type: ignore[attr-defined]
     patch.setitem(sys.modules, module.__name__, module)
     patch.setitem(registry.BUILT_IN, FORMAT, module.__name__)
 

@@ -40,6 +40,7 @@ from recordmill.transforms.sources.base import (
     RowSink,
     RowSource,
     Source,
+    missing_required,
 )
 from recordmill.transforms.sources.map_check import (
     Function,
@@ -57,7 +58,6 @@ from recordmill.transforms.sources.plain_types import (
     plain_columns,
     plain_schema,
 )
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.tables import flat_batch
 
 _lock = Lock()  # two tasks of one process begin at the same time

@@ -36,10 +36,8 @@ GROUP = "recordmill.sources"  # of entry points
 _BUILT_IN = "recordmill.transforms.sources.built_in"
 BUILT_IN = {
     "images": "recordmill.transforms.sources.images.options",
-    "cifar": _BUILT_IN,
-    "csv": "recordmill.transforms.sources.csv.plugin",
-    **dict.fromkeys(("parquet", "arrow", "jsonl", "binary", "idx", "numpy"), _BUILT_IN),
-    **dict.fromkeys(("tfrecord", "webdataset"), _BUILT_IN),
+    **dict.fromkeys(("cifar", "csv", "parquet", "arrow", "jsonl", "binary"), _BUILT_IN),
+    **dict.fromkeys(("idx", "numpy", "tfrecord", "webdataset"), _BUILT_IN),
 }
 
 Options = TypeVar("Options", bound=SourceOptions)
@@ -116,10 +114,7 @@ def load_format(name: str) -> SourceFormat[Any]:
     """
     offers = _entry_points().get(name, ())
     if name in BUILT_IN and not offers:
-        module = import_module(BUILT_IN[name])
-        built_in: SourceFormat[Any] = (
-            module.FORMATS[name] if BUILT_IN[name] == _BUILT_IN else module.FORMAT
-        )
+        built_in: SourceFormat[Any] = import_module(BUILT_IN[name]).FORMATS[name]
         return built_in
     if name in BUILT_IN:
         raise UsageError(

@@ -36,6 +36,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
+    missing_required,
     number_ranges,
 )
 from recordmill.transforms.sources.plain_types import (
@@ -45,7 +46,6 @@ from recordmill.transforms.sources.plain_types import (
     plain_columns,
     plain_schema,
 )
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, size_of
 

@@ -30,7 +30,7 @@ from recordmill.schemas.job_file import (
 )
 from recordmill.schemas.job_options import LoadedJob, job_file_model
 from recordmill.schemas.storage_options import BothSides, StorageOptions
-from recordmill.transforms.sources.csv.plugin import CsvOptions
+from recordmill.transforms.sources.built_in import CsvOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 

@@ -32,7 +32,7 @@ from recordmill.schemas.options import (
 )
 from recordmill.schemas.source_options import declared_options
 from recordmill.schemas.text import parse_size
-from recordmill.transforms.sources.csv.plugin import CsvOptions
+from recordmill.transforms.sources.built_in import CsvOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}

@@ -12,8 +12,8 @@ from source_tools import prepare, read, read_text
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import OddRows
+from recordmill.transforms.sources.built_in import FORMATS, CsvOptions
 from recordmill.transforms.sources.csv.header import ask_dialect
-from recordmill.transforms.sources.csv.plugin import FORMAT, CsvOptions
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.registry import Request
@@ -190,4 +190,4 @@ def test_nulls_of_a_column_in_a_schema(tmp_path: Path) -> None:
 def test_decimal_and_schema_exclude_each_other() -> None:
     options = CsvOptions(decimal="comma")
     with pytest.raises(UsageError, match="`decimal` and `schema` exclude each other"):
-        FORMAT.make_source(options, Request(as_text=True))
+        FORMATS["csv"].make_source(options, Request(as_text=True))

@@ -18,8 +18,8 @@ from itertools import combinations
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.ranges import OddRows
 from recordmill.schemas.text import count
+from recordmill.transforms.sources.built_in import DELIMITERS, CsvOptions
 from recordmill.transforms.sources.csv.cells import without_comments
-from recordmill.transforms.sources.csv.plugin import DELIMITERS, CsvOptions
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     RFC_4180,

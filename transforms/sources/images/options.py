@@ -466,7 +466,7 @@ def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
     return describe_folders(files, options)
 
 
-FORMAT = SourceFormat(
+_IMAGES = SourceFormat(
     name="images",
     summary="A folder of images for each class.",
     options=ImagesOptions,
@@ -487,3 +487,4 @@ FORMAT = SourceFormat(
         ),
     ),
 )
+FORMATS = {_IMAGES.name: _IMAGES}

@@ -14,8 +14,8 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.sources.base import missing_required
 from recordmill.transforms.sources.plain_types import SEPARATOR
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.storage.input_stream import (
     InputStream,
 )

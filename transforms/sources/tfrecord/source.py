@@ -39,6 +39,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
+    missing_required,
     number_ranges,
 )
 from recordmill.transforms.sources.built_in import (
@@ -47,8 +48,8 @@ from recordmill.transforms.sources.built_in import (
     TfrecordOptions,
 )
 from recordmill.transforms.sources.registry import Request
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.tfrecord.features import (
+    RAW,
     BesideFiles,
     ChosenFeatures,
     SampledRecord,
@@ -253,14 +254,14 @@ class _KnownInput:
       checksums: of the files beside the records that were read.
     """
 
-    files: tuple[InputFile, ...]
-    splits: tuple[str, ...]
-    all_plain: bool
-    schema: Schema
-    payload: Payload
-    record_bytes: int
-    told: Understood
-    checksums: tuple[FileChecksum, ...]
+    files: tuple[InputFile, ...] = ()
+    splits: tuple[str, ...] = ()
+    all_plain: bool = True
+    schema: Schema = RAW
+    payload: Payload = "example"
+    record_bytes: int = 0
+    told: Understood = NOTHING
+    checksums: tuple[FileChecksum, ...] = ()
 
     def number_of(self, path: str) -> int:
         """Returns the number of a file."""
@@ -367,7 +368,7 @@ class TfrecordSource(Source):
     whole_bytes: int = WHOLE_BYTES
     step_bytes: int = STEP_BYTES
     window_bytes: int = WINDOW_BYTES
-    known: _KnownInput | None = None
+    known: _KnownInput = _KnownInput()
     is_appended: bool = False
     storage: StorageOptions = NO_OPTIONS
 
@@ -379,23 +380,13 @@ class TfrecordSource(Source):
         """Tells whether records can be read again where they lie."""
         return (
             self.records == "keep"
-            and (self.known is None or self.known.all_plain)
-            and len(self._files) <= MAX_REFERENCED_FILES
+            and self.known.all_plain
+            and len(self.known.files) <= MAX_REFERENCED_FILES
             and all(
                 is_local(file.uri) and member_of(file.seen.version) is None
-                for file in self._files
+                for file in self.known.files
             )
         )
-
-    @property
-    def _files(self) -> Sequence[InputFile]:
-        return self.known.files if self.known is not None else ()
-
-    @property
-    def _input(self) -> _KnownInput:
-        if self.known is None:
-            raise ValueError("the input is unknown before prepare()")
-        return self.known
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         schema = append.schema if append is not None else None
@@ -410,19 +401,19 @@ class TfrecordSource(Source):
         return replace(self, known=known, is_appended=schema is not None)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self._input.checksums
+        return self.known.checksums
 
     def understood(self) -> Understood:
-        return self.known.told if self.known is not None else NOTHING
+        return self.known.told
 
     def own_splits(self) -> tuple[str, ...]:
-        found = dict.fromkeys(self._input.splits)
+        found = dict.fromkeys(self.known.splits)
         return () if "" in found else tuple(found)
 
     @cached_property
     def _decoded_types(self) -> pa.Schema:
         none = pa.array([], pa.binary())
-        known = self._input
+        known = self.known
         return decode_payload(none, known.schema, known.payload).batch.schema
 
     def columns(self) -> pa.Schema:
@@ -431,7 +422,7 @@ class TfrecordSource(Source):
         return self._decoded_types
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        schema = self._input.schema
+        schema = self.known.schema
         if self.is_appended or not nulls:
             return schema
         return Schema(
@@ -442,7 +433,7 @@ class TfrecordSource(Source):
         )
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        known = self._input
+        known = self.known
         splits = dict(zip((f.path for f in known.files), known.splits, strict=True))
         data = [file for file in files if file.path in splits]
         cut = cut_files(
@@ -464,7 +455,7 @@ class TfrecordSource(Source):
         ]
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        known = self._input
+        known = self.known
         if self.supports_references:  # workers need the files, which are not too many
             return replace(self, known=replace(known, splits=(), told=NOTHING))
         without = replace(
@@ -474,7 +465,7 @@ class TfrecordSource(Source):
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         size = sum(file.size for file in files)
-        return size if self._input.all_plain else _UNPACKED * size
+        return size if self.known.all_plain else _UNPACKED * size
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
@@ -507,7 +498,7 @@ class TfrecordSource(Source):
             yield rows
 
     def _read_decoded(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        known = self._input
+        known = self.known
         unknown: Unknown = "error" if self.declared is None else "ignore"
         sink.add(nulls=(0,) * len(self._decoded_types))
         before = len(sink.rejects)
@@ -530,7 +521,7 @@ class TfrecordSource(Source):
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Tells whether the page cache can hold the input, and records are not tiny."""
-        known = self._input
+        known = self.known
         return (
             self.supports_references
             and known.record_bytes >= REFERENCED_BYTES
@@ -539,7 +530,7 @@ class TfrecordSource(Source):
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Lists where each record lies; reads the range to check them."""
-        number = self._input.number_of(input_range.path)
+        number = self.known.number_of(input_range.path)
         for window, rows in self._windows(input_range, sink):
             references = make_references(number, window.offsets, window.lengths)
             rows.batch = pa.record_batch([references], [REFERENCE])
@@ -549,7 +540,7 @@ class TfrecordSource(Source):
     def read_references(
         self, references: pa.BinaryArray, sink: RowSink
     ) -> ReferencedRows:
-        found = ReferencedFrames(references, self._files)
+        found = ReferencedFrames(references, self.known.files)
         batch = pa.record_batch([found.records], [FRAMED])
         kept = np.arange(len(references), dtype=np.int64)
         return ReferencedRows(batch, kept, found.raw)
