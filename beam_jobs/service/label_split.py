@@ -64,11 +64,7 @@ def schema_of_table(
 ) -> Schema:
     """Returns the columns that a table must have to be appended to a dataset.
 
-    Args:
-      job: names the label and split columns.
-      source: of the table, not yet prepared.
-      prepare: returns its rows, as if they were appended to nothing.
-      schema: of the dataset.
+    `prepare` returns its rows as if they were appended to nothing.
     """
     # Cells whose types are inferred are read as text.
     columns, label = pa.schema([]), job.label
@@ -99,14 +95,9 @@ def add_label_split(
     schema: Schema | None,
     workers: int,
 ) -> RowSource:
-    """Returns the source with the roles that a job gives its columns; reads the input.
+    """Returns the rows with the label and split that a job names; reads the input.
 
-    Args:
-      job: gives columns roles.
-      source: of the table, prepared.
-      ranges: of it.
-      schema: of the dataset that rows are appended to, whose classes stay; or None.
-      workers: threads.
+    The classes of the dataset that rows are appended to stay as its schema has them.
 
     Raises:
       UsageError: there is no such column, or one that cannot have the role.
@@ -169,11 +160,7 @@ def _not_by_files(ranges: Sequence[InputRange]) -> str:
 def _require_column(
     job: JobSpec, source: RowSource, option: str, column: str, *, any_type: bool = False
 ) -> None:
-    """Checks that a column can have a role.
-
-    Raises:
-      UsageError: why not.
-    """
+    """Checks that a column can be the label, or name splits."""
     if source.refuses_roles:
         own = source.input.role_options.get(option)
         instead = f"; for a column of `label_table` use `{own}`" if own else ""
@@ -253,11 +240,7 @@ def _renumbered(role: LabelRole) -> tuple[str, ...]:
 
 
 def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
-    """Returns the splits that a column names, train first.
-
-    Raises:
-      InputError: it names none, or too many.
-    """
+    """Returns the splits that a column names, train first."""
     names = [text for text in found if text and SPLIT_PATTERN.fullmatch(text)]
     if not names:
         values = first_names(sorted(text for text in found if text))
@@ -286,13 +269,7 @@ def is_exact(job: JobSpec) -> bool:
 def find_exact_limits(
     job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
 ) -> SplitLimits:
-    """Counts the rows of each class, and finds where their splits end.
-
-    Args:
-      job: with exact splits.
-      source: prepared, its columns with their roles.
-      ranges: those that the job's splits divide.
-      workers: threads.
+    """Counts the rows of each class in ranges, and finds where their splits end.
 
     Raises:
       UsageError: there is no such column.

@@ -38,6 +38,7 @@ from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.column_types import is_list
 from recordmill.transforms.native.combine_crcs import U32
 from recordmill.transforms.sources.named_files import NamedFile
+from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store
 
@@ -351,6 +352,8 @@ class Source(RowSource):
 
     Attributes:
       storage: options of the inputs' storage.
+      fixed_schema: of the dataset that rows are appended to, which all of them have to
+        fit; or None.
       files_root: folder that cells name files below; "" for the table's own folder.
       named_files: what options name beside the inputs, and rows depend on.
       role_options: the format's own options that stand for `label` and `split_column`.
@@ -367,6 +370,7 @@ class Source(RowSource):
     """
 
     storage: StorageOptions
+    fixed_schema: Schema | None = None
     files_root: str = ""
     named_files: tuple[NamedFile, ...] = ()
     role_options: Mapping[str, str] = MappingProxyType({})
@@ -384,7 +388,6 @@ class Source(RowSource):
     def on(self, source: Source) -> RowSource:
         return source
 
-    @abstractmethod
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         """Returns the source with what it must know of the whole input.
 
@@ -398,6 +401,7 @@ class Source(RowSource):
         Raises:
           InputError: the input cannot be of this format, or of one dataset.
         """
+        return self
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         """Returns the checksums of what `prepare` read and what rows depend on.
@@ -427,12 +431,16 @@ class Source(RowSource):
         """
         return ""
 
-    @abstractmethod
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Cuts the files into input ranges, by constants alone.
 
-        Files that are not of this format are left out.
+        By default a file with bytes is a range. Files that are not of this format are
+        left out.
         """
+        return number_ranges([(file, 0, file.size, "") for file in files if file.size])
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        return self.fixed_schema or plain_schema(self.columns(), nulls)
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
         """Tells whether these ranges can be read only after a survey of each."""
@@ -556,9 +564,6 @@ class PipelineRowsSource(Source):
     storage: StorageOptions = NO_OPTIONS
 
     has_positions = False
-
-    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        return self
 
     def columns(self) -> pa.Schema:
         return pa.schema([])

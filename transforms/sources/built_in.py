@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from recordmill.schemas.errors import UsageError
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources.registry import Request, SourceFormat
 
@@ -132,8 +131,9 @@ def _arrays(finder: str) -> Callable[[Any, Request], Any]:
     return make_source
 
 
-def _make_tfrecord(options: TfrecordOptions, request: Request) -> Any:
-    return _load("tfrecord.source.make_source")(options, request)
+def _later(name: str) -> Callable[..., Any]:
+    """Returns a function that is imported when it is called."""
+    return lambda *arguments: _load(name)(*arguments)
 
 
 def _make_table(kind: str) -> Callable[[Any, Request], Any]:
@@ -334,58 +334,13 @@ class CsvOptions(SourceOptions):
     )
 
 
-def _make_csv(options: CsvOptions, request: Request) -> Any:
-    """Makes the source of CSV files; without a declared schema it infers types.
-
-    Raises:
-      UsageError: options exclude each other.
-    """
-    as_text = request.as_text
-    if options.exact and as_text:
-        raise UsageError(
-            "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
-            "out `exact`, and declare float64 where digits matter"
-        )
-    if options.decimal == "comma" and as_text:
-        raise UsageError(
-            "`decimal` and `schema` exclude each other: declare `decimal: comma` for each "
-            "such feature in the schema file, and leave out `decimal`"
-        )
-    if options.files_root and not as_text:
-        raise UsageError(
-            "`files_root` needs `schema`: declare which column names files, for example "
-            "{features: {image: {column: path, bytes_from: path}}}"
-        )
-    from recordmill.transforms.sources.csv.header import ask_dialect, ask_packing
-    from recordmill.transforms.sources.csv.source import CsvSource
-    from recordmill.transforms.storage.reading import full_uri
-
-    return CsvSource(
-        as_text=as_text,
-        asked=ask_dialect(options),
-        asked_packing=ask_packing(options),
-        exact=options.exact,
-        wanted=request.columns,
-        names_files=request.names_files,
-        storage=request.storage,
-        files_root=full_uri(options.files_root) if options.files_root else "",
-    )
-
-
-def _line_of_csv(read: Callable[[int, int], bytes], offset: int) -> int:
-    """Returns the number of the line that a byte offset of a file is in."""
-    from recordmill.transforms.sources.csv import quotes
-
-    return quotes.line_of(read, offset)
-
-
 _FORMATS: tuple[SourceFormat[Any], ...] = (
     SourceFormat(
         name="csv",
         summary="Tables of text: CSV, TSV and the like; types are inferred.",
         options=CsvOptions,
-        make_source=_make_csv,
-        line_of=_line_of_csv,
+        make_source=_later("csv.source.make_source"),
+        line_of=_later("csv.quotes.line_of"),
         examples=(
             (
                 "the types are found in the whole table",
@@ -503,7 +458,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="tfrecord",
         summary="TFRecord files that are there already.",
         options=TfrecordOptions,
-        make_source=_make_tfrecord,
+        make_source=_later("tfrecord.source.make_source"),
         examples=(
             (
                 "the same records, shuffled, in shards of 64 MiB",

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -74,10 +75,6 @@ def keys_of(
     values: pa.Array, *, decimal_comma: bool = False
 ) -> tuple[list[str], np.ndarray]:
     """Returns keys of classes, and the index among them of each row's.
-
-    Args:
-      values: of a column, as text or as whatever type it came out with.
-      decimal_comma: whether numbers in text have a comma before their places.
 
     >>> keys_of(pa.array(["007", " 7.0", "1.50", "1,5", "NA"]))[0]
     ['7', '7', '1.5', '1,5', '']
@@ -153,11 +150,6 @@ def split_by_time(
 ) -> pa.Int64Array:
     """Returns the index of each row's split; null where the value is missing or no time.
 
-    Args:
-      values: times or numbers, or text that tells them.
-      times: where the splits begin.
-      decimal_comma: whether numbers in text have a comma before their places.
-
     >>> from recordmill.schemas.split_times import parse_split_times
     >>> times = parse_split_times("d=a,2026-01-01,b")
     >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
@@ -187,12 +179,6 @@ def require_times(
     decimal_comma: bool,
 ) -> None:
     """Refuses a column in which no row of a sample has a time, or no number.
-
-    Args:
-      source: prepared.
-      ranges: of it.
-      times: the column, and boundaries that are times or numbers.
-      decimal_comma: as of `split_by_time`.
 
     Raises:
       UsageError: all rows would be rejects, but only after all were read.
@@ -362,12 +348,7 @@ class SplitRole:
 
 @dataclass(frozen=True)
 class TimeRole(SplitRole):
-    """The column by whose times, or numbers, rows are divided; it stays a feature.
-
-    Attributes:
-      times: where the splits begin.
-      decimal_comma: whether numbers in text have a comma before their places.
-    """
+    """The column by whose times, or numbers, rows are divided; it stays a feature."""
 
     times: SplitTimes | None = None
     decimal_comma: bool = False
@@ -397,29 +378,21 @@ class TimeRole(SplitRole):
 
 @dataclass(frozen=True)
 class LabelSplitRows(RowSource):
-    """The rows of a table, some columns of which are labels or tell splits.
-
-    Attributes:
-      inner: the table.
-      label: the column that is a class label, or None.
-      split: the column that tells splits, or None.
-      facts: what is told of the roles.
-      warnings: what looks wrong about them.
-    """
+    """The rows of a table, a column of which is the label, or names the split."""
 
     inner: RowSource
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
-    _texts: tuple[int, ...] = field(init=False)  # numbers of the columns with roles
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _texts(self) -> tuple[int, ...]:
+        """Returns the numbers of the columns that are read as text."""
         by_text = () if isinstance(self.split, TimeRole) else (self.split,)
         roles = [role.column for role in (self.label, *by_text) if role]
         names = self.inner.columns().names
-        numbers = tuple(number for number, n in enumerate(names) if n in roles)
-        object.__setattr__(self, "_texts", numbers)
+        return tuple(number for number, name in enumerate(names) if name in roles)
 
     @property
     def input(self) -> Source:

@@ -71,11 +71,6 @@ class MappedBatch:
 def map_batch(function: Function, batch: pa.RecordBatch, label: str) -> MappedBatch:
     """Calls the function with a batch, and with parts of it where it raises.
 
-    Args:
-      function: the function.
-      batch: with at least one row.
-      label: the function's name, for messages.
-
     Raises:
       UsageError: what it returns is not a batch, or does not say where rows come from.
       SchemaError: its results for parts of the batch have different columns.
@@ -317,10 +312,7 @@ def first_rows(
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Reads a few rows of several ranges, with the types that they need together.
 
-    Args:
-      source: prepared.
-      ranges: each can be read on its own; of rows that cannot, the others are enough.
-      types: the type flags to assume.
+    Of ranges that cannot be read on their own, the others are enough.
 
     Returns:
       The rows, maybe none, and the type flags that their columns have.
@@ -368,16 +360,10 @@ def try_function(
 ) -> Tried:
     """Calls a function with some rows, and learns which columns it makes.
 
-    Args:
-      function: the function.
-      batch: the rows.
-      label: its name.
-      as_declared: whether a declared schema says what becomes of the columns.
-
     Raises:
       RaisedForAllError: it raises for all rows.
       UsageError: one row's result depends on others.
-      SchemaError: the type of a column is not known, or can be no feature.
+      SchemaError: no schema is declared, and the type of a column is not known.
     """
     if not batch.num_rows:
         return NOTHING_TRIED
@@ -414,11 +400,10 @@ def _first(rows: int) -> str:
 def try_without_rows(
     function: Function, columns: pa.Schema, label: str, *, as_declared: bool
 ) -> Tried:
-    """Calls a function with a batch without rows, as `try_function` does with rows.
+    """Does what `try_function` does, with a batch without rows.
 
     Raises:
-      InputError: it cannot take such a batch.
-      UsageError, SchemaError: as `try_function`.
+      InputError: the function cannot take such a batch.
     """
     batch = pa.RecordBatch.from_pylist([], schema=columns)
     try:

@@ -8,12 +8,11 @@ and a row's origin is its file and its number there, so it does not depend on th
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +43,6 @@ from recordmill.transforms.sources.plain_types import (
     has_struct,
     merged_columns,
     plain_columns,
-    plain_schema,
 )
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, size_of
@@ -77,116 +75,104 @@ _STREAM_END = _CONTINUED + bytes(4)
 _READ_BYTES = 1 << 20  # of a column, at once
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group of rows.
-
-    Attributes:
-      rows: how many.
-      size: about the bytes that they take in memory.
-    """
+class _Group(NamedTuple):
+    """A group of rows: how many, and about the bytes that they take in memory."""
 
     rows: int
     size: int
 
 
-class _TableFile(ABC):
-    """An open file. Its methods raise Arrow's exceptions and OSError."""
+class _TableFile(NamedTuple):
+    """An open file. Its functions raise Arrow's exceptions and OSError.
+
+    Attributes:
+      schema: of its columns.
+      groups: returns its groups, in order.
+      batches: (first, stop) -> yields the rows of some groups, in order.
+    """
 
     schema: pa.Schema
-
-    @abstractmethod
-    def groups(self) -> list[Group]:
-        """Returns its groups, in order."""
-
-    @abstractmethod
-    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of some groups, in order."""
+    groups: Callable[[], list[_Group]]
+    batches: Callable[[int, int], Iterator[pa.RecordBatch]]
 
 
 def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
     """Opens a file."""
     file = pa.PythonFile(window, mode="r")
     if kind == "parquet":
-        return _Parquet(file)
+        return _open_parquet(file)
     head = window.read(2 * len(_CONTINUED))
     window.seek(0)
     # A stream before Arrow 0.15 begins with a length, as any file may.
-    is_stream = head.startswith(_CONTINUED)
-    return _ArrowStream(file, window, size) if is_stream else _Arrow(file, size)
+    if head.startswith(_CONTINUED):
+        return _open_stream(file, window, size)
+    return _open_arrow(file, size)
 
 
-class _Parquet(_TableFile):
-    def __init__(self, file: pa.NativeFile) -> None:
-        # With a buffer of its own each column is read in parts.
-        self._file = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
-        self.schema = self._file.schema_arrow
+def _open_parquet(file: pa.NativeFile) -> _TableFile:
+    # With a buffer of its own each column is read in parts.
+    found = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
 
-    def groups(self) -> list[Group]:
-        metadata = self._file.metadata
-        found = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        groups = [Group(each.num_rows, each.total_byte_size) for each in found]
-        if any(each.rows < 0 for each in groups):
+    def groups() -> list[_Group]:
+        metadata = found.metadata
+        parts = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        if any(each.num_rows < 0 for each in parts):
             raise pa.ArrowInvalid("a row group has fewer than 0 rows")
-        return groups
+        return [_Group(each.num_rows, each.total_byte_size) for each in parts]
 
-    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        groups = self.groups()[first:stop]
-        rows = sum(each.rows for each in groups)
-        size = sum(max(0, each.size) for each in groups)
-        yield from self._file.iter_batches(
-            batch_size=_batch_rows(rows, size),
+    def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        own = groups()[first:stop]
+        size = sum(max(0, each.size) for each in own)
+        yield from found.iter_batches(
+            batch_size=_batch_rows(sum(each.rows for each in own), size),
             row_groups=list(range(first, stop)),
             use_threads=False,
         )
 
+    return _TableFile(found.schema_arrow, groups, batches)
 
-class _Arrow(_TableFile):
-    def __init__(self, file: pa.NativeFile, size: int) -> None:
-        self._source = file
-        self._size = size
-        self._file = pa.ipc.open_file(file)
-        self.schema = self._file.schema
 
-    def groups(self) -> list[Group]:
+def _open_arrow(file: pa.NativeFile, size: int) -> _TableFile:
+    found = pa.ipc.open_file(file)
+
+    def groups() -> list[_Group]:
         # One column is enough to count rows; the others are not read.
-        options = pa.ipc.IpcReadOptions(included_fields=[0] if len(self.schema) else [])
-        file = pa.ipc.open_file(self._source, options=options)
-        rows = [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+        fields = [0] if len(found.schema) else []
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        one = pa.ipc.open_file(file, options=options)
+        rows = [one.get_batch(i).num_rows for i in range(one.num_record_batches)]
         total = max(1, sum(rows))
-        return [Group(each, self._size * each // total) for each in rows]
+        return [_Group(each, size * each // total) for each in rows]
 
-    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
         for index in range(first, stop):
-            yield from _in_steps(self._file.get_batch(index))
+            yield from _in_steps(found.get_batch(index))
+
+    return _TableFile(found.schema, groups, batches)
 
 
-class _ArrowStream(_TableFile):
-    """A stream has no table of its batches: all of it is one group."""
+def _open_stream(file: pa.NativeFile, window: InputStream, size: int) -> _TableFile:
+    """Opens a stream, which has no table of its batches: all of it is one group."""
+    window.seek(max(0, size - len(_STREAM_END)))
+    if window.read(len(_STREAM_END)) != _STREAM_END:
+        raise pa.ArrowInvalid(
+            "the stream has no mark of its end: it is cut short, or its writer was "
+            "not closed"
+        )
 
-    def __init__(self, file: pa.NativeFile, window: InputStream, size: int) -> None:
-        self._source = file
-        self._size = size
-        window.seek(max(0, size - len(_STREAM_END)))
-        if window.read(len(_STREAM_END)) != _STREAM_END:
-            raise pa.ArrowInvalid(
-                "the stream has no mark of its end: it is cut short, or its writer was "
-                "not closed"
-            )
-        self.schema = self._open().schema
+    def reader() -> pa.ipc.RecordBatchStreamReader:
+        file.seek(0)
+        return pa.ipc.open_stream(file)
 
-    def _open(self) -> pa.ipc.RecordBatchStreamReader:
-        self._source.seek(0)
-        return pa.ipc.open_stream(self._source)
+    def groups() -> list[_Group]:
+        rows = sum(batch.num_rows for batch in reader())
+        return [_Group(rows, size)] if rows else []
 
-    def groups(self) -> list[Group]:
-        rows = sum(batch.num_rows for batch in self._open())
-        return [Group(rows, self._size)] if rows else []
+    def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        for batch in reader() if first < stop else ():
+            yield from _in_steps(batch)
 
-    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        if first < stop:
-            for batch in self._open():
-                yield from _in_steps(batch)
+    return _TableFile(reader().schema, groups, batches)
 
 
 def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -236,7 +222,7 @@ def _find_tables(
     return tables, PassedOver.counted(others)
 
 
-def _cut_groups(groups: Sequence[Group], range_bytes: int) -> tuple[Cut, ...]:
+def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
     """Returns where ranges end: after the group that makes a range large enough."""
     ends: list[Cut] = []
     row, num_bytes = 0, 0
@@ -251,11 +237,7 @@ def _cut_groups(groups: Sequence[Group], range_bytes: int) -> tuple[Cut, ...]:
 
 
 def flat_batch(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Returns the rows of a file with the columns of its source.
-
-    Args:
-      batch: as the file has it.
-      columns: the source's; the file has each of them.
+    """Returns the rows of a file with some of its columns, of these types.
 
     Raises:
       pa.ArrowException: a value does not fit the type.
@@ -416,7 +398,7 @@ class ColumnarSource(Source):
             )
         return replace(source, fixed_schema=append.schema)
 
-    def _look_at(self, file: InputFile) -> tuple[dict[str, pa.DataType], list[Group]]:
+    def _look_at(self, file: InputFile) -> tuple[dict[str, pa.DataType], list[_Group]]:
         window = open_stream(file, self.storage)
         with told_of(file.uri, WHAT[self.kind]):
             table = _open_table(self.kind, window, file.size)
@@ -448,9 +430,6 @@ class ColumnarSource(Source):
                 parts.append((file, start, stop, ""))
                 start = stop
         return number_ranges(parts)
-
-    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        return self.fixed_schema or plain_schema(self.columns(), nulls)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return max(self.record_bytes, sum(file.size for file in files))

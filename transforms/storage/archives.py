@@ -111,7 +111,10 @@ def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundM
             fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
         ) as tar:
             found = list(_tar_members(tar, size, uri, kind))
-            _require_end(file, tar.offset, uri)
+            if not has_end(file, tar.offset, _COPY):
+                raise InputError(
+                    f"{uri}: has no end mark at byte {tar.offset:,}. {_COPY}"
+                )
             return found
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise InputError(
@@ -159,23 +162,30 @@ def problem_of(info: tarfile.TarInfo) -> str:
     return ""
 
 
-def _require_end(file: InputStream, offset: int, uri: str) -> None:
-    """Checks that what follows the last member is the end of an archive."""
+def has_end(file: InputStream, offset: int, advice: str) -> bool:
+    """Tells whether an archive ends behind its last member; only zeros may follow.
+
+    Raises:
+      InputError: something else is there; the text ends with the advice.
+    """
     file.seek(offset)
     block = file.read(BLOCK)
     if len(block) < BLOCK:
-        raise InputError(f"{uri}: has no end mark at byte {offset:,}. {_COPY}")
+        return False
     if any(block):
         raise InputError(
-            f"{uri}: has no header of a member at byte {offset:,}, where one should be. "
-            f"{_COPY}"
+            f"{file.uri}: has no header of a member at byte {offset:,}, where one should "
+            f"be. {advice}"
         )
+    file.kept_from = file.tell()
     while rest := file.read(_REST_BYTES):
         if any(rest):
             raise InputError(
-                f"{uri}: goes on after its end at byte {offset:,}: are these several "
+                f"{file.uri}: goes on after its end at byte {offset:,}: are these several "
                 "archives in one file? Join archives with tar --concatenate"
             )
+        file.kept_from = file.tell()
+    return True
 
 
 _KINDS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
-    Append,
     Rows,
     RowSink,
     Source,
-    number_ranges,
 )
 from recordmill.transforms.storage.reading import read_range
 
@@ -37,22 +31,8 @@ class LinesSource(Source):
     min_length: int = 1
     storage: StorageOptions = NO_OPTIONS
 
-    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        if not any(file.size for file in files):
-            raise InputError("every input file is empty; expected lines of text")
-        return self
-
     def columns(self) -> pa.Schema:
         return pa.schema({"text": pa.string(), "length": pa.int64()})
-
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return number_ranges([(file, 0, file.size, "") for file in files if file.size])
-
-    def schema(
-        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
-    ) -> Schema:
-        text = FeatureSpec("text", Kind.BYTES, dtype="string")
-        return Schema((text, FeatureSpec("length", Kind.INT64)))
 
     def read(
         self, input_range: InputRange, expected: tuple[int, ...], sink: RowSink

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
@@ -41,8 +41,13 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
+from recordmill.transforms.sources.built_in import CsvOptions
 from recordmill.transforms.sources.csv.cells import comment_fact
-from recordmill.transforms.sources.csv.header import header_start
+from recordmill.transforms.sources.csv.header import (
+    ask_dialect,
+    ask_packing,
+    header_start,
+)
 from recordmill.transforms.sources.csv.inspect import (
     LOOKED_AT,
     FirstRows,
@@ -95,6 +100,7 @@ from recordmill.transforms.sources.packing import (
     AskedPacking,
     Packing,
 )
+from recordmill.transforms.sources.registry import Request
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
@@ -103,6 +109,7 @@ from recordmill.transforms.sources.text_types import (
     convert_to_dtype,
     is_huge,
 )
+from recordmill.transforms.storage.reading import full_uri
 
 # Many small tables are one range, because each range costs some milliseconds in every step
 # of a run.
@@ -617,3 +624,37 @@ class CsvSource(Source):
         growth = 1 + names // (4 * len(self.names))
         unpacked = UNPACKED_TIMES if self.packing.compression else 1
         return sum(file.size for file in files) * min(growth, 16) * unpacked
+
+
+def make_source(options: CsvOptions, request: Request) -> CsvSource:
+    """Makes the source of CSV files; without a declared schema it infers types.
+
+    Raises:
+      UsageError: options exclude each other.
+    """
+    as_text = request.as_text
+    if options.exact and as_text:
+        raise UsageError(
+            "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
+            "out `exact`, and declare float64 where digits matter"
+        )
+    if options.decimal == "comma" and as_text:
+        raise UsageError(
+            "`decimal` and `schema` exclude each other: declare `decimal: comma` for each "
+            "such feature in the schema file, and leave out `decimal`"
+        )
+    if options.files_root and not as_text:
+        raise UsageError(
+            "`files_root` needs `schema`: declare which column names files, for example "
+            "{features: {image: {column: path, bytes_from: path}}}"
+        )
+    return CsvSource(
+        as_text=as_text,
+        asked=ask_dialect(options),
+        asked_packing=ask_packing(options),
+        exact=options.exact,
+        wanted=request.columns,
+        names_files=request.names_files,
+        storage=request.storage,
+        files_root=full_uri(options.files_root) if options.files_root else "",
+    )

@@ -147,28 +147,6 @@ def _kind_of(value: Any) -> tuple[int, str]:
     return depth + 1, kinds.pop() if len(kinds) == 1 else "mixed" if kinds else ""
 
 
-def fits(value: Any, arrow_type: pa.DataType) -> bool:
-    """Tells whether a value is one of a type that `ObservedColumn` found."""
-    if value is None:
-        return True
-    if pa.types.is_list(arrow_type):
-        inner = arrow_type.value_type
-        return isinstance(value, list) and all(fits(item, inner) for item in value)
-    if pa.types.is_fixed_size_list(arrow_type):
-        return (
-            isinstance(value, list)
-            and len(value) == arrow_type.list_size
-            and all(fits(item, arrow_type.value_type) for item in value)
-        )
-    if type(value) not in _allowed(arrow_type):
-        return False
-    try:
-        pa.array([value], arrow_type)
-    except (pa.ArrowException, OverflowError, ValueError):
-        return False
-    return True
-
-
 def is_text(name: str) -> bool:
     """Tells whether a key can be written as UTF-8: half a surrogate pair cannot."""
     try:
@@ -189,7 +167,10 @@ def _allowed(arrow_type: pa.DataType) -> tuple[type, ...]:
 
 
 def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
-    """Returns values as a column, or None if some do not fit."""
+    """Returns values as a column of a type that `ObservedColumn` found.
+
+    None if some do not fit; a missing value is None, and fits.
+    """
     types = set(map(type, values)) - {type(None)}
     depth = arrow_type
     inner: Iterable[Any] = values

@@ -39,7 +39,6 @@ from recordmill.transforms.sources.jsonl.lines import (
     Row,
     build_rows,
     column_of,
-    fits,
     is_text,
     parse_line,
     read_lines,
@@ -50,7 +49,7 @@ from recordmill.transforms.sources.packing import (
     compression_of,
     other_compression,
 )
-from recordmill.transforms.sources.plain_types import plain_schema, types_to_append
+from recordmill.transforms.sources.plain_types import types_to_append
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, read_range
 
@@ -212,9 +211,6 @@ class JsonLinesSource(Source):
             ]
         )
 
-    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        return self.fixed_schema or plain_schema(self.columns(), nulls)
-
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A key is in each line, too; short values become longer.
         unpacked = UNPACKED_TIMES if self.compression else 1
@@ -308,7 +304,7 @@ class JsonLinesSource(Source):
     def _misfit(self, row: Row) -> str:
         for name, wanted in self.types:
             value = row.get(name)
-            if not fits(value, wanted):
+            if column_of([value], wanted) is None:
                 whose = "in the dataset" if self.fixed_schema else "in most rows"
                 return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
         return ""

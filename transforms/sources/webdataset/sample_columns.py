@@ -29,7 +29,6 @@ from recordmill.transforms.sources.images.summary import all_decodable
 from recordmill.transforms.sources.jsonl.lines import (
     ObservedColumn,
     column_of,
-    fits,
     flat_values,
     is_text,
 )
@@ -323,7 +322,7 @@ def misfit_in(values: Values, types: Types, whose: str, *, only_arrays: bool) ->
         if kind == "array":
             if misfit := misfit_of(value, wanted):
                 return f"{name}: {misfit} is not {wanted}, its type {whose}"
-        elif kind == "json" and not only_arrays and not fits(value, wanted):
+        elif kind == "json" and not only_arrays and column_of([value], wanted) is None:
             return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
     return ""
 

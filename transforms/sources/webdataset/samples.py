@@ -25,7 +25,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import MAX_CELL_BYTES
-from recordmill.transforms.storage.archives import BLOCK, is_tar, problem_of
+from recordmill.transforms.storage.archives import BLOCK, has_end, is_tar, problem_of
 from recordmill.transforms.storage.input_stream import (
     TEXT_BYTES,
     InputStream,
@@ -187,7 +187,7 @@ class ShardMembers:
                     yield self._cut(sample, info.offset_data)
                     return
                 end = info.offset_data + (info.size if info.isreg() else 0)
-            if not self._has_end(tar.offset):
+            if not has_end(shard, tar.offset, _DAMAGED):
                 yield self._cut(sample, tar.offset)
             elif sample is not None:
                 yield self._whole(sample, end)
@@ -246,32 +246,6 @@ class ShardMembers:
             "this sample may be missing, and all that follow: copy it again"
         )
         return sample
-
-    def _has_end(self, offset: int) -> bool:
-        """Tells whether the mark of the end follows the last file."""
-        uri = self.shard.uri
-        self.shard.seek(offset)
-        block = self.shard.read(BLOCK)
-        if any(block) and len(block) == BLOCK:
-            raise InputError(
-                f"{uri}: has no header of a file at byte {offset:,}, where one should be. "
-                f"{_DAMAGED}"
-            )
-        if len(block) < BLOCK:
-            return False
-        at = offset + BLOCK
-        while True:
-            self.shard.kept_from = at
-            self.shard.seek(at)
-            rest = self.shard.read(BLOCK)
-            if not rest:
-                return True
-            if any(rest):
-                raise InputError(
-                    f"{uri}: goes on after its end at byte {offset:,}: are these several "
-                    "archives in one file? Join archives with tar --concatenate"
-                )
-            at += len(rest)
 
 
 RANGE_BYTES = 32 << 20
