@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from threading import Lock
 from types import ModuleType
 from typing import Self
@@ -185,13 +186,9 @@ def _copies(rows: I64) -> I64:
     return np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
 
 
-# What was learned in this process, by source and type flags.
-_tried: dict[tuple[str, TypeFlags], Tried] = {}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MappedRows(RowSource):
-    """The rows that a function makes from others.
+    """The rows that a function makes from others; equal to those of the same key.
 
     Attributes:
       inner: the others.
@@ -226,16 +223,18 @@ class MappedRows(RowSource):
     def _tried_with(self, types: TypeFlags) -> Tried:
         """Returns what the function makes of columns with these type flags."""
         types = self._types(types)
-        if types == self.tried_types:
-            return self.tried
-        found = _tried.get((self.key, types))
-        if found is None:
-            if len(_tried) > 256:
-                _tried.clear()
-            batch, _ = first_rows(self.inner, self.tried_ranges, types)
-            found = _try(self.named, batch, as_declared=self.as_declared)
-            _tried[self.key, types] = found
-        return found
+        return self.tried if types == self.tried_types else self._try_again(types)
+
+    @lru_cache(maxsize=256)  # noqa: B019 (by the key: once in each process)
+    def _try_again(self, types: TypeFlags) -> Tried:
+        batch, _ = first_rows(self.inner, self.tried_ranges, types)
+        return _try(self.named, batch, as_declared=self.as_declared)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MappedRows) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def _types(self, flags: TypeFlags) -> TypeFlags:
         """Returns type flags with those of the first rows, which are rows, too."""

@@ -400,7 +400,7 @@ def _first(rows: int) -> str:
 def try_without_rows(
     function: Function, columns: pa.Schema, label: str, *, as_declared: bool
 ) -> Tried:
-    """Does what `try_function` does, with a batch without rows.
+    """Tries a function with a batch without rows, as `try_function` does with rows.
 
     Raises:
       InputError: the function cannot take such a batch.
