@@ -175,16 +175,16 @@ def test_a_batch_is_cut_by_what_is_made(
     sizes: list[int] = []
     batches: list[weakref.ref[pa.RecordBatch]] = []
     held: list[int] = []
-    take = source.ImagesSource._rows_of
+    read_some = source.ImagesSource._read
 
-    def rows_of(self: Any, found: Any, *, by_view: bool = False) -> Any:
-        sizes.append(sum(map(len, found.data)))
-        rows = take(self, found, by_view=by_view)
-        batches.append(weakref.ref(rows.batch))
+    def read(self: Any, *arguments: Any) -> Any:
+        found, stop = read_some(self, *arguments)
+        sizes.append(sum(len(found.raw(row)[2]) for row in range(len(found.kept))))
+        batches.append(weakref.ref(found.batch))
         held.append(sum(batch() is not None for batch in batches))
-        return rows
+        return found, stop
 
-    monkeypatch.setattr(source.ImagesSource, "_rows_of", rows_of)
+    monkeypatch.setattr(source.ImagesSource, "_read", read)
     monkeypatch.setattr(source, "READ_BYTES", 20_000)
     buffer = io.BytesIO()
     Image.new("L", (200, 200)).save(buffer, "GIF")

@@ -21,13 +21,14 @@ from recordmill.transforms.sources.images.annotations import (
     RAW,
     Annotations,
 )
-from recordmill.transforms.sources.images.classes import (
+from recordmill.transforms.sources.images.rows import parse_references, references_to
+from recordmill.transforms.sources.images.tables import (
     LabelMap,
+    label_cells,
+    match_paths,
     read_label_map,
     sorted_classes,
 )
-from recordmill.transforms.sources.images.rows import parse_references, references_to
-from recordmill.transforms.sources.images.tables import label_cells, match_paths
 
 
 def images(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputFile]:

@@ -35,7 +35,6 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.sources.images.classes import number_classes, read_label_map
 from recordmill.transforms.sources.images.find import (
     FoundImages,
     NamedInputs,
@@ -59,7 +58,9 @@ from recordmill.transforms.sources.images.tables import (
     joined,
     label_cells,
     match_paths,
+    number_classes,
     one_array,
+    read_label_map,
     read_list,
     read_tables,
     require_single,

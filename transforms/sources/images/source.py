@@ -373,6 +373,7 @@ class ImagesSource(Source):
                 read = rows.taken(found.kept + start, found.batch)
                 paths = found.batch["filename"].to_pylist()
                 yield replace(read, paths=paths, planned_bytes=None)
+                del found, read  # of large images few are held at once
                 start += stop
 
     def read_references(
