@@ -30,6 +30,7 @@ from recordmill.beam_jobs.pipelines.exchange import (
     count_range,
     exchange_by_engine,
     exchange_by_files,
+    list_runs,
     plan_dataset,
     write_one,
 )
@@ -112,7 +113,8 @@ def convert_one_range(
         count_range(result, context), context.num_splits, context.bucket_bits
     )
     plan = plan_dataset(histogram, context, [result])
-    shards = [write_one(task, context, [result]) for task in plan.tasks()]
+    runs = list_runs(plan, [result])
+    shards = [write_one(task, context, runs) for task in plan.tasks()]
     yield from publish_dataset(None, context, run_metadata, [result], shards)
 
 

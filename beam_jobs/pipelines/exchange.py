@@ -55,20 +55,10 @@ from recordmill.transforms.tasks.rejects import rejects_command, run_rejects
 from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
 
-class MergeTypeFlags(beam.CombineFn):
-    """A CombineFn that merges type flags: (1, 2) and (4, 2) give (5, 2)."""
-
-    def create_accumulator(self) -> TypeFlags:
-        return ()
-
-    def add_input(self, accumulator: TypeFlags, element: TypeFlags) -> TypeFlags:
-        return merge_type_flags(accumulator, element)
-
-    def merge_accumulators(self, accumulators: Iterable[TypeFlags]) -> TypeFlags:
-        return reduce(merge_type_flags, accumulators, self.create_accumulator())
-
-    def extract_output(self, accumulator: TypeFlags) -> TypeFlags:
-        return accumulator
+def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
+    """Merges type flags: (1, 2) and (4, 2) give (5, 2)."""
+    no_types: TypeFlags = ()
+    return reduce(merge_type_flags, found, no_types)
 
 
 @dataclass
@@ -140,29 +130,42 @@ def exchange_by_files(
     Returns:
       The results of all ranges and of all shards.
     """
-    range_results = input_ranges | "ConvertRanges" >> ConvertRanges(
-        context
+    results = input_ranges | "ConvertRanges" >> beam.Map(
+        convert_one, context
     )  # RangeResult
     if redo:
-        range_results = range_results | "RedoRanges" >> RedoRanges(
-            context
-        )  # RangeResult
-    plan = range_results | "PlanShards" >> PlanShards(context)  # ShardPlan
-    return range_results, plan | "WriteShards" >> WriteShards(context, range_results)
+        types = results | "GetTypes" >> beam.Map(lambda one: one.observed_types)
+        results = results | "RedoRanges" >> beam.Map(
+            redo_one, context, final_types=AsSingleton(_final_types(types))
+        )
+    histograms = results | "CountRanges" >> beam.FlatMap(count_range, context)
+    plan = _plan_shards(histograms, results, context)
+    runs = plan | "ListRuns" >> beam.Map(list_runs, results=AsList(results))
+    shards = (
+        plan
+        | "ListShards" >> beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
+        | "SpreadShards" >> beam.Reshuffle()
+        | "WriteShards" >> beam.Map(write_one, context, runs=AsSingleton(runs))
+    )
+    return results, shards
 
 
-@dataclass
-class ConvertRanges(
-    beam.PTransform[PCollection[tuple[InputRange, TypeFlags]], PCollection[RangeResult]]
-):
-    """Reads, encodes and sorts every range into runs in scratch."""
+def _final_types(types: PCollection[TypeFlags]) -> PCollection[TypeFlags]:
+    return types | "MergeTypes" >> beam.CombineGlobally(merge_types).without_defaults()
 
-    context: RunContext
 
-    def expand(
-        self, input_ranges: PCollection[tuple[InputRange, TypeFlags]]
-    ) -> PCollection[RangeResult]:
-        return input_ranges | beam.Map(convert_one, self.context)
+def _plan_shards(
+    histograms: PCollection[PackedHistogram],
+    results: PCollection[RangeResult],
+    context: RunContext,
+) -> PCollection[ShardPlan]:
+    """Adds the histograms of all ranges and cuts every split into shards."""
+    add = SumHistograms(context.num_splits, context.bucket_bits)
+    return (
+        histograms
+        | "SumHistograms" >> beam.CombineGlobally(add).without_defaults()
+        | "PlanShards" >> beam.Map(plan_dataset, context, results=AsList(results))
+    )
 
 
 def convert_one(
@@ -171,23 +174,6 @@ def convert_one(
     input_range, guess = guessed
     with report_errors_to_launcher(context.workspace):
         return convert_range(context, input_range, guess)
-
-
-@dataclass
-class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResult]]):
-    """Converts ranges again whose columns turned out to need wider types."""
-
-    context: RunContext
-
-    def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
-        final_types = (
-            converted
-            | "GetTypes" >> beam.Map(lambda result: result.observed_types)  # TypeFlags
-            | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags()).without_defaults()
-        )
-        return converted | beam.Map(
-            redo_one, self.context, final_types=AsSingleton(final_types)
-        )
 
 
 def redo_one(
@@ -201,55 +187,22 @@ def redo_one(
         return convert_range(context, result.range, final_types, redo=True)
 
 
-@dataclass
-class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan]]):
-    """Adds the histograms of all ranges and cuts every split into shards."""
-
-    context: RunContext
-
-    def expand(self, range_results: PCollection[RangeResult]) -> PCollection[ShardPlan]:
-        return (
-            range_results
-            | beam.FlatMap(count_range, self.context)  # PackedHistogram
-            | beam.CombineGlobally(
-                SumHistograms(self.context.num_splits, self.context.bucket_bits)
-            ).without_defaults()
-            | beam.Map(plan_dataset, self.context, results=AsList(range_results))
-        )
-
-
 def count_range(result: RangeResult, context: RunContext) -> Iterator[PackedHistogram]:
     with report_errors_to_launcher(context.workspace):
         yield from range_histogram(context, result)
 
 
-@dataclass
-class WriteShards(beam.PTransform[PCollection[ShardPlan], PCollection[ShardResult]]):
-    """Writes every planned shard into staging, each a task of its own."""
-
-    context: RunContext
-    range_results: PCollection[RangeResult]
-
-    def expand(self, plan: PCollection[ShardPlan]) -> PCollection[ShardResult]:
-        return (
-            plan
-            | beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
-            | beam.Reshuffle()
-            | beam.Map(write_one, self.context, results=AsList(self.range_results))
-        )
+def list_runs(_: ShardPlan, results: Iterable[RangeResult]) -> list[SortedRunRef]:
+    """Returns all sorted runs by range: the one table that every shard task gets."""
+    ordered = sorted(results, key=lambda result: result.range.index)
+    return [run for result in ordered for run in result.runs]
 
 
 def write_one(
-    task: ShardTask, context: RunContext, results: list[RangeResult]
+    task: ShardTask, context: RunContext, runs: list[SortedRunRef]
 ) -> ShardResult:
     with report_errors_to_launcher(context.workspace):
-        return write_shard(context, task, runs_in_order(results))
-
-
-def runs_in_order(results: Iterable[RangeResult]) -> list[SortedRunRef]:
-    """Orders all sorted runs by range; a side input has no order."""
-    ordered = sorted(results, key=lambda result: result.range.index)
-    return [run for result in ordered for run in result.runs]
+        return write_shard(context, task, runs)
 
 
 #     measure -> redo -> plan -> send in pieces -> group by shard -> write
@@ -283,16 +236,16 @@ def exchange_by_engine(
     measured = input_ranges | "MeasureRanges" >> beam.Map(
         measure_one, context
     )  # MeasuredRange
-    final_types = (
-        measured
-        | "GetTypes" >> beam.Map(lambda one: one.result.observed_types)  # TypeFlags
-        | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags()).without_defaults()
+    final_types = _final_types(
+        measured | "GetTypes" >> beam.Map(lambda one: one.result.observed_types)
     )
     if redo:
         measured = measured | "MeasureAgain" >> beam.Map(
             measure_again, context, final_types=AsSingleton(final_types)
         )
-    plan = measured | "PlanShards" >> PlanMeasured(context)  # ShardPlan
+    histograms = measured | "GetHistograms" >> beam.Map(lambda one: one.histogram)
+    results = measured | "GetResults" >> beam.Map(lambda one: one.result)  # RangeResult
+    plan = _plan_shards(histograms, results, context)
     to_write = plan | "FindFinished" >> beam.Map(
         find_finished, context
     )  # ShardsToWrite
@@ -329,26 +282,6 @@ def measure_again(
         return measured
     with report_errors_to_launcher(context.workspace):
         return measure_range(context, result.range, final_types, redo=True)
-
-
-@dataclass
-class PlanMeasured(beam.PTransform[PCollection[MeasuredRange], PCollection[ShardPlan]]):
-    """Adds the histograms of all ranges and cuts every split into shards."""
-
-    context: RunContext
-
-    def expand(self, measured: PCollection[MeasuredRange]) -> PCollection[ShardPlan]:
-        results = measured | "GetResults" >> beam.Map(
-            lambda one: one.result
-        )  # RangeResult
-        return (
-            measured
-            | "GetHistograms" >> beam.Map(lambda one: one.histogram)  # PackedHistogram
-            | beam.CombineGlobally(
-                SumHistograms(self.context.num_splits, self.context.bucket_bits)
-            ).without_defaults()
-            | beam.Map(plan_dataset, self.context, results=AsList(results))
-        )
 
 
 def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
@@ -466,7 +399,6 @@ def resolve_ranges(
         samples = (
             context.source.sample(input_range) for input_range in resolved[::step]
         )
-        no_types: TypeFlags = ()
-        guess = reduce(merge_type_flags, samples, no_types)
+        guess = merge_types(samples)
     for input_range in resolved:
         yield input_range, guess

@@ -43,7 +43,8 @@ INPUT_FILE_BYTES = 320  # in the launcher's memory
 INPUT_RANGE_BYTES = 410
 GRAPH_BYTES = 100_000  # of the job's graph, as it is handed to a runner ...
 GRAPH_RANGE_BYTES = 15  # ... and for each range, packed
-RANGE_RESULT_BYTES = 1_600  # in the memory of all that have the list of results
+RANGE_RESULT_BYTES = 1_600  # in the memory of the worker that plans
+RUN_BYTES = 320  # of a sorted run in the table that all writers have
 SHARD_RECORD_BYTES = 70  # in a writer's memory, of each record of its shard ...
 SHARD_PIECE_BYTES = 980  # ... and of each piece, while they are gathered
 STREAM_BYTES = 325  # of a piece, beside its head, keys and rows
@@ -108,7 +109,7 @@ class Case:
 
     @property
     def results_bytes(self) -> int:
-        """Returns the memory of the results of all ranges, wherever they are a list."""
+        """Returns the memory of the results of all ranges in a list."""
         return self.ranges * RANGE_RESULT_BYTES
 
     @property
@@ -209,7 +210,7 @@ def engine_writer_bytes(case: Case) -> float:
 def scratch_writer_bytes(case: Case) -> float:
     """Returns the memory of a worker that reads a shard out of all runs."""
     found = occupied(case.shard_records, case.ranges)
-    return BASE_BYTES + case.results_bytes + gather_bytes(case, found)
+    return BASE_BYTES + case.ranges * RUN_BYTES + gather_bytes(case, found)
 
 
 CASES = (

@@ -75,9 +75,14 @@ def some_result(index: int) -> RangeResult:
     )
 
 
+def some_run(index: int) -> SortedRunRef:
+    return some_result(index).runs[0]
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
+        (some_run, scale.RUN_BYTES),
         (some_file, scale.INPUT_FILE_BYTES),
         (some_range, scale.INPUT_RANGE_BYTES),
         (some_result, scale.RANGE_RESULT_BYTES),
@@ -87,11 +92,13 @@ def test_objects_take_the_memory_that_is_told(
     make: Callable[[int], object], told: int
 ) -> None:
     """Results come pickled, each with strings of its own; the others are made here."""
-    pickled = [pickle.dumps(some_result(index)) for index in range(MANY)]
+    pickled = [pickle.dumps(make(index)) for index in range(MANY)]
     tracemalloc.start()
     try:
         made: list[object] = [
-            pickle.loads(pickled[index]) if make is some_result else make(index)
+            pickle.loads(pickled[index])
+            if make in (some_result, some_run)
+            else make(index)
             for index in range(MANY)
         ]
         gc.collect()  # what unpickling has left for the next object is none of it

@@ -25,6 +25,7 @@ from recordmill.beam_jobs.pipelines.exchange import (
     convert_one,
     count_range,
     find_finished,
+    list_runs,
     measure_again,
     measure_one,
     plan_dataset,
@@ -90,8 +91,9 @@ def _by_files(
         results = [redo_one(each, context, final) for each in results]
     parts = chain.from_iterable(count_range(each, context) for each in results)
     plan = _plan(parts, context, results)
+    runs = list_runs(plan, results[::-1])
     return results, [
-        write_one(task, context, results) for task in reversed(list(plan.tasks()))
+        write_one(task, context, runs) for task in reversed(list(plan.tasks()))
     ]
 
 
