@@ -79,18 +79,10 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
 def clean_held(
     store: Store, require_held: Callable[[], None], *, detached: bool
 ) -> Leftovers:
-    """Removes what dead runs left, by a run that holds the lease.
-
-    Args:
-      store: of the output.
-      require_held: raises an error if it does not hold it any more.
-      detached: whether detached jobs that may be at work are ended, too.
-
-    Returns:
-      What was removed.
+    """Removes what dead runs left, for a holder of the lease; returns what it was.
 
     Raises:
-      BusyError: another run publishes.
+      BusyError: another run publishes, or holds the lease by now.
       OutputRefusedError: a run was killed during its commit.
     """
     told = found = _found(store, detached=detached)
@@ -114,10 +106,6 @@ def clean_held(
 
 def _found(store: Store, *, detached: bool) -> Leftovers:
     """Finds what dead runs left in an output.
-
-    Args:
-      store: of the output.
-      detached: whether detached jobs that may be at work are taken for ended.
 
     Raises:
       OutputRefusedError: one was killed during its commit.

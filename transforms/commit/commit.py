@@ -287,14 +287,7 @@ def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
 def old_files(
     store: Store, manifest: Manifest, records: list[CommitRecord], *, end_grace: bool
 ) -> list[str]:
-    """Returns the data files that commits left and that are not in use any more.
-
-    Args:
-      store: of the dataset.
-      manifest: of the dataset.
-      records: of all commits.
-      end_grace: whether those of the replaced dataset are among them.
-    """
+    """Returns the data files that commits left and that are not in use any more."""
     kept, old = [manifest], list[Manifest]()
     for record in records:
         if generation_of(record.mark) > manifest.generation:
@@ -699,11 +692,8 @@ def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
 def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None:
     """Checks that all kept rejects are there, by their size.
 
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      placed: those that were put there just now. Others of the same mark are of an
-        earlier try; with another exchange these are the same rejects in other files.
+    Those of the same mark that were not placed just now are of an earlier try; with
+    another exchange these are the same rejects in other files.
 
     Raises:
       BusyError: some are missing.

@@ -111,40 +111,26 @@ def dump_inputs(
     files: Sequence[InputFile],
     side_files: Iterable[InputFile] = (),
     *,
-    by_content: bool = False,
     run_key: str = "",
 ) -> bytes:
-    """Serializes a list of the inputs of a part; equal values give equal bytes.
+    """Serializes what a run listed; equal values give equal bytes.
 
     Args:
       fingerprint: of the dataset that includes this part.
       job: of the part.
       files: the inputs.
       side_files: files that cells may name; those that are inputs, too, are left out.
-      by_content: whether the files' versions are their content.
       run_key: of the run that makes the part.
     """
-    entries = _kept(files, by_content=by_content, is_side=False)
-    for path, side in _kept(side_files, by_content=by_content, is_side=True).items():
-        entries.setdefault(path, side)
+    entries: dict[str, KeptFile] = {}
+    for is_side, group in ((False, files), (True, side_files)):
+        for path, _, size, version, _, problem in group:
+            if not (is_side and path in entries):
+                entries[path] = KeptFile(size, version, is_side, bool(problem))
     fields = fixed_fields(job)
     return dump_kept(
-        KeptInputs(FORMAT_VERSION, fingerprint, fields, entries, by_content, run_key)
+        KeptInputs(FORMAT_VERSION, fingerprint, fields, entries, run_key=run_key)
     )
-
-
-def _kept(
-    files: Iterable[InputFile], *, by_content: bool, is_side: bool
-) -> dict[str, KeptFile]:
-    if by_content:
-        return {
-            path: KeptFile(size, None, is_side, bool(problem), version)
-            for path, _, size, version, _, problem in files
-        }
-    return {
-        path: KeptFile(size, version, is_side, bool(problem))
-        for path, _, size, version, _, problem in files
-    }
 
 
 def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> bytes:

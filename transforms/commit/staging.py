@@ -11,7 +11,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
@@ -95,36 +95,17 @@ from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import crc32c
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedInputs:
-    """The inputs of a finished run.
-
-    Attributes:
-      fingerprint: of the dataset.
-      by_content: the bytes of inputs.jsonl.gz.
-      as_listed: the bytes of inventory.jsonl.gz.
-      contents: of what was read of each file, by path; None if it is not known.
-    """
-
-    fingerprint: str
-    by_content: bytes
-    as_listed: bytes
-    contents: Mapping[str, str] | None
-
-
-def list_converted(
+def _list_converted(
     context: RunContext,
     listed: KeptInputs,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
-) -> ConvertedInputs:
+) -> tuple[str, bytes, bytes, Mapping[str, str] | None]:
     """Lists the inputs of a run by the checksums of what its tasks read.
 
-    Args:
-      context: the run.
-      listed: its inventory.
-      ranges: the results of all ranges.
-      shards: those of all shards.
+    Returns:
+      The dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the content of
+      what was read of each file, by path; None if it is not known.
 
     Raises:
       ChangedInputError: something was read twice and was not the same.
@@ -155,9 +136,7 @@ def list_converted(
     by_content = replace(as_listed, by_content=found is not None, run_key="")
     with ThreadPoolExecutor(1, "pack-inventory") as other:
         packed = other.submit(dump_kept, as_listed)
-        return ConvertedInputs(
-            fingerprint, dump_kept(by_content, found), packed.result(), found
-        )
+        return fingerprint, dump_kept(by_content, found), packed.result(), found
 
 
 def _contents(
@@ -193,29 +172,17 @@ def forget_what_was_read(context: RunContext) -> None:
 def _files(
     listed: KeptInputs, found: Mapping[str, str] | None, *, sides: bool
 ) -> list[RangeFile]:
-    """Returns the inputs, or the files that cells may name, with their content.
-
-    Args:
-      listed: the inventory.
-      found: the content of each file that was read; None leaves the versions.
-      sides: which of both.
-    """
+    """Returns the inputs, or the files that cells may name, by content if that is known."""
     files = [each for each in listed.files.items() if each[1].is_side == sides]
     if found is None:
         return [RangeFile(path, file.size, file.version or "") for path, file in files]
     return [RangeFile(path, file.size, found.get(path, "")) for path, file in files]
 
 
-def check_duplicates(
+def _check_duplicates(
     context: RunContext, own: Manifest, base: Manifest | None, run_metadata: bytes
 ) -> bytes:
     """Compares the staged records, and those they are appended to, between splits.
-
-    Args:
-      context: the run.
-      own: the manifest of what is staged.
-      base: that of the dataset that it is appended to, or None.
-      run_metadata: of the run.
 
     Returns:
       The run's metadata, with what was found; a warning if that is anything.
@@ -328,13 +295,7 @@ def require_same_inputs(
 def _maybe_changed(
     files: Mapping[str, KeptFile], folder: str, since: float
 ) -> dict[str, KeptFile]:
-    """Returns the files that are not surely as they were, and the members of archives.
-
-    Args:
-      files: the inventory, by path.
-      folder: the input root.
-      since: when the run began, in Unix seconds: what was touched later is unsure.
-    """
+    """Returns files that may have changed since a time, and the members of archives."""
     above = f"{folder.rstrip('/')}/"
     now = file_status([above + path for path in files])
     times = zip(now.modified.tolist(), (now.changed / 1e9).tolist(), strict=True)
@@ -455,17 +416,18 @@ def stage(
     if is_staged(workspace):
         return read_manifest(store, workspace.store_name(STAGED_MANIFEST))
     own = build_manifest(context, ranges, shards)
-    run_metadata = check_duplicates(context, own, found, run_metadata)
+    run_metadata = _check_duplicates(context, own, found, run_metadata)
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
     listed = _read_inventory(context) if context.publishing.inputs else None
     read: Mapping[str, str] | None = None
     if listed is not None:
-        inputs = list_converted(context, listed, ranges, shards)
-        own = own.model_copy(update={"fingerprint": inputs.fingerprint})
-        read = inputs.contents
-        described[inputs_name(context.part)] = inputs.by_content
-        unnamed[inventory_name(context.part)] = inputs.as_listed
+        fingerprint, by_content, as_listed, read = _list_converted(
+            context, listed, ranges, shards
+        )
+        own = own.model_copy(update={"fingerprint": fingerprint})
+        described[inputs_name(context.part)] = by_content
+        unnamed[inventory_name(context.part)] = as_listed
     generation = found.generation + 1 if found else 0
     if not context.part:  # an append does not change these files
         schema = context.schema(*merge_column_info(ranges, shards))
@@ -494,11 +456,6 @@ def _require_same_inputs(
     context: RunContext, listed: KeptInputs, read: Mapping[str, str] | None
 ) -> None:
     """Checks that no input changed since the first launch of this run listed them.
-
-    Args:
-      context: the run.
-      listed: its inventory.
-      read: the content of what was read of each file; None if it is not known.
 
     Raises:
       ChangedInputError: one did; what was read is forgotten.

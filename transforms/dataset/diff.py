@@ -73,18 +73,8 @@ def compare_records(
 ) -> RecordsCompared:
     """Compares the records of two datasets, whatever their order.
 
-    A record that comes twice in one and once in the other is once only in one.
-
-    Args:
-      one: a dataset.
-      other: another one.
-      num_examples: how many records that only one has are named, for each.
-      on_bytes: told the bytes of each shard that was read.
-      records_per_pass: most records of each dataset whose hashes are in memory, about.
-
-    Raises:
-      CorruptRecordError: a record is damaged.
-      OutputError: a shard is not the one that its manifest describes.
+    A record that comes twice in one and once in the other is once only in one. About
+    `records_per_pass` of each dataset have their hashes in memory at once.
     """
     sides = (one, other)
     passes = num_passes(one, other, records_per_pass)

@@ -327,14 +327,7 @@ def rows_with(
     schema: Schema,
     payload: Payload,
 ) -> I64:
-    """Returns the indices of the records that meet all conditions, in order.
-
-    Args:
-      records: without their frames.
-      conditions: one or more.
-      schema: of the records.
-      payload: what they hold.
-    """
+    """Returns the indices of the records that meet all conditions, in order."""
     if payload in ("example", "json"):  # no other feature has to be decoded
         wanted = {condition.feature.name for condition in conditions}
         schema = Schema(tuple(f for f in schema.features if f.name in wanted))

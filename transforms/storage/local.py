@@ -114,11 +114,6 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
     """Gives a file the content `data` if its content is `seen`; on disk at return.
 
-    Args:
-      path: of the file; its folder must exist.
-      data: the new content.
-      seen: the content that is replaced; None if there must be no file.
-
     Returns:
       Whether the content is `data` now.
 
@@ -152,14 +147,7 @@ def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
 
 
 def discard_file(path: Path, seen: bytes) -> bool:
-    """Removes a file if its content is `seen`; on disk at return.
-
-    Args:
-      path: of the file.
-      seen: the content that is removed.
-
-    Returns:
-      Whether there is no such file now.
+    """Removes a file if its content is `seen`; returns whether it is gone, on disk.
 
     Raises:
       BusyError: another process does not end its swap in this folder.

@@ -1,4 +1,4 @@
-"""Writes the records of one shard to a file, past the page cache; with size and checksum.
+"""Writes the records of one shard to a file, past the page cache.
 
 Data that is used once only fills the page cache. In a container it counts against the
 memory limit, and on many virtual machines a fresh cache page costs ten times its copy.

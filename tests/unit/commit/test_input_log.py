@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,7 @@ from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
     dump_inputs,
+    dump_kept,
     new_files,
     parse_inputs,
 )
@@ -63,9 +64,13 @@ def test_round_trip(files: list[InputFile], num_side: int) -> None:
     }
 
 
-def listed(**more: Any) -> bytes:
-    files = [file("a", 1, "crc32c:00000001"), file("b", 2, "crc32c:00000002")]
-    return dump_inputs("ff", JOB, files, **more)
+def listed(run_key: str = "", *, by_content: bool = False) -> bytes:
+    contents = {"a": "crc32c:00000001", "b": "crc32c:00000002"}
+    files = [file("a", 1, contents["a"]), file("b", 2, contents["b"])]
+    data = dump_inputs("ff", JOB, files, run_key=run_key)
+    if by_content:
+        data = dump_kept(replace(parse_inputs(data, "x"), by_content=True), contents)
+    return data
 
 
 def test_by_content_or_as_listed() -> None:
