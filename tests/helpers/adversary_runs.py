@@ -17,7 +17,7 @@ from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.shards import IndexResult, ShardResult
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
-from recordmill.transforms.commit.detached import publish_launch, publish_once
+from recordmill.transforms.commit.detached import publish
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.commit.versions import (
     can_be_cleared,
@@ -161,9 +161,7 @@ class World(Checks):
             self.launches[launch] = actor, folder
             begin_launch(workspace, fingerprint)
             work(context)
-            manifest = publish_launch(context, put_into_staging)
-        else:
-            manifest = publish_once(context, put_into_staging)
+        manifest = publish(context, put_into_staging)
         # As at the end of a run that holds the lease.
         workspace.remove()
         remove_leftovers(store, find_leftovers(store, spare=workspace.name))

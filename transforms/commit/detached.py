@@ -52,7 +52,7 @@ def publish_detached(
     """
     workspace, store = context.workspace, context.workspace.store
     with acquire_for_commit(store, exclusive=store.preflight().exclusive) as lease:
-        manifest = publish_launch(
+        manifest = publish(
             context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
         )
         if lease.is_held():  # else another run may be at work there
@@ -61,29 +61,7 @@ def publish_detached(
     return manifest
 
 
-def publish_launch(
-    context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
-) -> Manifest:
-    """Publishes what a launch made, if it may go on; call it with the lease held.
-
-    Raises:
-      BusyError: it was ended, or another run published a dataset since.
-      OutputError: the output holds a dataset that must not be replaced.
-    """
-    keep_alive(context.workspace, now=True)
-    try:
-        return publish_once(context, put_into_staging)
-    except OutputError as error:
-        if context.publishing.replaces not in (
-            None,
-            seen_manifest(context.workspace.store),
-        ):
-            # Trying again does not help.
-            end_launch(context.workspace, str(error))
-        raise
-
-
-def publish_once(
+def publish(
     context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
     """Publishes unless an earlier try of this step did; call it with the lease held.
@@ -93,8 +71,23 @@ def publish_once(
       put_into_staging: stages the files, like `stage`, of the run as it may publish.
 
     Raises:
+      BusyError: it is a detached job that was ended, or another run published since.
       OutputError: the output holds another dataset that must not be replaced.
     """
+    keep_alive(context.workspace, now=True)
+    store, replaces = context.workspace.store, context.publishing.replaces
+    try:
+        return _publish(context, put_into_staging)
+    except OutputError as error:
+        if replaces not in (None, seen_manifest(store)):
+            # Trying again does not help.
+            end_launch(context.workspace, str(error))
+        raise
+
+
+def _publish(
+    context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
+) -> Manifest:
     store = context.workspace.store
     replaces = context.publishing.replaces
     if replaces is None:
@@ -136,11 +129,8 @@ def _require_unreplaced(context: RunContext, replaces: str) -> None:
         found = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
         if is_of_run(store, found, context.run_key):
             return  # by an earlier try, or by another launch of the same job
-    way = (
-        "append to it"
-        if context.publishing.base
-        else "replace it with `overwrite=true`"
-    )
+    append = "append to it"
+    way = append if context.publishing.base else "replace it with `overwrite=true`"
     raise BusyError(
         f"{store.uri}: the dataset changed since this job was launched, because another "
         "run published here. It was left as it is, and nothing of this job was "

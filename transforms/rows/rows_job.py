@@ -36,7 +36,7 @@ from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored
-from recordmill.transforms.commit.detached import acquire_for_commit, publish_once
+from recordmill.transforms.commit.detached import acquire_for_commit, publish
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA
@@ -203,7 +203,7 @@ def publish_rows(
         acquire_for_commit(store, exclusive=preflight.exclusive) as lease,
         _spelled_for_python(),
     ):
-        manifest = publish_once(context, stage_dataset)
+        manifest = publish(context, stage_dataset)
         if lease.is_held():  # else another run may be at work there
             rows.workspace.remove()
             workspace.remove()
