@@ -155,8 +155,7 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     numbers = feature.dtype not in ("string", "bytes")
     if family_of(kind) == BYTES and not is_text(kind) and numbers:
         lists, errors = array_lists(column.cast(pa.binary()), feature.dtype)
-        made = cast_lists(lists, feature)
-        return CastResult(made.array, merge(errors, made.errors))
+        return cast_lists(lists, feature).after(errors)
     if is_text(kind):
         raise SchemaError(
             "text cells hold one value each, but a list is declared: say how it is "
@@ -169,8 +168,7 @@ def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Parses text cells that hold several values, or JSON."""
     cells, errors = cast_typed(column, "string", None)
     if feature.separator:
-        made = cast_lists(split_cells(cells, feature.separator), feature)
-        return CastResult(made.array, merge(errors, made.errors))
+        return cast_lists(split_cells(cells, feature.separator), feature).after(errors)
     levels = len(feature.shape) + feature.sequence
     parsed = parse_json(cells, levels, feature)
     convert = cast_lists if levels else cast_values

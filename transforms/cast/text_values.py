@@ -58,6 +58,10 @@ class CastResult(NamedTuple):
     array: pa.Array
     errors: RowErrors
 
+    def after(self, errors: RowErrors) -> CastResult:
+        """Returns the column with the errors of a step before, which come first."""
+        return CastResult(self.array, merge(errors, self.errors))
+
 
 def without(array: pa.Array, wrong: Mask) -> pa.Array:
     """Returns the array with nulls where `wrong` is set."""
@@ -145,8 +149,7 @@ def parse_values(cells: pa.StringArray, dtype: str) -> CastResult:
     errors = merge(errors, flag_invalid(written & ~present(values), beyond))
     if not is_float:
         return CastResult(values, errors)
-    narrow = cast_floats(values, dtype)
-    return CastResult(narrow.array, merge(errors, narrow.errors))
+    return cast_floats(values, dtype).after(errors)
 
 
 def read_column(

@@ -106,15 +106,19 @@ def _way_out(array: pa.Array, dtype: str) -> str:
 
 def _bytes_or_text(array: pa.Array, dtype: str) -> CastResult:
     binary = array.cast(pa.binary())
-    if dtype == "bytes":
-        return CastResult(binary, {})
+    return _cast_valid(binary, dtype, lambda: utf8_errors(binary))
+
+
+def _cast_valid(
+    array: pa.Array, dtype: str, find_errors: Callable[[], RowErrors]
+) -> CastResult:
+    """Casts all values by Arrow; where it cannot, those without an error."""
     try:
-        return CastResult(binary.cast(pa.string()), {})
+        return CastResult(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
-        pass
-    errors = utf8_errors(binary)
-    valid = without(binary, mask_of(errors, len(binary)))
-    return CastResult(valid.cast(pa.string()), errors)
+        errors = find_errors()
+    valid = without(array, mask_of(errors, len(array)))
+    return CastResult(valid.cast(ARROW_TYPES[dtype]), errors)
 
 
 def _integers(array: pa.Array, dtype: str) -> CastResult:
@@ -127,14 +131,11 @@ def _integers(array: pa.Array, dtype: str) -> CastResult:
             wrong, lambda i: f"{values[i]} is not a valid bool (1 or 0)"
         )
         return CastResult(without(array, wrong).cast(pa.bool_()), errors)
-    try:
-        return CastResult(array.cast(ARROW_TYPES[dtype]), {})
-    except pa.ArrowInvalid:
-        pass
-    values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    errors = integer_errors(values, dtype)
-    valid = without(array, mask_of(errors, len(array)))
-    return CastResult(valid.cast(ARROW_TYPES[dtype]), errors)
+
+    def find_errors() -> RowErrors:
+        return integer_errors(array.fill_null(0).to_numpy(zero_copy_only=False), dtype)
+
+    return _cast_valid(array, dtype, find_errors)
 
 
 def _floats_of_integers(array: pa.Array, dtype: str) -> CastResult:
@@ -151,10 +152,6 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
     if dtype.startswith("float"):
         # By way of the text, which is rounded to the nearest; Arrow's cast is not.
         return cast_floats(text.cast(pa.float64()), dtype)
-    try:
-        return CastResult(array.cast(ARROW_TYPES[dtype]), {})
-    except pa.ArrowInvalid:
-        pass
     limits = np.iinfo(dtype)
 
     def reason(value: Decimal | None) -> str:
@@ -166,9 +163,11 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
         return "" if inside else beyond_integer(f"{value:f}", dtype)
 
     # Row by row: only a batch with an invalid value.
-    reasons = {row: why for row, v in enumerate(array) if (why := reason(v.as_py()))}
-    valid = without(array, mask_of(reasons, len(array)))
-    return CastResult(valid.cast(ARROW_TYPES[dtype]), reasons)
+    return _cast_valid(
+        array,
+        dtype,
+        lambda: {row: why for row, v in enumerate(array) if (why := reason(v.as_py()))},
+    )
 
 
 def _times(array: pa.Array, wanted: str | None) -> CastResult:
@@ -362,12 +361,11 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     written = feature.cell in _EXPECTED or feature.classes
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
         cells, errors = cast_typed(array, "string", None)
-        made = _parse(cells, feature)
-        return CastResult(made.array, merge(errors, made.errors))
+        return _parse(cells, feature).after(errors)
     made = cast_typed(array, dtype, feature.unit)
     if feature.classes:
         checked = _check_indices(made.array, feature.classes)
-        return CastResult(checked.array, merge(made.errors, checked.errors))
+        return checked.after(made.errors)
     return made
 
 
