@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import FileChecksum
-from recordmill.transforms.native.combine_crcs import combine
+from recordmill.transforms.native.numpy_loops import combine
 
 _PREFIX = "crc32c:"
 _CONTENT = re.compile(_PREFIX + "[0-9a-f]{8}(?:/([0-9]{1,18}))?")

@@ -36,7 +36,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.encode.examples import load_columns, measure, write_rows
 from recordmill.transforms.native import Buffer
-from recordmill.transforms.native.combine_crcs import U32
+from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.tfrecord import crc32c
 
 

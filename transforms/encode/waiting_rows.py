@@ -27,6 +27,7 @@ from recordmill.transforms.arrow import (
     I64,
     MAX_CELL_BYTES,
     binary_array,
+    empty_bytes,
     is_of_views,
     offsets_of,
     require_fit,
@@ -44,7 +45,6 @@ from recordmill.transforms.encode.examples import (
 )
 from recordmill.transforms.native import Column
 from recordmill.transforms.native.numpy_loops import varint_lengths
-from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
 
 # Values wait in place of records if they take at most so much of their bytes.

@@ -42,7 +42,14 @@ import pyarrow as pa
 from recordmill.schemas.errors import MissingFileError, RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.shards import ShardTask
-from recordmill.transforms.arrow import I64, U64, array_parts, binary_array, offsets_of
+from recordmill.transforms.arrow import (
+    I64,
+    U64,
+    array_parts,
+    binary_array,
+    empty_bytes,
+    offsets_of,
+)
 from recordmill.transforms.encode.waiting_rows import (
     lengths_of,
     ordered_payloads,
@@ -56,7 +63,6 @@ from recordmill.transforms.exchange.merge import (
     find_rows,
     merge_windows,
 )
-from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
 from recordmill.transforms.tfrecord import crc32c

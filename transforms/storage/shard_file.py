@@ -35,7 +35,7 @@ from recordmill.transforms.encode.large_values import (
     window_bytes,
     window_crc,
 )
-from recordmill.transforms.native.combine_crcs import combine_all
+from recordmill.transforms.native.numpy_loops import combine_all
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.gzip_packer import DEFAULT_LEVEL, gzip_packer
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c

@@ -24,7 +24,7 @@ from recordmill.transforms.encode.large_values import (
 )
 from recordmill.transforms.encode.payloads import encode_payload, slices_of
 from recordmill.transforms.encode.waiting_rows import load_rows, payload_rows
-from recordmill.transforms.native.combine_crcs import U32
+from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.sources.base import FRAMED
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 

@@ -13,7 +13,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, Kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
-from recordmill.transforms import reused_buffers
+from recordmill.transforms import arrow
 from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.cifar import (
     CIFAR10,
@@ -62,7 +62,7 @@ def test_golden_records(name: str, layout: Layout, range_bytes: int) -> None:
 def test_rows_that_are_kept_stay_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reused_buffers, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(arrow, "_LEAST_BYTES", 1)
     monkeypatch.setattr(arrays_source, "BATCH_BYTES", 2 * 3073)
     pixels = np.random.default_rng(5).integers(0, 256, (9, 3072), np.uint8)
     records = [bytes([n]) + row.tobytes() for n, row in enumerate(pixels)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import FileChecksum
 from recordmill.transforms.file_content import bytes_of_content, contents
-from recordmill.transforms.native.combine_crcs import combine, combine_all, combine_each
+from recordmill.transforms.native.numpy_loops import combine, combine_all, combine_each
 from recordmill.transforms.tfrecord import crc32c
 
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms import reused_buffers
-from recordmill.transforms.arrow import U8, binary_array
-from recordmill.transforms.reused_buffers import empty_bytes
+from recordmill.transforms import arrow
+from recordmill.transforms.arrow import U8, binary_array, empty_bytes
 
 SIZE = 1 << 19
 
@@ -37,7 +36,7 @@ HOLD: list[Callable[[U8], Any]] = [
 def test_memory_is_given_out_again_once_nothing_points_into_it(
     hold: Callable[[U8], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reused_buffers._local, "kept", [], raising=False)
+    monkeypatch.setattr(arrow._local, "kept", [], raising=False)
     first = empty_bytes(SIZE)
     place = first.ctypes.data
     held = hold(first)
@@ -54,8 +53,8 @@ ACTIONS = st.lists(st.tuples(st.integers(2, 12), st.integers(0, 5)), max_size=40
 @given(ACTIONS)
 def test_what_is_held_is_never_written_over(actions: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reused_buffers, "_LEAST_BYTES", 4)
-        patch.setattr(reused_buffers._local, "kept", [], raising=False)
+        patch.setattr(arrow, "_LEAST_BYTES", 4)
+        patch.setattr(arrow._local, "kept", [], raising=False)
         held: dict[int, tuple[U8, int]] = {}
         for number, (size, place) in enumerate(actions):
             held.pop(place, None)
@@ -65,4 +64,4 @@ def test_what_is_held_is_never_written_over(actions: list[tuple[int, int]]) -> N
             held[place] = (data[1:], number)
             del data
             assert all((part == value).all() for part, value in held.values())
-        assert len(reused_buffers._local.kept) <= reused_buffers._MOST_KEPT
+        assert len(arrow._local.kept) <= arrow._MOST_KEPT

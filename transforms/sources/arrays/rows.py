@@ -26,8 +26,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms import native
-from recordmill.transforms.arrow import U8, binary_array, offsets_of
-from recordmill.transforms.reused_buffers import empty_bytes
+from recordmill.transforms.arrow import U8, binary_array, empty_bytes, offsets_of
 from recordmill.transforms.sources.arrays.array_parts import (
     ClassNames,
     Field,

@@ -24,10 +24,16 @@ from recordmill.schemas.input_summary import PassedOver, Understood
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.arrow import I64, U8, U64, array_parts, binary_array
+from recordmill.transforms.arrow import (
+    I64,
+    U8,
+    U64,
+    array_parts,
+    binary_array,
+    empty_bytes,
+)
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.arrays.array_parts import (
     NOTHING_FOUND,
     Field,
