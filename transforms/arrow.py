@@ -1,4 +1,4 @@
-"""Array types, offsets and rows of bytes, views, memory: arrays as all of transforms/ uses them.
+"""Array types, offsets, views and memory: arrays as all of transforms/ uses them.
 
 A binary array is an offsets buffer and a data buffer:
 
