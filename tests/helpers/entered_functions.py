@@ -26,7 +26,7 @@ def entered_functions(arguments: list[str], folder: Path) -> list[str]:
       "file:function" in the order of their first call, in any thread.
     """
     found = folder / "functions.json"
-    subprocess.run(  # noqa: S603
+    subprocess.run(
         [sys.executable, __file__, str(found), *arguments],
         check=True,
         capture_output=True,
