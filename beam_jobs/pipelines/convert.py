@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, PBegin, PCollection
+from apache_beam.pvalue import AsList, PCollection
 
 from recordmill.beam_jobs.pipelines.exchange import (
     ResolveRanges,
@@ -66,8 +65,11 @@ def convert_dataset(
       run_metadata: for the run's JSON file, such as versions and the runner.
     """
     if len(ranges) == 1 and context.exchange != "engine":
-        return pipeline | "ConvertOneRange" >> ConvertOneRange(
-            context, ranges[0], run_metadata
+        return (
+            pipeline
+            | beam.Impulse()
+            | "ConvertOneRange"
+            >> beam.FlatMap(convert_one_range, ranges[0], context, run_metadata)
         )
     input_ranges = pipeline | "ResolveRanges" >> ResolveRanges(
         context, ranges
@@ -78,27 +80,18 @@ def convert_dataset(
         range_results, shards = exchange_by_engine(input_ranges, context, redo=redo)
     else:
         range_results, shards = exchange_by_files(input_ranges, context, redo=redo)
-    return pipeline | "PublishDataset" >> PublishDataset(
-        context, range_results, shards, run_metadata
-    )
-
-
-@dataclass
-class ConvertOneRange(beam.PTransform[PBegin, PCollection[Manifest]]):
-    """Converts, plans, writes and publishes the only range of an input, in one task."""
-
-    context: RunContext
-    input_range: InputRange
-    run_metadata: dict[str, object]
-
-    def expand(self, pbegin: PBegin) -> PCollection[Manifest]:
-        return (
-            pbegin
-            | beam.Impulse()
-            | beam.FlatMap(
-                convert_one_range, self.input_range, self.context, self.run_metadata
-            )
+    return (
+        pipeline
+        | beam.Create([None], reshuffle=False)
+        | "PublishDataset"
+        >> beam.FlatMap(
+            publish_dataset,
+            context,
+            run_metadata,
+            results=AsList(range_results),
+            shards=AsList(shards),
         )
+    )
 
 
 def convert_one_range(
@@ -118,29 +111,6 @@ def convert_one_range(
     yield from publish_dataset(None, context, run_metadata, [result], shards)
 
 
-@dataclass
-class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
-    """Checks all results, stages the metadata and commits; once, and safe to repeat."""
-
-    context: RunContext
-    range_results: PCollection[RangeResult]
-    shards: PCollection[ShardResult]
-    run_metadata: dict[str, object]
-
-    def expand(self, pbegin: PBegin) -> PCollection[Manifest]:
-        return (
-            pbegin
-            | beam.Create([None], reshuffle=False)
-            | beam.FlatMap(
-                publish_dataset,
-                self.context,
-                self.run_metadata,
-                results=AsList(self.range_results),
-                shards=AsList(self.shards),
-            )
-        )
-
-
 def publish_dataset(
     _: None,
     context: RunContext,
@@ -148,7 +118,7 @@ def publish_dataset(
     results: list[RangeResult],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
-    """Publishes the dataset from the results of all ranges and shards."""
+    """Checks all results, stages the metadata and commits; once, and safe to repeat."""
     with report_errors_to_launcher(context.workspace):
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
