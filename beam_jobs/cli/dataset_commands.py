@@ -53,7 +53,7 @@ def _opened(output: str, storage: tuple[str, ...]) -> tuple[Store, Manifest]:
 
 
 def _show(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
-    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report.tables import write_json
 
     write_json(facts, None) if as_json else click.echo(text)
 
@@ -156,7 +156,7 @@ def verify_command(
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
     from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.verify_report import show_verify
+    from recordmill.beam_jobs.report.tables import show_verify
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
 
@@ -204,7 +204,7 @@ def clean_command(
     Only what recordmill named itself goes, and nothing in folders below OUTPUT.
     Detached jobs keep their files until a day after their last sign of life.
     """
-    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report.tables import write_json
     from recordmill.schemas.errors import OutputError
     from recordmill.schemas.text import count, human_bytes
     from recordmill.transforms.commit.cleanup import clean
@@ -263,7 +263,7 @@ def diff_command(
     no dataset.
     """
     from recordmill.beam_jobs.report.progress import showing
-    from recordmill.beam_jobs.report.verify_report import show_diff
+    from recordmill.beam_jobs.report.tables import show_diff
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.dataset.diff import compare_datasets
 
@@ -381,8 +381,11 @@ def rejects_command(
     """
     from itertools import islice
 
-    from recordmill.beam_jobs.report.rejects_report import rejects_summary, show_rejects
-    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report.tables import (
+        rejects_summary,
+        show_rejects,
+        write_json,
+    )
     from recordmill.schemas.errors import OutputError
     from recordmill.schemas.manifest import MANIFEST_NAME
     from recordmill.schemas.text import count

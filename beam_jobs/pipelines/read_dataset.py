@@ -27,7 +27,7 @@ from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
-from recordmill.transforms.rows.dicts import to_dicts
+from recordmill.transforms.rows.read_rows import to_dicts
 from recordmill.transforms.storage import Store, open_store
 
 As = Literal["bytes", "example", "dict", "batch"]
@@ -62,7 +62,7 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
     - "example": tf.train.Example messages (recordmill.schemas.proto.example_pb2), or
       SequenceExample, as the dataset's payload says.
     - "dict": {feature: value}; values with a shape are NumPy arrays, a missing one is
-      None (see recordmill.transforms.rows.dicts).
+      None (see recordmill.transforms.rows.read_rows).
     - "batch": pyarrow.RecordBatch of some thousand records, a column for each feature.
 
     Shards are read in parallel, each as a stream: a worker keeps about 8 MB of records

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.summary import map_text
-from recordmill.beam_jobs.report.text_tables import (
+from recordmill.beam_jobs.report.tables import (
     make_console,
     make_table,
     print_table,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from recordmill.beam_jobs.service.append import AppendPlan
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import (
     add_label_split,
@@ -18,7 +17,7 @@ from recordmill.beam_jobs.service.label_split import (
     schema_of_table,
     told_of,
 )
-from recordmill.beam_jobs.service.resolve import ResolvedRun
+from recordmill.beam_jobs.service.resolve import AppendPlan, ResolvedRun
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, differences
 from recordmill.schemas.input_summary import Understood

@@ -23,7 +23,7 @@ from reader_tools import run_reader
 from same_rows_cases import KnownDataset, make_all
 
 from recordmill import ReadDataset, open_dataset, read_batches, read_rows
-from recordmill.transforms.rows.dicts import to_dicts
+from recordmill.transforms.rows.read_rows import to_dicts
 
 SCRIPTS = Path(__file__).with_name("same_rows")
 sys.path.insert(0, str(SCRIPTS))

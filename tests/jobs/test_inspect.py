@@ -10,7 +10,7 @@ import pytest
 from small_dataset import IMAGES, SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.report.dataset_report import show_inspect
-from recordmill.beam_jobs.report.verify_report import show_verify
+from recordmill.beam_jobs.report.tables import show_verify
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.proto.example_pb2 import Example

@@ -13,7 +13,7 @@ from job_tools import GOLDEN, IRIS, SAMPLES, convert, recordmill
 from small_dataset import SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.cli.main import run
-from recordmill.beam_jobs.report.verify_report import show_verify
+from recordmill.beam_jobs.report.tables import show_verify
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example

@@ -39,9 +39,9 @@ from recordmill.transforms.exchange.sorted_runs import (
     gather,
     write_sorted_run,
 )
-from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.elements import Table, TableBuilder
 from recordmill.transforms.rows.encode_rows import RowsEncoder, SplitRule
+from recordmill.transforms.rows.read_rows import to_dicts
 from recordmill.transforms.rows.row_summary import (
     RowsTotals,
     rows_bucket_bits,

@@ -23,8 +23,8 @@ from recordmill import open_dataset, read_rows
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.open_dataset import Dataset, to_numpy
+from recordmill.transforms.rows.read_rows import to_dicts
 
 SCHEMA = """\
 features:

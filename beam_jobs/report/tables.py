@@ -1,16 +1,129 @@
-"""Shows what a verification or a comparison of datasets found: tables, lines or JSON."""
+"""Shows what verify, diff and rejects found: tables, lines or JSON. rich is imported late."""
 
 from __future__ import annotations
 
+import base64
 import shlex
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from recordmill.beam_jobs.report.text_tables import make_console, make_table, write_json
-from recordmill.schemas.text import count
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.text import count, human_bytes, json_bytes, printable
+from recordmill.transforms.tasks.rejects import (
+    UNKNOWN_INPUT,
+    RejectKind,
+    RejectLocator,
+    readable_raw,
+)
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from recordmill.transforms.dataset.diff import Compared
     from recordmill.transforms.dataset.verify import VerifyResult
+
+
+def make_console(stream: TextIO | None) -> Console:
+    """Makes a console that takes all text as it is; with colour only on a terminal."""
+    from rich.console import Console
+
+    return Console(
+        file=stream or sys.stdout, markup=False, highlight=False, emoji=False
+    )
+
+
+def make_table(*columns: tuple[str, Any]) -> Table:
+    """Makes a table with these columns: name, and "left" or "right"."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")
+    return table
+
+
+def print_table(console: Console, title: str, table: Table) -> None:
+    """Prints a title over a table, with a line of space above."""
+    console.print()
+    console.print(title, style="bold", soft_wrap=True)
+    console.print(table, end="")
+
+
+def write_json(value: dict[str, Any], stream: TextIO | None) -> None:
+    """Writes one JSON object, to standard output unless given another stream."""
+    (stream or sys.stdout).write(json_bytes(value).decode())
+
+
+def rejects_summary(
+    kinds: Sequence[RejectKind],
+    rows: Sequence[Reject],
+    *,
+    published: bool,
+    locator: RejectLocator = UNKNOWN_INPUT,
+) -> dict[str, Any]:
+    """Returns the JSON object."""
+    return {
+        "published": published,
+        "rows_rejected": sum(kind.rows for kind in kinds),
+        "reasons": [
+            {
+                "reason": kind.kind,
+                "rows": kind.rows,
+                "first": _fields(kind.first, locator),
+            }
+            for kind in kinds
+        ],
+        "rows": [_fields(row, locator) for row in rows],
+    }
+
+
+def show_rejects(
+    kinds: Sequence[RejectKind],
+    rows: Sequence[Reject],
+    *,
+    published: bool,
+    locator: RejectLocator = UNKNOWN_INPUT,
+    stream: TextIO | None = None,
+) -> None:
+    """Prints the reasons with their counts, then single rows.
+
+    Args:
+      kinds: the reasons, the commonest first.
+      rows: single rejects to show.
+      published: whether they belong to a dataset, or to a run that did not finish.
+      locator: finds their lines.
+      stream: where to print; standard output by default.
+    """
+    console = make_console(stream)
+    total = count(sum(kind.rows for kind in kinds), "row")
+    which = "" if published else " by runs that published nothing"
+    console.print(f"{total} rejected{which}")
+    if not kinds:
+        return
+    table = make_table(
+        ("rows", "right"), ("reason, as of the first", "left"), ("first", "left")
+    )
+    for kind in kinds:
+        table.add_row(f"{kind.rows:,}", kind.example, locator.describe(kind.first))
+    console.print(table)
+    for row in rows:
+        where = locator.describe(row)
+        console.print(f"{where}: {printable(row.reason)}", soft_wrap=True)
+        console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
+
+
+def _fields(reject: Reject, locator: RejectLocator) -> dict[str, Any]:
+    return {
+        "uri": reject.path,
+        "position": reject.position,
+        "line": locator.line(reject),
+        "reason": reject.reason,
+        "raw": readable_raw(reject.raw),
+        "raw_base64": base64.b64encode(reject.raw).decode(),
+    }
 
 
 _ADVICE = {
@@ -41,8 +154,6 @@ def show_verify(
       as_json: write one JSON object instead of lines and a table.
       stream: where to; standard output unless given.
     """
-    from recordmill.schemas.text import human_bytes, printable
-
     if as_json:
         write_json(_verify_json(result), stream)
         return
@@ -115,8 +226,6 @@ def show_diff(
     if as_json:
         write_json(_json(outputs, compared), stream)
         return
-    from recordmill.schemas.text import printable
-
     lines = _lines([printable(output) for output in outputs], compared)
     console = make_console(stream)
     for line in lines:
@@ -124,8 +233,6 @@ def show_diff(
 
 
 def _lines(outputs: list[str], compared: Compared) -> list[str]:
-    from recordmill.schemas.text import printable
-
     records = compared.records
     lines = [f"{outputs[0]} | {outputs[1]}"]
     lines.append("schema: differs" if compared.schema else "schema: the same")
