@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.summary import map_text
 from recordmill.beam_jobs.report.tables import (
+    Table,
     make_console,
-    make_table,
     print_table,
     write_json,
 )
@@ -122,12 +122,13 @@ def show_inspect(
         return
     console = make_console(stream)
     _print_header(console, output, manifest)
-    _print_features(console, manifest)
-    _print_splits(console, manifest)
+    print_table(console, _features(manifest), "features")
+    print_table(console, _splits(manifest), "splits")
     if classes is None:
         console.print("\nclasses: --counts reads the whole dataset and counts them")
     for label in classes or ():
-        _print_classes(console, label)
+        title = f"classes of {printable(label.feature)}"
+        print_table(console, _classes(label), title)
     for example in examples:
         _print_example(console, example, manifest, names)
         for name, found in _write_images(example, features, images).items():
@@ -187,11 +188,9 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
         console.print(text)
 
 
-def _print_features(console: Console, manifest: Manifest) -> None:
-    columns = ("feature", "kind", "dtype", "shape", "what", "optional")
-    table = make_table(*((name, "left") for name in columns))
-    for feature in manifest.features:
-        table.add_row(
+def _features(manifest: Manifest) -> Table:
+    rows = [
+        (
             printable(feature.name),
             feature.kind,
             printable(feature.dtype),
@@ -199,39 +198,36 @@ def _print_features(console: Console, manifest: Manifest) -> None:
             _what(feature),
             "yes" if feature.optional else "no",
         )
-    print_table(console, "features", table)
+        for feature in manifest.features
+    ]
+    columns = ("=feature", "=kind", "=dtype", "=shape", "=what", "=optional")
+    return Table(columns, rows)
 
 
-def _print_splits(console: Console, manifest: Manifest) -> None:
-    columns = ("records", "size", "shards", "smallest", "largest")
-    table = make_table(("split", "left"), *((name, "right") for name in columns))
+def _splits(manifest: Manifest) -> Table:
+    rows = []
     for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
-        table.add_row(
-            printable(name),
-            f"{split.records:,}",
-            human_bytes(split.bytes),
-            f"{len(sizes):,}",
-            human_bytes(min(sizes)) if sizes else "-",
-            human_bytes(max(sizes)) if sizes else "-",
-        )
-    print_table(console, "splits", table)
+        ends = [human_bytes(end(sizes)) if sizes else "-" for end in (min, max)]
+        size, shards = human_bytes(split.bytes), f"{len(sizes):,}"
+        rows.append((printable(name), f"{split.records:,}", size, shards, *ends))
+    return Table(("=split", "records", "size", "shards", "smallest", "largest"), rows)
 
 
-def _print_classes(console: Console, label: LabelCounts) -> None:
-    """Prints the classes of a label, with a column for each split."""
+def _classes(label: LabelCounts) -> Table:
+    """Returns the classes of a label, with a column for each split."""
     totals = label.totals()
-    columns = [(printable(split), "right") for split in label.by_split]
-    if len(columns) > 1:
-        columns.append(("all", "right"))
-    table = make_table(("class", "left"), *columns)
+    columns = ["=class", *map(printable, label.by_split)]
+    if len(label.by_split) > 1:
+        columns.append("all")
+    rows = []
     for name, total in list(totals.items())[:_CLASSES]:
         numbers = [*(counts[name] for counts in label.by_split.values()), total]
-        shown = (f"{number:,}" for number in numbers[: len(columns)])
-        table.add_row(printable(name), *shown)
-    print_table(console, f"classes of {printable(label.feature)}", table)
-    if len(totals) > _CLASSES:
-        console.print(f"... {len(totals):,} classes in all; --json has them")
+        shown = (f"{number:,}" for number in numbers[: len(columns) - 1])
+        rows.append((printable(name), *shown))
+    is_long = len(totals) > _CLASSES
+    note = f"... {len(totals):,} classes in all; --json has them" if is_long else ""
+    return Table(tuple(columns), rows, note=note)
 
 
 def _print_example(
@@ -253,13 +249,13 @@ def _print_example(
     entries = {feature.name: feature for feature in manifest.features}
     # A raw record is one feature's bytes; the others are not in it.
     wanted = set() if manifest.payload == "raw" else set(entries)
-    table = make_table(("feature", "left"), ("value", "left"))
+    rows = []
     for name in sorted({*wanted, *example.values}):
         values = example.values.get(name)
         entry = _entry_of(name, entries)
         shown = "-" if values is None else readable(values, entry, names.get(name, ()))
-        table.add_row(printable(name), shown)
-    print_table(console, title, table)
+        rows.append((printable(name), shown))
+    print_table(console, Table(("=feature", "=value"), rows), title)
 
 
 def _entry_of(name: str, entries: Mapping[str, FeatureSpec]) -> FeatureSpec:

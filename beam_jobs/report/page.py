@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -19,21 +20,15 @@ from recordmill.beam_jobs.report.page_cards import (
 )
 from recordmill.beam_jobs.report.page_charts import (
     Fact,
-    Image,
-    Page,
-    Sheet,
-    SheetRow,
-    Snippet,
-    Table,
     percent,
     shown,
 )
+from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, Understood
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.decode.tf_code import loading_code, quoted
-from recordmill.transforms.statistics.class_counts import ClassCounts
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
@@ -48,32 +43,21 @@ from recordmill.transforms.tasks.rejects import (
 
 def loading_snippets(
     manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
-) -> tuple[Snippet, ...]:
-    """Returns programs that load a split of the dataset.
-
-    Args:
-      manifest: of the dataset.
-      names: class names by feature.
-      folder: of the dataset, a path or a URL.
-    """
+) -> dict[str, str]:
+    """Returns programs that load a split of the dataset, by what they load it for."""
     split = next(iter(manifest.splits), "train")
     where = f"{quoted(folder)}, {quoted(split)}"
-    snippets = []
     if manifest.compression == "none":
-        snippets.append(Snippet("NumPy and PyTorch", _rows_by_number(where)))
+        snippets = {"NumPy and PyTorch": _rows_by_number(where)}
     else:
-        snippets.append(Snippet("NumPy", _rows_in_order(where)))
+        snippets = {"NumPy": _rows_in_order(where)}
     if manifest.container == "tfrecord":  # tf.data reads no other
-        snippets.append(Snippet("TensorFlow", loading_code(manifest, names, folder)))
-    if _tfds_reads(manifest):
+        snippets["TensorFlow"] = loading_code(manifest, names, folder)
+    is_plain = manifest.compression == "none" and manifest.payload == "example"
+    if is_plain and not manifest.appended:
         code = _tfds if manifest.container == "tfrecord" else _tfds_data_source
-        snippets.append(Snippet("TensorFlow Datasets", code(folder, split)))
-    return tuple(snippets)
-
-
-def _tfds_reads(manifest: Manifest) -> bool:
-    plain = manifest.compression == "none" and manifest.payload == "example"
-    return plain and not manifest.appended
+        snippets["TensorFlow Datasets"] = code(folder, split)
+    return snippets
 
 
 def _rows_by_number(where: str) -> str:
@@ -126,8 +110,8 @@ def build_page(
     folder: str,
     locator: RejectLocator,
     understood: Understood = NOTHING,
-) -> Page:
-    """Returns all that the page shows.
+) -> dict[str, Any]:
+    """Returns all that the page shows, by the names of page.html.
 
     Args:
       manifest: of the dataset.
@@ -140,31 +124,29 @@ def build_page(
     mixes = [mix_chart(classes, manifest) for classes in statistics.classes.values()]
     drawn = [size_chart(manifest), *mixes]
     rejects, note = _rejects(manifest, statistics, locator)
-    return Page(
-        title=f"{manifest.name} {manifest.version}",
-        folder=printable(folder),
-        tiles=_tiles(manifest, statistics),
-        facts=_facts(manifest, understood),
-        splits=_splits(manifest),
-        snippets=loading_snippets(manifest, statistics.names, folder),
-        classes=tuple(
-            class_card(classes, splits) for classes in statistics.classes.values()
-        ),
-        sheets=tuple(_sheet(sheet, statistics) for sheet in statistics.sheets.values()),
-        images=tuple(image_card(f) for f in statistics.columns if f.images),
-        values=tuple(
+    return {
+        "title": f"{manifest.name} {manifest.version}",
+        "folder": printable(folder),
+        "tiles": _tiles(manifest, statistics),
+        "facts": _facts(manifest, understood),
+        "splits": _splits(manifest),
+        "snippets": loading_snippets(manifest, statistics.names, folder),
+        "classes": [class_card(classes, splits) for classes in statistics.classes.values()],
+        "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
+        "images": [image_card(f) for f in statistics.columns if f.images],
+        "value_cards": [
             value_card(feature, splits)
             for feature in statistics.columns
             if not feature.images and feature.feature.num_classes is None
-        ),
-        values_note=_left_out(statistics),
-        missing=_missing(statistics.columns, splits),
-        shards=tuple(chart for chart in drawn if chart is not None),
-        balance=balance_table(manifest) if splits else None,
-        rejects=rejects,
-        rejects_note=note,
-        schema=_schema(manifest),
-    )
+        ],
+        "values_note": _left_out(statistics),
+        "missing": _missing(statistics.columns, splits),
+        "shards": [chart for chart in drawn if chart is not None],
+        "balance": balance_table(manifest) if splits else None,
+        "rejects": rejects,
+        "rejects_note": note,
+        "schema": _schema(manifest),
+    }
 
 
 def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> tuple[Fact, ...]:
@@ -221,47 +203,39 @@ def _splits(manifest: Manifest) -> Table:
     )
 
 
-def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> Sheet:
+def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]:
+    """Returns a contact sheet: of each class its name, its rows and first images."""
+    feature = shown(sheet.feature)
     if not sheet.label:
-        images = tuple(p for _, row in sheet.rows for p in row)
-        row = SheetRow("", "", _images(images, shown(sheet.feature)))
-        return Sheet(shown(sheet.feature), (row,), "The first ones.")
+        images = [each for _, row in sheet.rows for each in row]
+        rows = [("", "", [_image(*each, feature) for each in enumerate(images, 1)])]
+        return {"feature": feature, "rows": rows, "note": "The first ones."}
     counts = statistics.classes[sheet.label]
-    rows = tuple(_sheet_row(counts, index, row) for index, row in sheet.rows)
+    rows = []
+    for index, row in sheet.rows:
+        name = shown(counts.names[index])
+        drawn = [_image(*each, name) for each in enumerate(row, 1)]
+        rows.append((name, f"{counts.totals[index]:,}", drawn))
     note = f"The first images of each class of {shown(sheet.label)}."
     if (more := sheet.of_classes - len(rows)) > 0:
         note += f" {count(more, 'class')} more."
-    return Sheet(shown(sheet.feature), rows, note)
+    return {"feature": feature, "rows": rows, "note": note}
 
 
-def _sheet_row(
-    counts: ClassCounts, index: int, images: Sequence[Thumbnail]
-) -> SheetRow:
-    name = shown(counts.names[index])
-    number = f"{counts.totals[index]:,}"
-    return SheetRow(name, number, _images(images, name))
-
-
-def _images(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Image, ...]:
-    images = []
-    for number, thumbnail in enumerate(thumbnails, 1):
-        alt = f"{name}, image {number}: {thumbnail.width} × {thumbnail.height}"
-        if not thumbnail.mime:
-            alt = f"{name}, image {number}: {shown(thumbnail.problem)}"
-            images.append(Image("", alt))
-            continue
-        data = base64.b64encode(thumbnail.data).decode()
-        exact = max(thumbnail.width, thumbnail.height) <= _EXACT_SIDE
-        images.append(
-            Image(
-                f"data:{thumbnail.mime};base64,{data}",
-                alt,
-                thumbnail.width,
-                thumbnail.height,
-                exact,
-            )
-        )
-    return tuple(images)
+def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
+    """Returns a small image: a data: URL, or why there is none."""
+    width, height = thumbnail.width, thumbnail.height
+    if not thumbnail.mime:
+        problem = shown(thumbnail.problem)
+        return {"url": "", "alt": f"{name}, image {number}: {problem}"}
+    data = base64.b64encode(thumbnail.data).decode()
+    return {
+        "url": f"data:{thumbnail.mime};base64,{data}",
+        "alt": f"{name}, image {number}: {width} × {height}",
+        "width": width,
+        "height": height,
+        "exact": max(width, height) <= _EXACT_SIDE,
+    }
 
 
 def _left_out(statistics: DatasetStatistics) -> str:
@@ -330,7 +304,7 @@ GENERATOR = '<meta name="generator" content="recordmill report">'
 _HEAD_BYTES = 2_000  # of a page, which have it
 
 
-def render_page(page: Page) -> bytes:
+def render_page(page: Mapping[str, Any]) -> bytes:
     """Returns the page as HTML that needs no other file."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -368,7 +342,7 @@ def check_target(target: Path) -> None:
     )
 
 
-def write_page(page: Page, target: Path) -> int:
+def write_page(page: Mapping[str, Any], target: Path) -> int:
     """Writes the page, whole or not at all; returns its bytes."""
     data = render_page(page)
     check_target(target)

@@ -11,7 +11,6 @@ from recordmill.beam_jobs.report.page_charts import (
     Card,
     Chart,
     Fact,
-    Table,
     bar_chart,
     bin_labels,
     histogram_chart,
@@ -21,6 +20,7 @@ from recordmill.beam_jobs.report.page_charts import (
     stacked_columns,
     stacked_rows,
 )
+from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes

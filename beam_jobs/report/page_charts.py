@@ -11,14 +11,14 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pygal
 from markupsafe import Markup
 from pygal.etree import etree
 from pygal.style import Style
 
+from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.text import printable
 from recordmill.transforms.statistics.column_summary import Histogram
 
@@ -279,11 +279,10 @@ def _shortened(name: str) -> str:
     return f"{name[: _NAME_CHARACTERS - 1]}…"
 
 
-_NAME_CHARACTERS_page_parts = 100
+_SHOWN_CHARACTERS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """A figure with its name, and what must be known of it."""
 
     name: str
@@ -291,26 +290,7 @@ class Fact:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table.
-
-    Attributes:
-      columns: their headings. The first column names the row, others hold numbers unless
-        their heading begins with "=".
-      rows: texts, one for each column.
-      shares: of each row, from 0 to 1, drawn as a bar; empty for none.
-      note: what is left out.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    shares: tuple[float, ...] = ()
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A chart with the figures behind it.
 
     Attributes:
@@ -330,8 +310,7 @@ class Chart:
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """What is known of one feature; a wide one has its parts side by side."""
 
     name: str
@@ -342,71 +321,7 @@ class Card:
     wide: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A small image: a data: URL, or why there is none."""
-
-    url: str
-    alt: str
-    width: int = 0
-    height: int = 0
-    exact: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SheetRow:
-    """The first images of a class."""
-
-    name: str
-    count: str
-    images: tuple[Image, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A contact sheet."""
-
-    feature: str
-    rows: tuple[SheetRow, ...]
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Snippet:
-    """Code that loads the dataset."""
-
-    title: str
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The whole page, section by section; an empty one is left out or says so."""
-
-    title: str
-    folder: str
-    tiles: tuple[Fact, ...]
-    facts: tuple[Fact, ...]
-    splits: Table
-    snippets: tuple[Snippet, ...]
-    classes: tuple[Card, ...] = ()
-    sheets: tuple[Sheet, ...] = ()
-    images: tuple[Card, ...] = ()
-    values: tuple[Card, ...] = ()
-    values_note: str = ""
-    missing: Table | None = None
-    shards: tuple[Chart, ...] = ()
-    balance: Table | None = None
-    rejects: Table | None = None
-    rejects_note: str = ""
-    schema: Table = field(default_factory=lambda: Table((), ()))
-
-
 def shown(text: str) -> str:
     """Returns a name from the data: without control characters, and not too long."""
-    cut = (
-        text
-        if len(text) <= _NAME_CHARACTERS_page_parts
-        else f"{text[: _NAME_CHARACTERS_page_parts - 1]}…"
-    )
-    return printable(cut)
+    is_long = len(text) > _SHOWN_CHARACTERS
+    return printable(f"{text[: _SHOWN_CHARACTERS - 1]}…" if is_long else text)

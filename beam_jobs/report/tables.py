@@ -6,7 +6,7 @@ import base64
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, human_bytes, json_bytes, printable
@@ -19,7 +19,6 @@ from recordmill.transforms.tasks.rejects import (
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from recordmill.transforms.dataset.diff import Compared
     from recordmill.transforms.dataset.verify import VerifyResult
@@ -34,22 +33,44 @@ def make_console(stream: TextIO | None) -> Console:
     )
 
 
-def make_table(*columns: tuple[str, Any]) -> Table:
-    """Makes a table with these columns: name, and "left" or "right"."""
+class Table(NamedTuple):
+    """A table, of a page or a terminal.
+
+    Attributes:
+      columns: their headings. They hold numbers unless their heading begins with "=",
+        or it is the first of a page's table, which names the row.
+      rows: texts, one for each column.
+      shares: of each row, from 0 to 1, drawn as a bar on a page; empty for none.
+      note: what is left out.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    shares: tuple[float, ...] = ()
+    note: str = ""
+
+
+def print_table(console: Console, table: Table, title: str = "") -> None:
+    """Prints a table; under a title, with a line of space above."""
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")
-    return table
-
-
-def print_table(console: Console, title: str, table: Table) -> None:
-    """Prints a title over a table, with a line of space above."""
-    console.print()
-    console.print(title, style="bold", soft_wrap=True)
-    console.print(table, end="")
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in table.columns:
+        is_text = name.startswith("=")
+        grid.add_column(
+            name.removeprefix("="),
+            justify="left" if is_text else "right",
+            overflow="fold",
+        )
+    for row in table.rows:
+        grid.add_row(*row)
+    if title:
+        console.print()
+        console.print(title, style="bold", soft_wrap=True)
+    console.print(grid, end="" if title else "\n")
+    if table.note:
+        console.print(table.note)
 
 
 def write_json(value: dict[str, Any], stream: TextIO | None) -> None:
@@ -103,12 +124,11 @@ def show_rejects(
     console.print(f"{total} rejected{which}")
     if not kinds:
         return
-    table = make_table(
-        ("rows", "right"), ("reason, as of the first", "left"), ("first", "left")
-    )
-    for kind in kinds:
-        table.add_row(f"{kind.rows:,}", kind.example, locator.describe(kind.first))
-    console.print(table)
+    reasons = [
+        (f"{kind.rows:,}", kind.example, locator.describe(kind.first)) for kind in kinds
+    ]
+    columns = ("rows", "=reason, as of the first", "=first")
+    print_table(console, Table(columns, reasons))
     for row in rows:
         where = locator.describe(row)
         console.print(f"{where}: {printable(row.reason)}", soft_wrap=True)
@@ -177,10 +197,8 @@ def show_verify(
         return
     problems = count(len(result.problems), "problem")
     console.print(f"{result.name}: {problems} ({found} found, {size})", style="red")
-    table = make_table(("file", "left"), ("problem", "left"))
-    for problem in result.problems:
-        table.add_row(printable(problem.file), printable(problem.message))
-    console.print(table)
+    rows = [(printable(each.file), printable(each.message)) for each in result.problems]
+    print_table(console, Table(("=file", "=problem"), rows))
     kinds = {problem.kind for problem in result.problems}
     output = printable(shlex.quote(result.output))
     for kind, advice in _ADVICE.items():

@@ -92,11 +92,11 @@ def test_the_code_on_the_page_runs(
         store = open_store(str(folder))
         manifest = read_manifest(store)
         names = class_names(store, manifest)
-        first, *others = loading_snippets(manifest, names, str(folder))
-        exec(compile(first.code, "page", "exec"), {})
+        first, *others = loading_snippets(manifest, names, str(folder)).items()
+        exec(compile(first[1], "page", "exec"), {})
         assert "species" in capsys.readouterr().out
         for snippet in others:  # that of tf.data runs in the tests of inspect
-            compile(snippet.code, snippet.title, "exec")
+            compile(snippet[1], snippet[0], "exec")
         assert len(others) == expected - 1
         ran = recordmill("report", folder, "-o", tmp_path / "page.html")
         assert ran.status == 0, ran.err
