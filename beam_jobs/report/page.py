@@ -131,7 +131,9 @@ def build_page(
         "facts": _facts(manifest, understood),
         "splits": _splits(manifest),
         "snippets": loading_snippets(manifest, statistics.names, folder),
-        "classes": [class_card(classes, splits) for classes in statistics.classes.values()],
+        "classes": [
+            class_card(classes, splits) for classes in statistics.classes.values()
+        ],
         "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
         "images": [image_card(f) for f in statistics.columns if f.images],
         "value_cards": [
