@@ -26,7 +26,7 @@ _IN_INPUT = " in the input"
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class SkippedFiles:
     """Input files that no row comes from, for one reason.
 
     Attributes:
@@ -40,7 +40,7 @@ class PassedOver:
     example: str
 
     @staticmethod
-    def counted(found: Iterable[tuple[str, str]]) -> tuple[PassedOver, ...]:
+    def counted(found: Iterable[tuple[str, str]]) -> tuple[SkippedFiles, ...]:
         """Counts (reason, path) by reason, the commonest first."""
         examples: dict[str, str] = {}
         counts: Counter[str] = Counter()
@@ -48,13 +48,13 @@ class PassedOver:
             counts[reason] += 1
             examples.setdefault(reason, path)
         return tuple(
-            PassedOver(reason, files, examples[reason])
+            SkippedFiles(reason, files, examples[reason])
             for reason, files in counts.most_common()
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class InputSummary:
     """What a source took its input for.
 
     Attributes:
@@ -65,14 +65,14 @@ class Understood:
 
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
-    passed_over: tuple[PassedOver, ...] = ()
+    passed_over: tuple[SkippedFiles, ...] = ()
 
     def with_warnings(self, more: Iterable[str]) -> Self:
         """Returns the same with more warnings, each once."""
         warnings = tuple(dict.fromkeys((*self.warnings, *more)))
         return type(self)(self.facts, warnings, self.passed_over)
 
-    def updated(self, later: Understood) -> Understood:
+    def updated(self, later: InputSummary) -> InputSummary:
         """Returns the same with what was found later: new values of facts, warnings."""
         facts = dict(self.facts) | dict(later.facts)
         passed_over = later.passed_over or self.passed_over
@@ -82,7 +82,7 @@ class Understood:
     def of_input(self) -> Self:
         """Returns the same with counts marked as the input's: the dataset has others.
 
-        >>> Understood((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
+        >>> InputSummary((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
         ['classes: 2 (cat 1, dog 4) in the input']
         """
         facts = tuple(
@@ -108,7 +108,7 @@ class Understood:
             facts=tuple((str(k), str(v)) for k, v in found.get("facts", {}).items()),
             warnings=tuple(map(str, found.get("warnings", ()))),
             passed_over=tuple(
-                PassedOver(each["reason"], each["files"], each["example"])
+                SkippedFiles(each["reason"], each["files"], each["example"])
                 for each in found.get("passed_over", ())
             ),
         )
@@ -134,4 +134,4 @@ class Understood:
         ]
 
 
-NOTHING = Understood()
+NOTHING = InputSummary()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from recordmill.schemas.input_files import NO_CHECKSUMS, Seen, TaskChecksums
 from recordmill.schemas.text import count
@@ -198,29 +198,34 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class OddRows:
-    """Rows that were converted, but are odd in one way.
+class RowIssue:
+    """What the end of a run tells of rows that were converted.
 
     Attributes:
-      kind: in what way, in one word.
-      rows: how many.
-      example: path of the first of them.
+      code: what was found.
+      column: where it was found, if in columns; of images, their format or variant.
+      count: of rows, cells, files or lines.
+      example: the first of them.
+      changes: what was changed in them, if they are images.
     """
 
-    kind: str
-    rows: int
+    code: str
+    column: str
+    count: int
     example: str
+    changes: tuple[str, ...] = ()
 
     @staticmethod
-    def merged(parts: Iterable[tuple[OddRows, ...]]) -> tuple[OddRows, ...]:
-        """Adds up the rows of each kind; the same in whatever order the parts come."""
-        kinds: dict[str, OddRows] = {}
-        for odd in chain.from_iterable(parts):
-            other = kinds.get(odd.kind, OddRows(odd.kind, 0, odd.example))
-            kinds[odd.kind] = OddRows(
-                odd.kind, odd.rows + other.rows, min(odd.example, other.example)
-            )
-        return tuple(kinds[kind] for kind in sorted(kinds))
+    def merged(parts: Iterable[tuple[RowIssue, ...]]) -> tuple[RowIssue, ...]:
+        """Adds up equal issues; the same in whatever order the parts come."""
+        found: dict[tuple[str, str, tuple[str, ...]], RowIssue] = {}
+        for issue in chain.from_iterable(parts):
+            kind = issue.code, issue.column, issue.changes
+            if other := found.get(kind):
+                example = min(issue.example, other.example)
+                issue = replace(issue, count=issue.count + other.count, example=example)
+            found[kind] = issue
+        return tuple(found[kind] for kind in sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +262,14 @@ class RangeResult:
       encoded_types: what each column was taken for when the rows were encoded.
       nulls: missing values of each column.
       rejects: those in the rejects file.
-      odd: rows that the end of the run tells of.
+      issues: what the end of the run tells of the rows.
       checksums: of what was read.
       rows_dropped: rows that a function (`map`) left out.
       rows_added: rows that it made beside the first of each.
     """
+
+    # A checkpoint of a version with other keys is not taken for one without issues.
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     range: InputRange
     rows_read: int
@@ -271,7 +279,7 @@ class RangeResult:
     encoded_types: TypeFlags = ()
     nulls: tuple[int, ...] = ()
     rejects: RejectTotals = NO_REJECTS
-    odd: tuple[OddRows, ...] = ()
+    issues: tuple[RowIssue, ...] = ()
     checksums: TaskChecksums = NO_CHECKSUMS
     rows_dropped: int = 0
     rows_added: int = 0

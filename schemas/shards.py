@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from recordmill.schemas.input_files import NO_CHECKSUMS, TaskChecksums
-from recordmill.schemas.ranges import NO_REJECTS, OddRows, RejectTotals, TypeFlags
+from recordmill.schemas.ranges import NO_REJECTS, RejectTotals, RowIssue, TypeFlags
 
 KEY_SPACE = 1 << 64  # order keys are u64
 
@@ -132,10 +133,12 @@ class ShardResult:
       rows_rejected: rows found unusable only now (exchange by reference).
       rejects: those in the rejects file.
       observed_types: type flags of rows that were read only now.
-      odd: those of these rows that the end of the run tells of.
+      issues: what the end of the run tells of these rows.
       checksums: of what was read only now.
       index: its index file, if the job asks for one.
     """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # as of RangeResult
 
     split: str
     shard_index: int
@@ -147,6 +150,6 @@ class ShardResult:
     rows_rejected: int = 0
     rejects: RejectTotals = NO_REJECTS
     observed_types: TypeFlags = ()
-    odd: tuple[OddRows, ...] = ()
+    issues: tuple[RowIssue, ...] = ()
     checksums: TaskChecksums = NO_CHECKSUMS
     index: IndexResult | None = None

@@ -33,9 +33,9 @@ from recordmill.beam_jobs.pipelines.exchange import (
     plan_dataset,
     write_one,
 )
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.ranges import InputRange, OddRows, RangeResult
+from recordmill.schemas.ranges import InputRange, RangeResult, RowIssue
 from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.build_manifest import (
@@ -140,13 +140,13 @@ def _understood(
 ) -> dict[str, object]:
     """Returns what run.json says of the input, now that all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
-    odd = OddRows.merged(
-        [*(result.odd for result in results), *(shard.odd for shard in shards)]
+    issues = RowIssue.merged(
+        [*(result.issues for result in results), *(shard.issues for shard in shards)]
     )
     observed, nulls = merge_column_info(results, shards)
     schema = context.schema(observed, nulls)
-    later = context.source.understood_at_end(schema, odd, observed)
-    told = Understood.from_dict(before).updated(later)
+    later = context.source.understood_at_end(schema, issues, observed)
+    told = InputSummary.from_dict(before).updated(later)
     if any(shard.rows_rejected for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results
     ):

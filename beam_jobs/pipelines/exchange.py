@@ -22,8 +22,8 @@ from recordmill.beam_jobs.runners.portable import is_flink
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.ranges import (
     InputRange,
-    OddRows,
     RangeResult,
+    RowIssue,
     SortedRunRef,
     TypeFlags,
     merge_type_flags,
@@ -103,8 +103,8 @@ def plan_dataset(
             run_rejects(context.workspace),
             locator_of(context),
         )
-        odd = OddRows.merged(result.odd for result in results)
-        if problem := context.source.input.odd_problem(odd):
+        issues = RowIssue.merged(result.issues for result in results)
+        if problem := context.source.input.issue_problem(issues):
             raise SchemaError(problem)
         require_schema(
             context.expected_schema, context.schema(*merge_column_info(results))

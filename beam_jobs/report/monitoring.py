@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from recordmill.beam_jobs.report.progress import Silent
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.options import LogFormat, Style, spell
 from recordmill.schemas.ranges import InputRange
@@ -237,7 +237,7 @@ class LogLines(Silent):
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def tell(self, understood: Understood) -> None:
+    def tell(self, understood: InputSummary) -> None:
         """Writes what the input was taken for."""
         found = understood.to_dict()
         passed_over = (
@@ -247,7 +247,7 @@ class LogLines(Silent):
             self.event("input_understood", **{**found["facts"], **passed_over})
         self.warn(understood)
 
-    def warn(self, understood: Understood) -> None:
+    def warn(self, understood: InputSummary) -> None:
         """Writes the warnings that were not written before."""
         for warning in understood.spelled(
             lambda text: spell(text, self._style)

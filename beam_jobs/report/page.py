@@ -25,7 +25,7 @@ from recordmill.beam_jobs.report.page_charts import (
 )
 from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.input_summary import DUPLICATES, NOTHING, Understood
+from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.decode.tf_code import loading_code, quoted
@@ -109,7 +109,7 @@ def build_page(
     statistics: DatasetStatistics,
     folder: str,
     locator: RejectLocator,
-    understood: Understood = NOTHING,
+    understood: InputSummary = NOTHING,
 ) -> dict[str, Any]:
     """Returns all that the page shows, by the names of page.html.
 
@@ -167,7 +167,7 @@ def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> tuple[Fact, ...
     return tuple(tiles)
 
 
-def _facts(manifest: Manifest, understood: Understood) -> tuple[Fact, ...]:
+def _facts(manifest: Manifest, understood: InputSummary) -> tuple[Fact, ...]:
     order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
     facts = [
         Fact("Order", order),

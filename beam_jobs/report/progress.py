@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TextIO
 
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.tasks.context import RunContext
@@ -329,7 +329,7 @@ class Silent(Reporter):
     def doing(self, stage: str, what: str) -> None:
         self.watch.set(View(stage, what))
 
-    def tell(self, understood: Understood) -> None:
+    def tell(self, understood: InputSummary) -> None:
         for warning in understood.warnings:
             self._warn(warning)
 
@@ -445,7 +445,7 @@ class Bars(Silent):
         super().doing(stage, what)
         self.draw()
 
-    def tell(self, understood: Understood) -> None:
+    def tell(self, understood: InputSummary) -> None:
         for line in understood.lines():
             self._print(line)
         for warning in understood.warnings:

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import (
     DEFAULT_SPLITS,
     MAX_SPLITS,
@@ -301,7 +301,7 @@ def find_exact_limits(
         width *= _WIDER
 
 
-def told_of(job: JobSpec, limits: SplitLimits) -> Understood:
+def told_of(job: JobSpec, limits: SplitLimits) -> InputSummary:
     """Returns what is told of exact splits before the run."""
     names = [split.name for split in job.splits]
     told = ", ".join(
@@ -310,4 +310,4 @@ def told_of(job: JobSpec, limits: SplitLimits) -> Understood:
     by = ""
     if job.stratify_by is not None:
         by = f", of each of {count(len(limits.classes), 'class')} by {job.stratify_by}"
-    return Understood(facts=(("exact splits", f"{told} rows{by}"),))
+    return InputSummary(facts=(("exact splits", f"{told} rows{by}"),))

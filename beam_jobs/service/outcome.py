@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.errors import MissingFileError
-from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.transforms.commit.commit import replaced_dataset
@@ -57,7 +57,7 @@ class Outcome:
     manifest: Manifest
     seconds: float
     base: Manifest | None = None
-    understood: Understood = NOTHING
+    understood: InputSummary = NOTHING
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT
     replaced_shards: int = 0
@@ -77,7 +77,7 @@ def outcome_of(
     status: str,
     manifest: Manifest,
     started: float,
-    understood: Understood = NOTHING,
+    understood: InputSummary = NOTHING,
 ) -> Outcome:
     """Returns how a run ended, with the reasons of the rejects that are kept."""
     kinds: list[RejectKind] = []
@@ -112,11 +112,11 @@ def _classes(store: Store, manifest: Manifest) -> tuple[LabelCounts, ...] | None
     return None
 
 
-def understood_at_end(store: Store, manifest: Manifest) -> Understood:
+def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
     """Returns what the run that made a dataset, or its last part, took its input for."""
     try:
         metadata = json.loads(store.read(run_metadata_name(manifest.appended)))
-        return Understood.from_dict(metadata["understood"])
+        return InputSummary.from_dict(metadata["understood"])
     except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
         return NOTHING  # of rows of a pipeline
 

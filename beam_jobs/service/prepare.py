@@ -20,7 +20,7 @@ from recordmill.beam_jobs.service.label_split import (
 from recordmill.beam_jobs.service.resolve import AppendPlan, ResolvedRun
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, differences
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.commit.name_limits import check_names
@@ -52,7 +52,7 @@ class PreparedRun:
     context: RunContext
     ranges: list[InputRange]
     inputs: Inputs
-    understood: Understood
+    understood: InputSummary
 
     @property
     def exchange_reason(self) -> str:
@@ -83,7 +83,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     estimate += sum(file.size for file in inputs.side_files)
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
-    understood = describe_archives(inputs.files).updated(Understood(inputs.facts))
+    understood = describe_archives(inputs.files).updated(InputSummary(inputs.facts))
     understood = understood.updated(source.understood())
     limits = None
     if is_exact(job):

@@ -17,7 +17,7 @@ from recordmill.schemas.errors import (
     OutputError,
     kind_of,
 )
-from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.schemas.text import count, human_bytes
@@ -139,7 +139,7 @@ class RunPlan:
     kind: str = ""
     warnings: tuple[str, ...] = ()
     prepared: PreparedRun | None = None
-    understood: Understood = NOTHING
+    understood: InputSummary = NOTHING
     estimate: Estimate | None = None
     finished_ranges: int = 0
 

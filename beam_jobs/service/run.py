@@ -40,7 +40,7 @@ from recordmill.schemas.errors import (
     error_of,
     kind_of,
 )
-from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
@@ -155,7 +155,7 @@ def run_metadata(
     context: RunContext,
     beam_options: PipelineOptions,
     started: float | None = None,
-    understood: Understood = NOTHING,
+    understood: InputSummary = NOTHING,
 ) -> dict[str, object]:
     """Returns what run.json will say, except how long the run took.
 
@@ -586,7 +586,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
     """
     reporter.doing("scan", "listing the inputs")
     run = resolve(job, options, tell=lambda text: _tell(reporter, text))
-    reporter.tell(Understood(warnings=run.inputs.warnings))
+    reporter.tell(InputSummary(warnings=run.inputs.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter)
@@ -615,7 +615,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
 def _tell(reporter: Reporter, text: str) -> None:
     """Tells of the inputs that are read before it is known whether there is work."""
     reporter.doing("scan", text)
-    reporter.tell(Understood(facts=(("inputs", text),)))
+    reporter.tell(InputSummary(facts=(("inputs", text),)))
 
 
 def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:

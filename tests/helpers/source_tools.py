@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.ranges import InputRange, OddRows, Reject
+from recordmill.schemas.ranges import InputRange, Reject, RowIssue
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import RowSink, RowSource, Source
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -45,7 +45,7 @@ class RangeReader:
     raws: list[tuple[int, bytes]] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
-    odd: list[OddRows] = field(default_factory=list)
+    issues: list[RowIssue] = field(default_factory=list)
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
 
@@ -126,5 +126,5 @@ def read_one(
         part.keys += position_keys(input_range, rows.positions).tolist()
         part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
     part.rejects, part.checksums = sink.rejects, sink.checksums
-    part.odd, part.observed, part.nulls = [*sink.issues], sink.observed, sink.nulls
+    part.issues, part.observed, part.nulls = [*sink.issues], sink.observed, sink.nulls
     return part

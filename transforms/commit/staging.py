@@ -23,7 +23,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen, member_of
-from recordmill.schemas.input_summary import DUPLICATES, Understood
+from recordmill.schemas.input_summary import DUPLICATES, InputSummary
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
@@ -217,9 +217,9 @@ def _check_duplicates(
         raise InputError(
             f"{told[0]}. Remove the copies from the inputs, or use `duplicates=report`"
         )
-    later = Understood(((DUPLICATES, found.summary()),), tuple(told))
+    later = InputSummary(((DUPLICATES, found.summary()),), tuple(told))
     metadata = json.loads(run_metadata)
-    before = Understood.from_dict(metadata.get("understood", {}))
+    before = InputSummary.from_dict(metadata.get("understood", {}))
     metadata["understood"] = before.updated(later).to_dict()
     return json_bytes(metadata)
 

@@ -25,11 +25,11 @@ import pyarrow.types as pt
 
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import (
     InputRange,
-    OddRows,
     Reject,
+    RowIssue,
     TypeFlags,
     merge_type_flags,
 )
@@ -103,7 +103,7 @@ class RowSink:
 
     rejects: list[Reject] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
-    issues: tuple[OddRows, ...] = ()
+    issues: tuple[RowIssue, ...] = ()
     observed: TypeFlags = ()
     nulls: tuple[int, ...] = ()
     dropped: int = 0
@@ -114,7 +114,7 @@ class RowSink:
         *,
         observed: TypeFlags = (),
         nulls: Sequence[int] = (),
-        issues: Sequence[OddRows] = (),
+        issues: Sequence[RowIssue] = (),
     ) -> None:
         """Adds what a batch has."""
         self.observed = merge_type_flags(self.observed, observed)
@@ -122,7 +122,7 @@ class RowSink:
             earlier = self.nulls or (0,) * len(nulls)
             self.nulls = tuple(map(sum, zip(earlier, nulls, strict=True)))
         if issues:
-            self.issues = OddRows.merged((self.issues, tuple(issues)))
+            self.issues = RowIssue.merged((self.issues, tuple(issues)))
 
     def reject(
         self, rows: Rows, reasons: Mapping[int, str], input_range: InputRange
@@ -290,21 +290,21 @@ class RowSource(ByReference, ABC):
         return self.read(input_range, text, RowSink())
 
     @abstractmethod
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         """Returns what the input was taken for, once prepared."""
 
     @abstractmethod
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
-    ) -> Understood:
+    ) -> InputSummary:
         """Returns the same once all rows were read.
 
         Args:
           schema: the features of the records.
-          odd: the issues of all ranges.
+          issues: of all ranges.
           observed: the type flags of all rows.
         """
 
@@ -410,22 +410,22 @@ class Source(RowSource):
         """
         return ()
 
-    def understood(self) -> Understood:
-        return Understood()
+    def understood(self) -> InputSummary:
+        return InputSummary()
 
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
-    ) -> Understood:
+    ) -> InputSummary:
         return self.understood()
 
     def own_splits(self) -> tuple[str, ...]:
         return ()
 
-    def odd_problem(self, odd: Sequence[OddRows]) -> str:
-        """Returns why a dataset may not have rows that are odd in this way, or "".
+    def issue_problem(self, issues: Sequence[RowIssue]) -> str:
+        """Returns why a dataset may not have rows with these issues, or "".
 
         Asked once all rows were read, before anything is published.
         """

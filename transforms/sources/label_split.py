@@ -29,9 +29,9 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
+from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.split_times import SplitTimes
 from recordmill.schemas.text import first_names
 from recordmill.transforms.arrow import U64
@@ -401,20 +401,20 @@ class LabelSplitRows(RowSource):
     def on(self, source: Source) -> Self:
         return replace(self, inner=self.inner.on(source))
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         return self._told(self.inner.understood())
 
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
-    ) -> Understood:
+    ) -> InputSummary:
         own = self.inner.schema(observed)
-        return self._told(self.inner.understood_at_end(own, odd, observed))
+        return self._told(self.inner.understood_at_end(own, issues, observed))
 
-    def _told(self, found: Understood) -> Understood:
-        return found.updated(Understood(self.facts, self.warnings))
+    def _told(self, found: InputSummary) -> InputSummary:
+        return found.updated(InputSummary(self.facts, self.warnings))
 
     def own_splits(self) -> tuple[str, ...]:
         return self.split.names if self.split else self.inner.own_splits()

@@ -19,7 +19,7 @@ from recordmill.schemas.input_files import (
     is_archive_name,
     member_of,
 )
-from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
@@ -419,7 +419,7 @@ def _open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:
     ]
 
 
-def describe_archives(files: Iterable[InputFile]) -> Understood:
+def describe_archives(files: Iterable[InputFile]) -> InputSummary:
     """Returns which archives were taken for folders, for people."""
     archives: Counter[str] = Counter()
     for file in files:
@@ -428,7 +428,7 @@ def describe_archives(files: Iterable[InputFile]) -> Understood:
     if not archives:
         return NOTHING
     told = [f"{path} ({count(number, 'file')})" for path, number in archives.items()]
-    return Understood((("archives", first_names(told)),))
+    return InputSummary((("archives", first_names(told)),))
 
 
 def _only_folder(names: list[str]) -> str:

@@ -26,11 +26,11 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import MapFunction, load_map
 from recordmill.schemas.ranges import (
     InputRange,
-    OddRows,
+    RowIssue,
     TypeFlags,
     merge_type_flags,
 )
@@ -242,20 +242,20 @@ class MappedRows(RowSource):
             return ()
         return merge_type_flags(flags, self.tried_types)
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         return self._with_function(self.inner.understood(), ())
 
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
-    ) -> Understood:
+    ) -> InputSummary:
         inner = self.inner.schema(self._inner_flags(observed))
-        found = self.inner.understood_at_end(inner, odd, observed)
+        found = self.inner.understood_at_end(inner, issues, observed)
         return self._with_function(found, observed)
 
-    def _with_function(self, before: Understood, observed: TypeFlags) -> Understood:
+    def _with_function(self, before: InputSummary, observed: TypeFlags) -> InputSummary:
         """Returns what is known of the input, with the columns made and kept."""
         tried = self._tried_with(observed)
         features = () if self.as_declared else self.schema(observed).features

@@ -22,7 +22,7 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
@@ -206,7 +206,7 @@ Cut = tuple[int, int]
 
 def _find_tables(
     files: Sequence[InputFile],
-) -> tuple[list[InputFile], tuple[PassedOver, ...]]:
+) -> tuple[list[InputFile], tuple[SkippedFiles, ...]]:
     """Returns the files that can be tables, and the others.
 
     What writes many files leaves others beside them: _SUCCESS, _metadata, .part.crc.
@@ -219,7 +219,7 @@ def _find_tables(
             others.append(("empty", file.path))
         else:
             tables.append(file)
-    return tables, PassedOver.counted(others)
+    return tables, SkippedFiles.counted(others)
 
 
 def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
@@ -345,7 +345,7 @@ class ColumnarSource(Source):
     range_bytes: int = RANGE_BYTES
     types: tuple[tuple[str, pa.DataType], ...] = ()
     cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()
-    passed_over: tuple[PassedOver, ...] = ()
+    passed_over: tuple[SkippedFiles, ...] = ()
     unread: tuple[FileChecksum, ...] = ()
     record_bytes: int = 0
     storage: StorageOptions = NO_OPTIONS
@@ -411,12 +411,12 @@ class ColumnarSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         facts = [("columns", ", ".join(f"{n} {t}" for n, t in self.types))]
         narrowed = [n for n, t in self.types if not self.as_declared and _is_wide(t)]
         if narrowed:
             facts.append(("stored as float32", ", ".join(narrowed)))
-        return Understood(tuple(facts), (), self.passed_over)
+        return InputSummary(tuple(facts), (), self.passed_over)
 
     def columns(self) -> pa.Schema:
         return pa.schema(list(self.types))

@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.encode.large_values import Window, window_bytes
@@ -406,7 +406,7 @@ class Reporter:
     def doing(self, stage: str, what: str) -> None:
         """Shows what goes on where no task tells it."""
 
-    def tell(self, understood: Understood) -> None:
+    def tell(self, understood: InputSummary) -> None:
         """Shows what the input was taken for, and the warnings."""
 
     def begin(

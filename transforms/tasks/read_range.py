@@ -155,7 +155,7 @@ class RangeReader:
             rows_rejected=len(self.rejects),
             runs=runs,
             observed_types=self.sink.observed,
-            odd=self.sink.issues,
+            issues=self.sink.issues,
             encoded_types=self.encoded_types,
             nulls=self.sink.nulls,
             rejects=rejects,

@@ -321,7 +321,7 @@ def _write_file(
         rows_rejected=kept.rows,
         rejects=kept,
         observed_types=sink.observed,
-        odd=sink.issues,
+        issues=sink.issues,
         checksums=save_checksums(context.workspace, name, sink.checksums),
         index=index,
     )

@@ -14,7 +14,7 @@ from rich.console import Console
 from terminal import shown_on
 
 from recordmill.beam_jobs.report.progress import Bars, PlainLines, View, showing
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 
 PATIENCE_SECONDS = 60  # generous; nothing here takes a hundredth of it
 
@@ -118,7 +118,7 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
     clock = Clock()
     with Bars(Console(file=stream, width=120, force_terminal=True), clock) as bars:
         bars.doing("scan", "reading the first rows")
-        bars.tell(Understood((("delimiter", "comma"),), ("use `max_rejects`",)))
+        bars.tell(InputSummary((("delimiter", "comma"),), ("use `max_rejects`",)))
         clock.now += 75
         bars.watch.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
         bars.draw()

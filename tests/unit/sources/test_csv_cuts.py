@@ -17,7 +17,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
 
-from recordmill.schemas.ranges import OddRows, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import RowIssue, TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv import cells as split_cells
 from recordmill.transforms.sources.csv import inspect, quotes
 from recordmill.transforms.sources.csv import rows as range_blocks
@@ -113,8 +113,8 @@ def read_cut(
     ]
     for position, raw, _ in (*rows, *rejects):
         assert body[position:].startswith(raw)
-    odd = OddRows.merged(tuple(part.odd) for part in parts)
-    return Found(rows, rejects, flags, sum(one.rows for one in odd))
+    issues = RowIssue.merged(tuple(part.issues) for part in parts)
+    return Found(rows, rejects, flags, sum(one.count for one in issues))
 
 
 @fuzzed()

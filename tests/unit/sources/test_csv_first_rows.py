@@ -10,18 +10,18 @@ import pytest
 from source_tools import prepare, read
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 
-Understand = Callable[..., Understood]
+Understand = Callable[..., InputSummary]
 
 
 @pytest.fixture
 def understand(tmp_path: Path) -> Understand:
     """Prepares a source on one file."""
 
-    def look(text: str, *, as_text: bool = False) -> Understood:
+    def look(text: str, *, as_text: bool = False) -> InputSummary:
         path = tmp_path / "in.csv"
         path.write_text(text, newline="")
         return prepare(CsvSource(as_text=as_text), [path]).source.understood()

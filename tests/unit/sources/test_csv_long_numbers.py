@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.schemas.ranges import OddRows
+from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.sources.csv.inspect import (
     count_long,
     exact_problem,
@@ -35,7 +35,7 @@ def counted(texts: list[str | None]) -> int:
         pa.record_batch({"x": cells}),
         pa.record_batch({"x": pa.array(floats, pa.float64())}),
     )
-    return sum(each.rows for each in found)
+    return sum(each.count for each in found)
 
 
 @given(st.lists(st.none() | NUMBERS, max_size=8))
@@ -48,7 +48,7 @@ def test_digits_are_counted_but_zeros_at_either_end(texts: list[str | None]) -> 
 def test_a_decimal_comma() -> None:
     batch = pa.record_batch({"x": [1.5, 12345.678901], "y": ["a", "b"]})
     table = pa.record_batch({"x": ["1,5", "12345,678901"], "y": ["123456789", "b"]})
-    assert count_long(table, batch) == (OddRows("digits:x", 1, "12345,678901"),)
+    assert count_long(table, batch) == (RowIssue("digits", "x", 1, "12345,678901"),)
 
 
 @pytest.mark.parametrize(("columns", "warnings"), [(0, 0), (5, 5), (20, 6), (200, 6)])

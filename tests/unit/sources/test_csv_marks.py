@@ -11,7 +11,7 @@ from source_tools import prepare, read, read_text
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.ranges import OddRows
+from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.sources.built_in import FORMATS, CsvOptions
 from recordmill.transforms.sources.csv.header import ask_dialect
 from recordmill.transforms.sources.csv.quotes import Dialect
@@ -79,8 +79,8 @@ def test_the_delimiter_is_no_other_mark(tmp_path: Path, comment: str) -> None:
     path = written(tmp_path, text)
     reading = read(source_of(comment=comment), path)
     assert [row["k"] for row in reading.rows] == ["a", "c"]
-    odd = OddRows.merged(tuple(part.odd) for part in reading.parts)
-    assert [each.rows for each in odd] == [4]
+    issues = RowIssue.merged(tuple(part.issues) for part in reading.parts)
+    assert [each.count for each in issues] == [4]
     assert dict(reading.source.understood().facts)["delimiter"].startswith("tab")
 
 

@@ -10,7 +10,7 @@ from pixel_zoo import IMAGES
 from source_tools import Reading, prepare, read
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_summary import PassedOver
+from recordmill.schemas.input_summary import SkippedFiles
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
 
@@ -59,7 +59,7 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     assert counts.pop("empty") == 1
     assert set(counts.values()) == {1}
     assert len(counts) == 4
-    assert PassedOver("empty", 1, "a/empty.dat") in told.passed_over
+    assert SkippedFiles("empty", 1, "a/empty.dat") in told.passed_over
     assert told.warnings == (
         "1 image skipped, such as b/new.heic: HEIC is not supported; save them as "
         "JPEG or PNG",

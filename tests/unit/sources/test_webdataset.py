@@ -58,8 +58,8 @@ def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) 
         ("./y", "./y.txt"),
         (long, f"{long}.txt"),
     ]
-    (odd,) = [each for part in reading.parts for each in part.odd]
-    assert (odd.rows, odd.example) == (3, "a.tar!/no-ending")
+    (odd,) = [each for part in reading.parts for each in part.issues]
+    assert (odd.count, odd.example) == (3, "a.tar!/no-ending")
     told = reading.source.understood_at_end(reading.source.schema(), (odd,))
     assert "3 files in shards passed over, such as a.tar!/no-ending" in told.warnings[0]
 
@@ -84,10 +84,10 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
     assert "a file is named 'key'" in reasons[b"f"]
     assert reasons[b"R"].startswith("webp: ")
     assert reasons[b""].startswith("'7.txt' is a link to 1.txt")
-    odd = [each for part in reading.parts for each in part.odd]
-    assert [(o.kind, o.rows, o.example) for o in odd] == [
-        ("key that came before", 1, "a.tar: 2"),
-        ("webp", 1, "a.tar: 5"),
+    odd = [each for part in reading.parts for each in part.issues]
+    assert [(o.code, o.column, o.count, o.example) for o in odd] == [
+        ("key that came before", "", 1, "a.tar: 2"),
+        ("undecodable", "webp", 1, "a.tar: 5"),
     ]
     observed = reading.parts[0].observed
     schema = reading.source.schema(observed)

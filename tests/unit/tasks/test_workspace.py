@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.schemas.ranges import InputRange, RangeResult, RowIssue
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.checkpoints import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.workspace import Workspace
 
 
@@ -37,3 +39,16 @@ def test_shards_of_another_encoding_are_written_again(
     for _ in range(2):
         workspace.create("scratch")
         assert {*workspace.names("facts")} - {"exchange"} == kept
+
+
+def test_a_checkpoint_with_other_keys_is_none(tmp_path: Path) -> None:
+    """One of another version, whose issues would go unnoticed."""
+    workspace = workspace_with(tmp_path, "")
+    issues = (RowIssue("changed", "gif", 2, "a/b.gif", ("its first frame",)),)
+    result = RangeResult(InputRange(0, "a", "a", 0, 9, 0, 9), 3, 0, (), issues=issues)
+    save_checkpoint(workspace, "range-0", result)
+    assert load_checkpoint(workspace, "range-0", RangeResult) == result
+    saved = workspace.get("facts/range-0.json")
+    assert saved is not None
+    workspace.put("facts/range-0.json", saved.replace(b'"issues"', b'"odd"'))
+    assert load_checkpoint(workspace, "range-0", RangeResult) is None

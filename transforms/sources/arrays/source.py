@@ -20,7 +20,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, first_names
@@ -148,10 +148,10 @@ class ArraysSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.found.read
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         facts = [("records", self.found.records)] if self.found.records else []
-        skipped = PassedOver.counted(self.found.skipped)
-        return Understood((*facts, *self._facts()), (), skipped)
+        skipped = SkippedFiles.counted(self.found.skipped)
+        return InputSummary((*facts, *self._facts()), (), skipped)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yields what columns and splits there are, in words."""

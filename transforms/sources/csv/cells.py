@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from recordmill.schemas.ranges import OddRows, Reject
+from recordmill.schemas.ranges import Reject, RowIssue
 from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64
@@ -31,13 +31,13 @@ from recordmill.transforms.sources.csv.quotes import (
     row_patterns,
 )
 
-_KIND = "comments"
+_COMMENTS = "comments"  # code of an issue
 _SHOWN = 40  # bytes of a comment
 
 
 def without_comments(
     body: bytes, dialect: Dialect
-) -> tuple[bytes, tuple[OddRows, ...]]:
+) -> tuple[bytes, tuple[RowIssue, ...]]:
     """Returns a text without its comments, and how many lines of them there were.
 
     Args:
@@ -63,15 +63,15 @@ def without_comments(
         return body, ()
     rows.append(body[end:])
     shown = example[:_SHOWN].decode(errors="replace")
-    return b"".join(rows), (OddRows(_KIND, lines, shown),)
+    return b"".join(rows), (RowIssue(_COMMENTS, "", lines, shown),)
 
 
-def comment_fact(odd: tuple[OddRows, ...]) -> tuple[tuple[str, str], ...]:
+def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
     """Returns what is told of comments: a fact or none."""
     return tuple(
-        ("comment lines", f"{each.rows:,} left out, such as {each.example!r}")
-        for each in odd
-        if each.kind == _KIND
+        ("comment lines", f"{each.count:,} left out, such as {each.example!r}")
+        for each in issues
+        if each.code == _COMMENTS
     )
 
 
@@ -182,7 +182,7 @@ class Parsed:
       num_rows: of the body, rejects included.
       rejects: rows that could not be split.
       body: the rows.
-      odd: lines that are comments.
+      issues: lines that are comments.
     """
 
     batch: pa.RecordBatch
@@ -190,7 +190,7 @@ class Parsed:
     num_rows: int
     rejects: list[Reject]
     body: Body
-    odd: tuple[OddRows, ...] = ()
+    issues: tuple[RowIssue, ...] = ()
 
     def raw(self, row: int) -> tuple[int, bytes]:
         """Returns byte offset in the file and bytes of a row of the batch."""
@@ -209,7 +209,7 @@ def parse_rows(
       broken: rows that are known to have no end of their own.
     """
     text, dialect = body.text, body.dialect
-    rest, odd = without_comments(text, dialect)
+    rest, issues = without_comments(text, dialect)
     raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
     if broken or not is_utf8(rest):
@@ -235,7 +235,7 @@ def parse_rows(
     ordinals = np.arange(num_rows, dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    return Parsed(batch, ordinals, num_rows, rejects, body, odd)
+    return Parsed(batch, ordinals, num_rows, rejects, body, issues)
 
 
 def split_cells(

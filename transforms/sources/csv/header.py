@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.ranges import OddRows
+from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.built_in import DELIMITERS, CsvOptions
 from recordmill.transforms.sources.csv.cells import without_comments
@@ -85,7 +85,7 @@ def header_start(read: Reader, uri: str, dialect: Dialect) -> int:
     return _first_row(read, uri, dialect)[1]
 
 
-def header_comments(head: bytes, dialect: Dialect) -> tuple[OddRows, ...]:
+def header_comments(head: bytes, dialect: Dialect) -> tuple[RowIssue, ...]:
     """Returns the comments before a header.
 
     Args:

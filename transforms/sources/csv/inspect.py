@@ -19,8 +19,8 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import Understood
-from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags, merge_type_flags
+from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.arrow import array_parts
@@ -359,8 +359,8 @@ def _is_series(names: Sequence[str]) -> bool:
     return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
-_MISSING, _LONG = "missing:", "digits:"  # and the name of the column
-_COMMA, _THOUSANDS = "decimal comma:", "thousands:"
+_MISSING, _LONG = "missing", "digits"  # codes of issues
+_COMMA, _THOUSANDS = "decimal comma", "thousands"
 _COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table
 _WARNED_COLUMNS = 5
 _FLOAT32_DIGITS = 7
@@ -368,23 +368,23 @@ _LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
 _SHOWN = 40  # characters of a cell
 
 
-def _counted(kind: str, name: str, cells: pa.StringArray, found: Mask) -> list[OddRows]:
+def _counted(
+    code: str, name: str, cells: pa.StringArray, found: Mask
+) -> list[RowIssue]:
     """Returns how many cells of a column were found, with the first; or nothing."""
     rows = np.flatnonzero(found)
     if not len(rows):
         return []
-    return [OddRows(f"{kind}{name}", len(rows), cells[int(rows[0])].as_py())]
+    return [RowIssue(code, name, len(rows), cells[int(rows[0])].as_py())]
 
 
-def _by_column(odd: Sequence[OddRows], kind: str) -> dict[str, OddRows]:
-    return {
-        each.kind.removeprefix(kind): each for each in odd if each.kind.startswith(kind)
-    }
+def _by_column(issues: Sequence[RowIssue], code: str) -> dict[str, RowIssue]:
+    return {each.column: each for each in issues if each.code == code}
 
 
 def count_missing(
     text: pa.RecordBatch, batch: pa.RecordBatch, observed: TypeFlags
-) -> tuple[OddRows, ...]:
+) -> tuple[RowIssue, ...]:
     """Returns how many cells of each column were taken for missing, with an example.
 
     Args:
@@ -402,22 +402,26 @@ def count_missing(
         words = present(cells) & ~present(kept)
         name = text.schema.names[index] if index < _COUNTED_COLUMNS else ""
         found.append(tuple(_counted(_MISSING, name, cells, words)))
-    return OddRows.merged(found)
+    return RowIssue.merged(found)
 
 
-def missing_fact(odd: Sequence[OddRows], schema: Schema) -> tuple[tuple[str, str], ...]:
+def missing_fact(
+    issues: Sequence[RowIssue], schema: Schema
+) -> tuple[tuple[str, str], ...]:
     """Returns what is told of cells that were taken for missing, as a fact or none.
 
     Args:
-      odd: as `count_missing` gives them, those of all rows together.
+      issues: as `count_missing` gives them, those of all rows together.
       schema: of the records; columns that came out as text have kept their cells.
     """
     text = {feature.name for feature in schema.features if feature.dtype == "string"}
-    told = [pair for pair in _by_column(odd, _MISSING).items() if pair[0] not in text]
+    told = [
+        pair for pair in _by_column(issues, _MISSING).items() if pair[0] not in text
+    ]
     if not told:
         return ()
     parts = [
-        f"{count(each.rows, 'cell')} like {shown(each.example)} in "
+        f"{count(each.count, 'cell')} like {shown(each.example)} in "
         + (f"column {name}" if name else "other columns")
         for name, each in told[:_SHOWN_COLUMNS]
     ]
@@ -426,7 +430,7 @@ def missing_fact(odd: Sequence[OddRows], schema: Schema) -> tuple[tuple[str, str
     return (("taken as missing", "; ".join(parts)),)
 
 
-def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[OddRows, ...]:
+def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[RowIssue, ...]:
     """Returns how many numbers of each float32 column have more than seven digits.
 
     Args:
@@ -443,7 +447,7 @@ def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[OddRows, ..
                 (replace(each, example=each.example.strip()[:_SHOWN]),)
                 for each in _counted(_LONG, name, cells, long)
             ]
-    return OddRows.merged(found)
+    return RowIssue.merged(found)
 
 
 def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
@@ -478,14 +482,14 @@ def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
     return long
 
 
-def long_warnings(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
+def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
     """Returns a warning for each of the first columns, and one for all others.
 
     Args:
-      odd: as `count_long` gives them, those of all rows together.
+      issues: as `count_long` gives them, those of all rows together.
       names: of the columns.
     """
-    found = _long_columns(odd, names)
+    found = _long_columns(issues, names)
     warnings = [
         f"{told}: float32 may lose some of them. To keep them, declare the column "
         "{dtype: float64, stored: tensor} or string in a schema file (`schema`)"
@@ -499,13 +503,13 @@ def long_warnings(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
     return warnings
 
 
-def exact_problem(odd: Sequence[OddRows], names: Sequence[str]) -> str:
+def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
     """Returns the message of a run that may lose no digit, but could; or "".
 
     Args:
-      odd, names: as of `long_warnings`.
+      issues, names: as of `long_warnings`.
     """
-    found = _long_columns(odd, names)
+    found = _long_columns(issues, names)
     if not found:
         return ""
     lines = [f"  {told}" for told in found[:_WARNED_COLUMNS]]
@@ -518,12 +522,12 @@ def exact_problem(odd: Sequence[OddRows], names: Sequence[str]) -> str:
     )
 
 
-def _long_columns(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
+def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
     """Returns what is found in each column, in their order."""
-    found = _by_column(odd, _LONG)
+    found = _by_column(issues, _LONG)
     return [
         (f"column {name!r}: " if name else "other columns: ")
-        + f"{count(found[name].rows, 'value')} with more than {_FLOAT32_DIGITS} digits, "
+        + f"{count(found[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
         f"such as {found[name].example}"
         for name in (*names[:_COUNTED_COLUMNS], "")
         if name in found
@@ -542,13 +546,13 @@ _PATTERNS = {
 }
 
 
-def marked_columns(first: FirstRows) -> tuple[OddRows, ...]:
+def marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
     """Returns the columns of text that look like such numbers in the first rows.
 
     A column whose only marks are commas before three digits (1,234) is taken for one
     with marks of thousands.
     """
-    found: list[OddRows] = []
+    found: list[RowIssue] = []
     table = first.cells.slice(0, LOOKED_AT)
     for name, flags in zip(first.names, first.flags, strict=True):
         if not flags & TypeFlag.TEXT:
@@ -571,8 +575,8 @@ def marked_columns(first: FirstRows) -> tuple[OddRows, ...]:
 
 
 def count_marked(
-    text: pa.RecordBatch, marked: Sequence[OddRows], decimal: str
-) -> tuple[OddRows, ...]:
+    text: pa.RecordBatch, marked: Sequence[RowIssue], decimal: str
+) -> tuple[RowIssue, ...]:
     """Returns how many cells of these columns look like such numbers.
 
     Args:
@@ -593,25 +597,24 @@ def count_marked(
     return tuple(found)
 
 
-def marked_warnings(odd: Sequence[OddRows], decimal: str) -> list[str]:
+def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
     """Returns what is told of such columns.
 
     The same before the run, by the first rows, and at its end: it is told once.
 
     Args:
-      odd: as `marked_columns` or `count_marked` gives them.
+      issues: as `marked_columns` or `count_marked` gives them.
       decimal: as in `Dialect`.
     """
     warnings = []
-    for each in odd:
-        kind, _, name = each.kind.partition(":")
-        text = f"column {name} is text, but looks like numbers with"
+    for each in issues:
+        text = f"column {each.column} is text, but looks like numbers with"
         cells = f"cells like {shown(each.example)}"
-        if f"{kind}:" == _COMMA:
+        if each.code == _COMMA:
             warnings.append(
                 f"{text} a decimal comma: {cells}. If it is, use `decimal=comma`"
             )
-        elif f"{kind}:" == _THOUSANDS:
+        elif each.code == _THOUSANDS:
             warnings.append(
                 f"{text} marks of thousands: {cells}. To store numbers, write them "
                 "without"
@@ -630,7 +633,7 @@ def describe(
     dtypes: Sequence[str],
     basis: str,
     warnings: Sequence[str],
-) -> Understood:
+) -> InputSummary:
     """Returns what an input is taken for.
 
     Args:
@@ -673,7 +676,7 @@ def describe(
     if unnamed and dialect.has_header:
         named = ", ".join(unnamed[:_SHOWN_COLUMNS])
         facts.append(("columns without a name", f"{len(unnamed):,}, named {named}"))
-    return Understood(tuple(facts), tuple(warnings))
+    return InputSummary(tuple(facts), tuple(warnings))
 
 
 def _header_fact(dialect: Dialect) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
-from recordmill.schemas.ranges import InputRange, OddRows
+from recordmill.schemas.ranges import InputRange, RowIssue
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
@@ -129,7 +129,7 @@ class RangeRows:
         else:
             yield from self._rows_of_file(input_range, sink)
 
-    def _comments_before_rows(self, input_range: InputRange) -> tuple[OddRows, ...]:
+    def _comments_before_rows(self, input_range: InputRange) -> tuple[RowIssue, ...]:
         """Returns the comments before the headers of a range's files."""
         found = []
         for each in input_range.by_file():
@@ -137,7 +137,7 @@ class RangeRows:
                 read = self.of_file(each)
                 _, begin = read_header(read, each.uri, self.dialect)
                 found.append(header_comments(read(0, begin), self.dialect))
-        return OddRows.merged(found)
+        return RowIssue.merged(found)
 
     def _rows_of_file(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Yields the rows of a range of one file."""
@@ -149,7 +149,7 @@ class RangeRows:
             found = parse_rows(body, names, path, broken)
             ordinals = found.ordinals
             sink.rejects += found.rejects
-            sink.add(issues=found.odd)
+            sink.add(issues=found.issues)
             yield Rows(
                 batch=found.batch.select(self.names),
                 origins=origins_in(path, input_range.start, ordinals + rows_before),
@@ -473,7 +473,7 @@ def _rows_of_files(
     # The positions are those of `_cut_block`, behind the files before.
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
     sink.rejects += chain.from_iterable(parsed.rejects for parsed, _ in parts)
-    sink.add(issues=OddRows.merged(parsed.odd for parsed, _ in parts))
+    sink.add(issues=RowIssue.merged(parsed.issues for parsed, _ in parts))
     return Rows(
         batch=batches[0] if joined else pa.concat_batches(batches),
         origins=origins_of(hashes[owners], ordinals),
@@ -524,8 +524,8 @@ def _split_joined(files: Sequence[_File]) -> tuple[Parsed, list[int]] | None:
     if wrong or batch.num_rows != len(row_starts):
         return None
     ordinals = np.arange(len(row_starts)) - np.repeat(first_rows[:-1], counts)
-    odd = OddRows.merged(odd for _, odd in rests)
-    parsed = Parsed(batch, ordinals, len(ordinals), [], files[0].body, odd)
+    issues = RowIssue.merged(issues for _, issues in rests)
+    parsed = Parsed(batch, ordinals, len(ordinals), [], files[0].body, issues)
     return parsed, counts.tolist()
 
 

@@ -21,11 +21,11 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import (
     InputRange,
-    OddRows,
     RangeFile,
+    RowIssue,
     TypeFlags,
     merge_type_flags,
 )
@@ -388,7 +388,7 @@ class CsvSource(Source):
     sampled_types: TypeFlags = ()
     warnings: tuple[str, ...] = ()
     has_quotes: bool = False
-    marked: tuple[OddRows, ...] = ()
+    marked: tuple[RowIssue, ...] = ()
     names_files: bool = False
 
     tells_checksums = True
@@ -450,7 +450,7 @@ class CsvSource(Source):
             marked=marked_columns(first) if self.infers_types else (),
         )
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         if self.fixed_schema is not None:
             return self._described(self._dtypes(self.fixed_schema), "of the dataset")
         if self.as_text:
@@ -464,19 +464,19 @@ class CsvSource(Source):
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
-    ) -> Understood:
-        long = long_warnings(odd, self.names)
+    ) -> InputSummary:
+        long = long_warnings(issues, self.names)
         if not self.infers_types:
             found = self.understood().with_warnings(long)
-            return replace(found, facts=(*found.facts, *comment_fact(odd)))
+            return replace(found, facts=(*found.facts, *comment_fact(issues)))
         flags = zip(self.names, observed, strict=False)
         huge = huge_warnings([name for name, found in flags if is_huge(found)])
-        marked = marked_warnings(odd, self.dialect.decimal)
+        marked = marked_warnings(issues, self.dialect.decimal)
         dtypes = self._dtypes(schema)
         found = self._described(dtypes, "of all rows", [*huge, *long, *marked])
-        facts = (*found.facts, *missing_fact(odd, schema), *comment_fact(odd))
+        facts = (*found.facts, *missing_fact(issues, schema), *comment_fact(issues))
         return replace(found, facts=facts)
 
     def _dtypes(self, schema: Schema) -> list[str]:
@@ -485,12 +485,12 @@ class CsvSource(Source):
 
     def _described(
         self, dtypes: Sequence[str], basis: str, warnings: Sequence[str] = ()
-    ) -> Understood:
+    ) -> InputSummary:
         warnings = (*self.warnings, *warnings)
         return describe(self._rows, self.asked, dtypes, basis, warnings)
 
-    def odd_problem(self, odd: Sequence[OddRows]) -> str:
-        return exact_problem(odd, self.names) if self.exact else ""
+    def issue_problem(self, issues: Sequence[RowIssue]) -> str:
+        return exact_problem(issues, self.names) if self.exact else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.packing.is_plain  # else it cannot be read from its middle
@@ -573,7 +573,7 @@ class CsvSource(Source):
         files = {file.path: index for index, file in enumerate(input_range.files)}
         first = len(sink.rejects)
         for rows in self._rows.text_rows(input_range, sink):
-            text, odd = rows.batch, list[OddRows]()
+            text, issues = rows.batch, list[RowIssue]()
             if not text.num_rows:
                 continue  # its rejects are sorted with those of the next one
             if self.fixed_schema is not None:
@@ -590,13 +590,13 @@ class CsvSource(Source):
                 typed, observed = _typed(text, expected, self.dialect)
                 nulls = [column.null_count for column in text.columns]
                 sink.add(observed=observed, nulls=nulls)
-                odd += count_missing(text, typed, observed)
+                issues += count_missing(text, typed, observed)
                 expected = merge_type_flags(expected, observed)
             if not self.as_text:
-                odd += count_long(text, typed)
+                issues += count_long(text, typed)
             if self.marked:
-                odd += count_marked(text, self.marked, decimal)
-            sink.add(issues=odd)
+                issues += count_marked(text, self.marked, decimal)
+            sink.add(issues=issues)
             rows.batch = typed
             yield rows
             first = len(sink.rejects)  # the caller may have added its own

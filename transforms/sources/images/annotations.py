@@ -27,7 +27,7 @@ from recordmill.schemas.input_summary import (
     BY_SPLIT,
     CLASSES,
     IMAGES,
-    Understood,
+    InputSummary,
 )
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
@@ -164,7 +164,7 @@ class Annotations:
             found[name] = one_array(table[FEATURE + name])
         return found
 
-    def summary(self) -> Understood:
+    def summary(self) -> InputSummary:
         """Returns what was found, for users."""
         is_image = self.table[RAW].is_null().to_pylist()
         images = [
@@ -186,7 +186,7 @@ class Annotations:
             for each in skipped
             if each.reason.endswith("not supported")
         ]
-        return Understood(tuple(facts), (*self.warnings, *warnings), skipped)
+        return InputSummary(tuple(facts), (*self.warnings, *warnings), skipped)
 
 
 NO_ANNOTATIONS = Annotations((), pa.table({SPLIT: pa.array([], pa.string())}))

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
-from recordmill.schemas.input_summary import PassedOver
+from recordmill.schemas.input_summary import SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import (
@@ -113,7 +113,7 @@ def _reasons(
             yield from threads.map(reason, part)
 
 
-def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[PassedOver, ...]:
+def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[SkippedFiles, ...]:
     """Counts (reason, path) of files by reason; rare endings count together."""
     endings = Counter(reason for reason, _ in skipped if reason[:1] == ".")
     common = {ending for ending, _ in endings.most_common(_SHOWN_ENDINGS)}
@@ -123,7 +123,7 @@ def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[PassedOver, ...]:
             return reason
         return f"{reason if reason in common else 'other endings'}, no image in it"
 
-    return PassedOver.counted((shown(reason), path) for reason, path in skipped)
+    return SkippedFiles.counted((shown(reason), path) for reason, path in skipped)
 
 
 def ending_of(path: str) -> str:

@@ -29,8 +29,8 @@ import pyarrow as pa
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import NOTHING, Understood
-from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import MAX_CELL_BYTES, views_of
 from recordmill.transforms.exchange.keys import text_hashes
@@ -76,11 +76,12 @@ from recordmill.transforms.sources.images.rows import (
     reserved_names,
 )
 from recordmill.transforms.sources.images.summary import (
-    CHANGE,
+    CHANGED,
     DECODED,
     ENCODED,
     FACT,
     MADE_PNG,
+    UNDECODABLE,
     all_decodable,
     changes_told,
     decodable_in,
@@ -214,7 +215,7 @@ class ImagesSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.found.checksums
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         if self.inventory is not None:
             return NOTHING
         told = self.found.summary()
@@ -223,7 +224,7 @@ class ImagesSource(Source):
             reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
             facts += rules_told(self.rules, reencodes=reencodes)
         warnings = (*told.warnings, *warn_by_names(self._named_undecodable(self.found)))
-        return Understood(facts, warnings, told.passed_over)
+        return InputSummary(facts, warnings, told.passed_over)
 
     def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
         found = DECODED if decodable else ENCODED
@@ -310,18 +311,18 @@ class ImagesSource(Source):
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: tuple[int, ...] = (),
-    ) -> Understood:
+    ) -> InputSummary:
         facts = (self._readers_get(decodable=decodable_in(schema)),)
-        changed = [each for each in odd if CHANGE in each.kind]
+        changed = [each for each in issues if each.code == CHANGED]
         # What the names tell was told before the run.
         warnings: tuple[str, ...] = ()
         if self.decodable and not self.rules.transforms_all:
             warnings = tuple(
-                warn_by_content([each for each in odd if CHANGE not in each.kind])
+                warn_by_content([each for each in issues if each.code == UNDECODABLE])
             )
-        return Understood(
+        return InputSummary(
             (*facts, *changes_told(changed)), (*warnings, *warnings_of(changed))
         )
 
@@ -461,8 +462,8 @@ class ImagesSource(Source):
         paths = [references[index].path for index in kept]
         issues = observe(kinds, paths)
         # What was changed is a JPEG or a PNG now.
-        odd = [each for each in issues if CHANGE not in each.kind]
-        flags = type_flags(kinds, [] if self.rules.transforms_all else odd)
+        undecodable = [each for each in issues if each.code == UNDECODABLE]
+        flags = type_flags(kinds, [] if self.rules.transforms_all else undecodable)
         sink.add(observed=flags, issues=issues)
         by_view = max_bytes is None and self.supports_references
         found = ReferencedRows(
@@ -503,8 +504,8 @@ class ImagesSource(Source):
             }
         )
 
-    def _take(self, data: bytes) -> tuple[bytes, ImageHeader, str]:
-        """Checks and transforms an image; its kind tells what of it is left out.
+    def _take(self, data: bytes) -> tuple[bytes, ImageHeader, tuple[str, ...]]:
+        """Checks and transforms an image; also returns its kind and what was changed.
 
         Raises:
           ImageHeaderError: it is to be rejected.
@@ -516,14 +517,14 @@ class ImagesSource(Source):
             level = "structure"
         header = check_image(data, level=level, max_pixels=max_pixels)
         found = transform_image(data, header, rules, max_pixels)
-        kind = header.kind
-        if found is None and not is_decodable(kind):
+        kind: tuple[str, ...] = (header.kind,)
+        if found is None and not is_decodable(header.kind):
             if undecodable == "reject":
-                require_decodable(kind)
+                require_decodable(header.kind)
             if undecodable == "reencode":
                 as_png = replace(rules, transforms_all=True, form="png")
                 found = transform_image(data, header, as_png, max_pixels)
-                kind += f"{CHANGE}{MADE_PNG}"
+                kind = (header.kind, MADE_PNG)
         if found is None:
             return data, header, kind
-        return found.data, found.header, CHANGE.join((kind, *found.changes))
+        return found.data, found.header, (*kind, *found.changes)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from recordmill.schemas.feature_spec import Content, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import OddRows, TypeFlags
+from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.images.pixel_rules import PixelRules
@@ -48,12 +48,12 @@ def warn_by_names(paths: Sequence[str]) -> list[str]:
     return [f"TFDS cannot decode {found} (such as {paths[0]}), so {_WAY_OUT}"]
 
 
-def warn_by_content(odd: Sequence[OddRows]) -> list[str]:
+def warn_by_content(issues: Sequence[RowIssue]) -> list[str]:
     """Returns a warning after the run, if such formats were found."""
-    if not odd:
+    if not issues:
         return []
     told = first_names(
-        [f"{count(each.rows, each.kind)} such as {each.example}" for each in odd]
+        [f"{count(each.count, each.column)} such as {each.example}" for each in issues]
     )
     return [f"TFDS cannot decode these images: {told}; so {_WAY_OUT}"]
 
@@ -76,23 +76,28 @@ def is_decodable(kind: str) -> bool:
     return kind in _DECODABLE_FORMATS
 
 
-def observe(kinds: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:
-    """Returns the images that TFDS cannot decode, counted by format or variant."""
-    if _DECODABLE_FORMATS.issuperset(kinds):
-        return ()
-    return OddRows.merged(
-        (OddRows(found, 1, path),)
-        for found, path in zip(kinds, paths, strict=True)
-        if found not in _DECODABLE_FORMATS
+def observe(
+    kinds: Sequence[tuple[str, ...]], paths: Sequence[str]
+) -> tuple[RowIssue, ...]:
+    """Returns the images that TFDS cannot decode, and those that were changed.
+
+    Args:
+      kinds: of each its format or variant, then what was changed.
+      paths: of the images.
+    """
+    return RowIssue.merged(
+        (RowIssue(CHANGED if changes else UNDECODABLE, kind, 1, path, (*changes,)),)
+        for (kind, *changes), path in zip(kinds, paths, strict=True)
+        if changes or kind not in _DECODABLE_FORMATS
     )
 
 
-def type_flags(kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
+def type_flags(kinds: Sequence[object], issues: Sequence[RowIssue]) -> TypeFlags:
     """Returns the type flags of a batch of images."""
     if not kinds:
         return ()
-    is_mixed = sum(each.rows for each in odd) < len(kinds)
-    return ((_SEEN_OTHER if odd else 0) | (_SEEN_DECODABLE if is_mixed else 0),)
+    is_mixed = sum(each.count for each in issues) < len(kinds)
+    return ((_SEEN_OTHER if issues else 0) | (_SEEN_DECODABLE if is_mixed else 0),)
 
 
 def all_decodable(observed: TypeFlags) -> bool | None:
@@ -108,8 +113,8 @@ def decodable_in(schema: Schema) -> bool:
     )
 
 
+UNDECODABLE, CHANGED = "undecodable", "changed"  # codes of issues
 PIXELS_FACT, CHANGED_FACT = "pixels", "changed images"
-CHANGE = ", "  # between the kind of an image and what was changed
 MADE_PNG = "re-encoded as PNG"
 _LOSSES = frozenset({FIRST_FRAME, NARROWED})
 _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
@@ -173,32 +178,33 @@ def _versions() -> str:
     return f"Pillow {PIL.__version__}, {jpeg}"
 
 
-def changes_told(changed: Sequence[OddRows]) -> tuple[tuple[str, str], ...]:
+def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     """Returns the fact of how many images were changed how, beside their size."""
     counts: Counter[str] = Counter()
     for each in changed:
-        for change in each.kind.split(CHANGE)[1:]:
-            counts[change] += each.rows
+        for change in each.changes:
+            counts[change] += each.count
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     told = [f"{rows:,} {change}" for change, rows in ordered]
     return ((CHANGED_FACT, first_names(told)),) if told else ()
 
 
-def warnings_of(changed: Sequence[OddRows]) -> tuple[str, ...]:
+def warnings_of(changed: Sequence[RowIssue]) -> tuple[str, ...]:
     """Returns the warning of images of which a part is lost."""
-    lost = [each for each in changed if _LOSSES.intersection(each.kind.split(CHANGE))]
+    lost = [each for each in changed if _LOSSES.intersection(each.changes)]
     if not lost:
         return ()
     told = first_names(
         [
-            f"{count(each.rows, 'image')} ({each.kind}) such as {each.example}"
+            f"{count(each.count, 'image')} ({', '.join((each.column, *each.changes))}) such "
+            f"as {each.example}"
             for each in lost
         ]
     )
     way_out = ""
-    if any(FIRST_FRAME in each.kind.split(CHANGE) for each in lost):
+    if any(FIRST_FRAME in each.changes for each in lost):
         way_out = ". Use `animated=reject` to leave out images of several frames"
-    if any(MADE_PNG in each.kind.split(CHANGE) for each in lost):
+    if any(MADE_PNG in each.changes for each in lost):
         way_out += (
             ". Use `undecodable=keep` to keep their files as they are, or "
             "`undecodable=reject` to leave them out"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
@@ -151,7 +151,7 @@ class JsonLinesSource(Source):
     types: tuple[tuple[str, pa.DataType], ...] = ()
     sampled_rows: int = 0
     is_sampled: bool = False
-    passed_over: tuple[PassedOver, ...] = ()
+    passed_over: tuple[SkippedFiles, ...] = ()
     compression: str = ""
     storage: StorageOptions = NO_OPTIONS
 
@@ -185,17 +185,17 @@ class JsonLinesSource(Source):
             types=types,
             sampled_rows=rows,
             is_sampled=is_sampled,
-            passed_over=PassedOver.counted(("empty", path) for path in empty),
+            passed_over=SkippedFiles.counted(("empty", path) for path in empty),
         )
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         columns = ", ".join(f"{name} {found}" for name, found in self.types)
         basis = f"the first {count(self.sampled_rows, 'row')}"
         if not self.is_sampled:
             basis = f"all {count(self.sampled_rows, 'row')}"
         file = [("file", self.compression)] if self.compression else []
         facts = (*file, ("columns", columns), ("types", f"by {basis}"))
-        return Understood(facts, (), self.passed_over)
+        return InputSummary(facts, (), self.passed_over)
 
     def columns(self) -> pa.Schema:
         return pa.schema(list(self.types))

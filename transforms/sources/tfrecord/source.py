@@ -22,7 +22,7 @@ from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
-from recordmill.schemas.input_summary import NOTHING, PassedOver, Understood
+from recordmill.schemas.input_summary import NOTHING, InputSummary, SkippedFiles
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.options import Payload
@@ -102,7 +102,7 @@ class _DataFiles(NamedTuple):
     files: tuple[InputFile, ...]
     compressions: tuple[tuple[str, int], ...]
     all_plain: bool
-    skipped: tuple[PassedOver, ...]
+    skipped: tuple[SkippedFiles, ...]
 
 
 def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> _DataFiles:
@@ -151,7 +151,7 @@ def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> _DataFile
         tuple(data),
         tuple(sorted(kinds.items())),
         all_seen and kinds.keys() <= {"plain"},
-        PassedOver.counted(others),
+        SkippedFiles.counted(others),
     )
 
 
@@ -260,7 +260,7 @@ class _KnownInput:
     schema: Schema = RAW
     payload: Payload = "example"
     record_bytes: int = 0
-    told: Understood = NOTHING
+    told: InputSummary = NOTHING
     checksums: tuple[FileChecksum, ...] = ()
 
     def number_of(self, path: str) -> int:
@@ -324,7 +324,7 @@ def _told(
     chosen: ChosenFeatures,
     wanted: Wanted,
     left_out: list[tuple[str, str]],
-) -> Understood:
+) -> InputSummary:
     kept = "kept as they are, unread" if wanted.keeps else "decoded"
     facts = [("records", kept), ("features", chosen.basis)]
     packed = [f"{kind}: {count(n, 'file')}" for kind, n in data.compressions]
@@ -335,8 +335,8 @@ def _told(
         unnamed = sum(not split for split in splits.values())
         beside = f"; {count(unnamed, 'file')} in none" if unnamed else ""
         facts.append(("splits", f"by the names of files: {', '.join(names)}{beside}"))
-    passed_over = (*data.skipped, *PassedOver.counted(left_out))
-    return Understood(tuple(facts), chosen.warnings, passed_over)
+    passed_over = (*data.skipped, *SkippedFiles.counted(left_out))
+    return InputSummary(tuple(facts), chosen.warnings, passed_over)
 
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
@@ -403,7 +403,7 @@ class TfrecordSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.known.checksums
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         return self.known.told
 
     def own_splits(self) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from recordmill.schemas.input_files import (
     InputFile,
     is_archive_name,
 )
-from recordmill.schemas.input_summary import PassedOver, Understood
-from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown
@@ -39,6 +39,7 @@ from recordmill.transforms.sources.images.summary import (
     DECODED,
     ENCODED,
     FACT,
+    UNDECODABLE,
     decodable_in,
     observe,
     require_decodable,
@@ -68,24 +69,24 @@ from recordmill.transforms.sources.webdataset.samples import (
 )
 from recordmill.transforms.storage.input_stream import InputStream
 
-LEFT_OUT = "file of no sample"
+LEFT_OUT = "file of no sample"  # codes of issues
 AGAIN = "key that came before"
 
 
-def warnings_of(odd: Sequence[OddRows]) -> tuple[str, ...]:
+def warnings_of(issues: Sequence[RowIssue]) -> tuple[str, ...]:
     """Returns what was odd, in words."""
-    images = [each for each in odd if each.kind not in (LEFT_OUT, AGAIN)]
+    images = [each for each in issues if each.code == UNDECODABLE]
     warnings = warn_by_content(images)
-    for each in odd:
-        if each.kind == LEFT_OUT:
+    for each in issues:
+        if each.code == LEFT_OUT:
             warnings.append(
-                f"{count(each.rows, 'file')} in shards passed over, such as "
+                f"{count(each.count, 'file')} in shards passed over, such as "
                 f"{each.example}: a name without a part behind a dot, or with __ "
                 "around it, belongs to no sample"
             )
-        if each.kind == AGAIN:
+        if each.code == AGAIN:
             warnings.append(
-                f"{count(each.rows, 'sample')} with a key that came before in the "
+                f"{count(each.count, 'sample')} with a key that came before in the "
                 f"shard, such as {each.example}: each is a record of its own. If "
                 "files of one sample lie apart, write the shard again with tar "
                 "--sort=name"
@@ -97,20 +98,20 @@ def _observe_images(
     images: Sequence[str],
     headers: Sequence[dict[str, ImageHeader]],
     names: Sequence[str],
-) -> tuple[TypeFlags, tuple[OddRows, ...]]:
+) -> tuple[TypeFlags, tuple[RowIssue, ...]]:
     """Returns whether readers decode the images of each column, and which they do not."""
-    flags, odd = [], []
+    flags, issues = [], []
     for image in images:
         found = [
-            (each[image].kind, name)
+            ((each[image].kind,), name)
             for each, name in zip(headers, names, strict=True)
             if image in each
         ]
         kinds = [kind for kind, _ in found]
         undecodable = observe(kinds, [name for _, name in found])
         flags.append((*type_flags(kinds, undecodable), 0)[0])
-        odd.append(undecodable)
-    return tuple(flags), OddRows.merged(odd)
+        issues.append(undecodable)
+    return tuple(flags), RowIssue.merged(issues)
 
 
 SAMPLE_BYTES = 64 << 20  # of all shards, whose samples tell columns and types
@@ -151,7 +152,7 @@ class WebDatasetSource(Source):
     members: frozenset[str] = frozenset()
     sampled: int = 0
     is_sampled: bool = False
-    passed_over: tuple[PassedOver, ...] = ()
+    passed_over: tuple[SkippedFiles, ...] = ()
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
 
@@ -172,7 +173,7 @@ class WebDatasetSource(Source):
             for file in files
             if file.path not in named
         ]
-        source = source._look_at(shards, PassedOver.counted(others))
+        source = source._look_at(shards, SkippedFiles.counted(others))
         if append is None or append.schema is None:
             return source
         fixed = types_to_append(append.schema, dict(source.types))
@@ -181,7 +182,7 @@ class WebDatasetSource(Source):
         return replace(source, types=types, members=members, fixed_schema=append.schema)
 
     def _look_at(
-        self, shards: Sequence[InputFile], passed_over: tuple[PassedOver, ...]
+        self, shards: Sequence[InputFile], passed_over: tuple[SkippedFiles, ...]
     ) -> Self:
         """Returns the source with the columns of the first samples of some shards."""
         observed, sampled, problem, is_sampled = ObservedSamples(), 0, "", False
@@ -222,23 +223,23 @@ class WebDatasetSource(Source):
             if file.size and (self.takes_any_name or _is_shard(file.path))
         ]
 
-    def understood(self) -> Understood:
+    def understood(self) -> InputSummary:
         columns = ", ".join(f"{name} {found}" for name, found in self.types)
         all_or_first = "the first" if self.is_sampled else "all"
         basis = f"{all_or_first} {count(self.sampled, 'sample')}"
         facts = (("columns", columns), ("types", f"by {basis}"))
-        return Understood(facts, (), self.passed_over)
+        return InputSummary(facts, (), self.passed_over)
 
     def understood_at_end(
         self,
         schema: Schema,
-        odd: tuple[OddRows, ...] = (),
+        issues: tuple[RowIssue, ...] = (),
         observed: tuple[int, ...] = (),
-    ) -> Understood:
+    ) -> InputSummary:
         facts: tuple[tuple[str, str], ...] = ()
         if images_of(self.columns().names):
             facts = ((FACT, DECODED if decodable_in(schema) else ENCODED),)
-        return Understood(facts, warnings_of(odd))
+        return InputSummary(facts, warnings_of(issues))
 
     def columns(self) -> pa.Schema:
         return pa.schema(list(self.types))
@@ -273,7 +274,9 @@ class WebDatasetSource(Source):
         sink.checksums.append(FileChecksum(path, start, stop, shard.drain()))
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
-            sink.add(issues=[OddRows(LEFT_OUT, len(found.left_out), f"{path}!/{name}")])
+            sink.add(
+                issues=[RowIssue(LEFT_OUT, "", len(found.left_out), f"{path}!/{name}")]
+            )
 
     @property
     def _used(self) -> tuple[str, ...] | None:
@@ -313,18 +316,18 @@ class WebDatasetSource(Source):
         positions = shard.positions.of(starts) if shard.is_packed else starts - first
         names = [f"{path}: {samples[index].key}" for index in kept]
         headers = [own for _, own in values.values()]
-        observed, odd = _observe_images(images_of([*types]), headers, names)
+        observed, issues = _observe_images(images_of([*types]), headers, names)
         again = []
         for index, name in zip(kept, names, strict=True):
             hashed = hash(samples[index].key)
-            again += [OddRows(AGAIN, 1, name)] if hashed in keys else []
+            again += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
             keys.add(hashed)
         sink.rejects += [
             Reject(path, samples[index].start, reasons[index], samples[index].raw)
             for index in sorted(reasons)
         ]
         nulls = [column.null_count for column in batch.columns]
-        sink.add(observed=observed, nulls=nulls, issues=[*odd, *again])
+        sink.add(observed=observed, nulls=nulls, issues=[*issues, *again])
         return Rows(
             batch=batch,
             origins=origins_in(path, 0, starts),

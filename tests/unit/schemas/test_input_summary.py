@@ -7,60 +7,63 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.input_summary import NOTHING, PassedOver, Understood
+from recordmill.schemas.input_summary import NOTHING, InputSummary, SkippedFiles
 
 WORDS = st.text(max_size=5)
 UNDERSTOOD = st.builds(
-    Understood,
+    InputSummary,
     st.dictionaries(WORDS, WORDS, max_size=3).map(lambda facts: tuple(facts.items())),
     st.lists(WORDS, max_size=3, unique=True).map(tuple),
-    st.lists(st.builds(PassedOver, WORDS, st.integers(1, 9), WORDS), max_size=2).map(
+    st.lists(st.builds(SkippedFiles, WORDS, st.integers(1, 9), WORDS), max_size=2).map(
         tuple
     ),
 )
 
 
 @given(UNDERSTOOD)
-def test_json_form_is_whole(understood: Understood) -> None:
+def test_json_form_is_whole(understood: InputSummary) -> None:
     kept = json.loads(json.dumps(understood.to_dict()))
-    assert Understood.from_dict(kept) == understood
+    assert InputSummary.from_dict(kept) == understood
 
 
 def test_json_of_an_earlier_version() -> None:
-    assert Understood.from_dict({}) == NOTHING
+    assert InputSummary.from_dict({}) == NOTHING
 
 
 @given(UNDERSTOOD)
-def test_nothing_new_changes_nothing(understood: Understood) -> None:
+def test_nothing_new_changes_nothing(understood: InputSummary) -> None:
     assert understood.updated(NOTHING) == understood == NOTHING.updated(understood)
 
 
 def test_what_is_found_later_replaces_facts_and_adds_warnings() -> None:
-    first = Understood((("types", "so far"), ("header", "line 1")), ("a", "b"))
-    later = Understood((("types", "of all rows"),), ("b", "c"))
-    assert first.updated(later) == Understood(
+    first = InputSummary((("types", "so far"), ("header", "line 1")), ("a", "b"))
+    later = InputSummary((("types", "of all rows"),), ("b", "c"))
+    assert first.updated(later) == InputSummary(
         (("types", "of all rows"), ("header", "line 1")), ("a", "b", "c")
     )
 
 
 def test_a_warning_is_told_once() -> None:
-    assert Understood(warnings=("a",)).with_warnings(["b", "a", "b"]).warnings == (
+    assert InputSummary(warnings=("a",)).with_warnings(["b", "a", "b"]).warnings == (
         "a",
         "b",
     )
 
 
 def test_options_are_spelled_in_warnings() -> None:
-    understood = Understood((("`x`", "`x`"),), ("use `schema`",))
+    understood = InputSummary((("`x`", "`x`"),), ("use `schema`",))
     spelled = understood.spelled(lambda text: text.replace("`schema`", "--schema"))
-    assert spelled == Understood((("`x`", "`x`"),), ("use --schema",))
+    assert spelled == InputSummary((("`x`", "`x`"),), ("use --schema",))
 
 
 def test_files_passed_over_are_counted_by_reason() -> None:
     found = [("empty", "a"), ("not an image", "b"), ("not an image", "c")]
-    counted = PassedOver.counted(found)
-    assert counted == (PassedOver("not an image", 2, "b"), PassedOver("empty", 1, "a"))
-    assert Understood((("delimiter", "comma"),), ("w",), counted).lines() == [
+    counted = SkippedFiles.counted(found)
+    assert counted == (
+        SkippedFiles("not an image", 2, "b"),
+        SkippedFiles("empty", 1, "a"),
+    )
+    assert InputSummary((("delimiter", "comma"),), ("w",), counted).lines() == [
         "delimiter: comma",
         "passed over: 2 files (not an image), such as b",
         "passed over: 1 file (empty), such as a",
