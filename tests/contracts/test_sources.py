@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import fsspec
-import numpy as np
 import pytest
 from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
@@ -24,7 +23,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.encode.waiting_rows import lengths_of
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.base import (
@@ -421,7 +420,7 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
         (rows,) = reading.source.read(input_range, (), RowSink())
         (referred,) = reading.source.list_references(input_range, RowSink())
         (framed,) = frame_rows(rows.batch, schema, JobSpec(source="cifar", name="a"))
-        lengths = np.diff(array_parts(framed.records)[0])
+        lengths = lengths_of(framed.rows)
         assert referred.planned_bytes is not None
         assert referred.planned_bytes.tolist() == lengths.tolist()
 

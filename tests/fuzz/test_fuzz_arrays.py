@@ -117,7 +117,7 @@ def encoded(source: Source, input_range: InputRange, checksums: list[Any]) -> in
     sink = RowSink(checksums=checksums)
     for rows in source.read(input_range, (), sink):
         for framed in frame_rows(rows.batch, source.schema(), job):
-            count += len(framed.records) + len(framed.invalid_rows)
+            count += framed.rows.num_rows + len(framed.invalid_rows)
             for row, _ in framed.invalid_rows:
                 assert rows.raw(row)[1]
     return count + len(sink.rejects)

@@ -75,7 +75,7 @@ def encoded(source: Source, input_range: InputRange) -> int:
     job = JobSpec(source="parquet", name="a")
     for rows in source.read(input_range, (), RowSink()):
         for framed in frame_rows(rows.batch, source.schema(), job):
-            count += len(framed.records)
+            count += framed.rows.num_rows
             for row, _ in framed.invalid_rows:
                 json.loads(rows.raw(row)[1])
                 count += 1
