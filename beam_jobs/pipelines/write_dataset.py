@@ -153,7 +153,7 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
         (
             "exchange",
             arguments["exchange"] == "reference",
-            "'auto', 'scratch', 'engine'",
+            "'auto', 'scratch' or 'engine'",
         ),
         ("version", arguments["version"] == AUTO_VERSION, "a version like 1.0.0"),
         ("scratch", not is_local(arguments["scratch"]), "a local folder"),
@@ -175,8 +175,10 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
     problems: Problems = {}
     values = check_options(given, {PIPELINE_ROWS: SourceOptions}, problems)
     for place, what in problems.items():
-        where = ".".join(map(str, place))
-        raise UsageError(f"WriteDataset: {where}: {spell(what, 'python')}")
+        where, what = ".".join(map(str, place)), spell(what, "python")
+        if not what.startswith(f"{where}="):  # the option of which it tells more
+            what = f"{where}: {what}"
+        raise UsageError(f"WriteDataset: {what}")
     names = arguments["splits"] if arguments["split_column"] is not None else ()
     if arguments["split_by_time"] is not None:
         names = parse_split_times(arguments["split_by_time"]).names
