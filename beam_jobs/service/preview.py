@@ -95,13 +95,13 @@ def _shortage(workspace: Workspace, estimate: Estimate, held_bytes: int) -> str:
     """Returns why a run surely does not fit and what to do, or "" if it may fit."""
     if workspace.names(CHECKPOINTS):
         return ""  # it resumes: some of it is there
-    needs = {workspace.scratch_root: max(0, estimate.scratch_bytes - held_bytes)}
+    needs = {workspace.scratch_root: (estimate.scratch_bytes, held_bytes)}
     if isinstance(workspace.store, LocalStore):  # else shards leave one by one
-        needs[workspace.root] = needs.get(workspace.root, 0) + estimate.bytes
-    for folder, needed in needs.items():
-        # Of a sample only half is sure.
-        free = _free_bytes(folder)
-        if needed > (free if estimate.is_exact else 2 * free):
+        scratch, held = needs.get(workspace.root, (0, 0))
+        needs[workspace.root] = (scratch + estimate.bytes, held)
+    for folder, (written, held) in needs.items():
+        free, needed = _free_bytes(folder), max(0, written - held)
+        if written * estimate.certain_share - held > free:
             return (
                 f"{nearest_folder(Path(folder))}: about {human_bytes(needed)} are "
                 f"needed, {human_bytes(free)} are free; make room, or choose another "

@@ -7,6 +7,7 @@ extrapolated. Where the plan is made from file sizes (images), nothing has to be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,7 @@ class Sample:
       reference_bytes: of the references to the rows.
       histogram: of all rows, if the whole input was read.
       compression_ratio: compressed bytes per byte of the records.
+      lowest_density: framed bytes per position, of the range with the fewest.
     """
 
     max_rows: int
@@ -68,6 +70,7 @@ class Sample:
     reference_bytes: int = 0
     histogram: Histogram | None = None
     compression_ratio: float = 1.0
+    lowest_density: float = math.inf
 
     def reject(self, count: int, reasons: Sequence[str]) -> None:
         self.rejected += count
@@ -100,10 +103,13 @@ def _sample_input(
         context, input_ranges, final_types, whole=whole
     ):
         sample.positions += input_range.num_positions
+        before = sample.framed_bytes
         for rows in batches:
             sample.reject(0, [reject.reason for reject in sink.rejects[:1]])
             for records in _add(context, input_range, rows, final_types, sample):
                 compressor.add(records)
+        density = (sample.framed_bytes - before) / max(1, input_range.num_positions)
+        sample.lowest_density = min(sample.lowest_density, density)
         sample.rows += len(sink.rejects) + sink.dropped - sink.added
         sample.reject(len(sink.rejects), [reject.reason for reject in sink.rejects])
         if context.source.sizes_known_upfront or context.exchange == "reference":
@@ -237,6 +243,8 @@ class Estimate:
       reason: why the first of them would be, or "".
       splits: in the order of the job.
       scratch_bytes: size of the scratch files when the first shard is written.
+      certain_share: lower bound of the bytes, as a share of the estimate: what would be
+        written if all of the input were like the sampled range with the fewest.
     """
 
     is_exact: bool
@@ -245,6 +253,7 @@ class Estimate:
     reason: str
     splits: tuple[SplitEstimate, ...]
     scratch_bytes: int
+    certain_share: float
 
     @property
     def records(self) -> int:
@@ -301,7 +310,18 @@ def estimate_run(
         reason=sample.reason,
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
+        certain_share=_certain_share(context, sample, is_exact=is_exact),
     )
+
+
+def _certain_share(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
+    share = 0.95 if is_exact else 0.9
+    sizes_are_known = context.source.sizes_known_upfront and not sample.rejected
+    if not is_exact and not sizes_are_known:
+        density = sample.framed_bytes / max(1, sample.positions)
+        share *= min(1.0, sample.lowest_density / density) if density else 0.0
+    # The compression ratio varies more between ranges than the size of records does.
+    return share if context.job.compression == "none" else share / 2
 
 
 def _resolve_ranges(
