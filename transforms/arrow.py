@@ -13,20 +13,19 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.native.numpy_loops import unaligned_rows
 
 U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 MAX_CELL_BYTES = (1 << 31) - 1  # Arrow binary arrays have 32-bit offsets
-_SMALL = 1 << 16  # below this a table indexed by length is faster than sorting
 
 
 def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
@@ -76,28 +75,6 @@ def offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
-
-
-def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
-    """Returns the distinct lengths, ascending, and the index into them for each row.
-
-    Lengths [7, 3, 7] give ([3, 7], [1, 0, 1]).
-    """
-    longest = int(lengths.max()) if len(lengths) else 0
-    if longest >= _SMALL:
-        distinct, which = np.unique(lengths, return_inverse=True)
-        return distinct, which
-    distinct = np.flatnonzero(np.bincount(lengths))
-    index_of = np.zeros(longest + 1, np.int64)
-    index_of[distinct] = np.arange(len(distinct))
-    return distinct, index_of[lengths]
-
-
-def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Views a buffer as overlapping items, one that begins at every byte."""
-    dtype = np.dtype(item)
-    num_items = len(data) - dtype.itemsize + 1
-    return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
 
 
 # An array of views has one item of 16 bytes for each value, which says in which buffer the

@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import CorruptRecordError, RecordmillError
 from recordmill.transforms import native
-from recordmill.transforms.arrow import I64, U8, array_parts, unaligned_rows
+from recordmill.transforms.arrow import I64, U8, array_parts
 from recordmill.transforms.native import numpy_loops
-from recordmill.transforms.native.numpy_loops import length_crcs
+from recordmill.transforms.native.numpy_loops import length_crcs, unaligned_rows
 
 HEAD_BYTES = numpy_loops.HEAD_BYTES  # length and its checksum
 TAIL_BYTES = numpy_loops.TAIL_BYTES  # the data's checksum

@@ -10,7 +10,7 @@ from job_tools import IRIS, SAMPLES, Argument, command, convert
 from same_dataset import dataset_of
 
 from recordmill.transforms import native
-from recordmill.transforms.native import Loops, numpy_loops
+from recordmill.transforms.native import numpy_loops
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,11 @@ from recordmill.transforms.native import Loops, numpy_loops
 def test_same_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, files: Argument
 ) -> None:
-    constants = {name: getattr(native.loops, name) for name in Loops.__annotations__}
+    constants = {
+        name: getattr(native.loops, name)
+        for name in numpy_loops.IN_EXTENSION
+        if name.isupper()
+    }
     loops = Mock(wraps=native.loops, **constants)
     monkeypatch.setattr(native, "loops", loops)
     convert(source, files, tmp_path / "with" / "out", "--shards", 2)

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.transforms.arrow import I64, U8, array_parts, unaligned_rows
+from recordmill.transforms.arrow import I64, U8, array_parts
+from recordmill.transforms.native.numpy_loops import unaligned_rows
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES
 
 _LINES = 1 << 20  # made at once: their text fits an Arrow array

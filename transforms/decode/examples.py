@@ -29,7 +29,7 @@ from recordmill.schemas.feature_spec import (
 )
 from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, U8, U64, array_parts, distinct_lengths
+from recordmill.transforms.arrow import I64, U8, U64, array_parts
 from recordmill.transforms.decode.columns import (
     Findings,
     check_feature,
@@ -46,7 +46,11 @@ from recordmill.transforms.decode.wire import (
     read_varints,
 )
 from recordmill.transforms.encode.examples import TAGS
-from recordmill.transforms.native.numpy_loops import entry_header, varint
+from recordmill.transforms.native.numpy_loops import (
+    distinct_lengths,
+    entry_header,
+    varint,
+)
 
 # In the encoder's layout (encode/examples.py) the header of a map entry depends only on
 # the entry's length. So the walk reads that length, looks up the one header that goes

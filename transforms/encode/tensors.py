@@ -17,7 +17,6 @@ from recordmill.transforms.arrow import (
     I64,
     array_parts,
     binary_array,
-    distinct_lengths,
     offsets_of,
     require_fit,
     value_lengths,
@@ -32,7 +31,11 @@ from recordmill.transforms.encode.columns import (
     wrong_counts,
 )
 from recordmill.transforms.encode.row_errors import flag_invalid
-from recordmill.transforms.native.numpy_loops import field_header, varint
+from recordmill.transforms.native.numpy_loops import (
+    distinct_lengths,
+    field_header,
+    varint,
+)
 
 
 def header_cells(

@@ -1,11 +1,6 @@
 """Functions over the bytes of batches: in C, or by NumPy where that is not built."""
 
-from recordmill.transforms.native.interface import (
-    Buffer,
-    Column,
-    Loops,
-    describe,
-    loops,
-)
+from recordmill.transforms.native.interface import describe, loops
+from recordmill.transforms.native.numpy_loops import Buffer, Column
 
-__all__ = ["Buffer", "Column", "Loops", "describe", "loops"]
+__all__ = ["Buffer", "Column", "describe", "loops"]

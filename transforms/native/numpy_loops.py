@@ -1,6 +1,11 @@
 """Does what the native extension does, by NumPy: the same results, in more time.
 
-`Loops` (interface.py) describes the functions. Examples are written column by column: for
+Arrays of positions and sizes are int64. The extension raises ValueError if a position is
+outside its buffer, before anything is read or written there. NumPy has no fast path for
+`jpeg`, `files`, `cells` and `numbers`: it answers as the extension does for input that is
+not plain.
+
+Examples are written column by column: for
 each column the lengths of its payloads are known first, so the place of every header and
 value in the target is. Parts of one length are copied at once. Two rows of a int64 and
 b bytes, the entries of each row's feature map:
@@ -23,7 +28,23 @@ import crc32c as _crc32c
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.transforms.native.interface import Buffer, Column
+Buffer = Any  # bytes, a contiguous array of NumPy, a buffer of Arrow
+Column = tuple[bytes, int, Buffer, Buffer | None, Buffer | None, Buffer | None]
+"""One key of the feature map, and what it holds in every row.
+
+    key      UTF-8
+    kind     the tag of its list: 0x0a bytes, 0x12 floats, 0x1a integers; or LEFT_OUT
+    values   int64, float32, or the bytes of all values end to end; of bytes that are left
+             out an array of int64, into which `write` writes where each value belongs
+    offsets  int32, for bytes: value i is values[offsets[i]:offsets[i + 1]]
+    lists    int64: the values of row i are lists[i] to lists[i + 1]; None: one in each row
+    valid    one byte for each row, 0 where the feature is missing; None: it never is
+"""
+IN_EXTENSION = (
+    *("CRC32C", "LEFT_OUT", "CELL_SLACK", "NO_QUOTE", "ANY_TIME"),
+    *("seal", "seal_around", "jpeg", "damaged", "frames", "gather", "files", "status"),
+    *("copy", "interleave", "row_ends", "cells", "numbers", "measure", "write"),
+)  # what the extension has, too
 
 # A CRC is a polynomial over GF(2). Bytes behind shift it: it is multiplied by x to the
 # number of their bits, modulo the CRC's own polynomial. Then the CRC of these bytes is
@@ -142,11 +163,11 @@ def _power_of_x(exponent: int) -> int:
 U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]
 
-CRC32C = "package"
-LEFT_OUT = 0x0B
-CELL_SLACK = 0
-NO_QUOTE = ord("\n")
-ANY_TIME = -(1 << 63)
+CRC32C = "package"  # makes checksums; in the extension an "instruction" or a "table"
+LEFT_OUT = 0x0B  # the kind of bytes that are measured and not written, of one column
+CELL_SLACK = 0  # bytes that the target of `cells` needs behind each column
+NO_QUOTE = ord("\n")  # the byte that stands for no quote
+ANY_TIME = -(1 << 63)  # says that a file may be from any time
 
 HEAD_BYTES, TAIL_BYTES = 12, 4  # of a frame: length and its checksum; that of the data
 MAX_VARINT_BYTES = 10
@@ -232,11 +253,16 @@ def write(
     tail_room: int,
     target: Buffer,
 ) -> None:
-    """Writes each row's Example between `head_room` and `tail_room` zero bytes."""
+    """Writes each row's Example between `head_room` and `tail_room` zero bytes.
+
+    The rows are those of the columns from `first` on, as many as there are sizes. The
+    i-th of them is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`,
+    which count what is left out.
+    """
     out = np.frombuffer(target, np.uint8)
     _copy(out, starts[:-1], bytes(head_room))
     _copy(out, starts[1:] - tail_room, bytes(tail_room))
-    distinct, which = _distinct(sizes)
+    distinct, which = distinct_lengths(sizes)
     headers = [field_header(b"\x0a", size) for size in distinct.tolist()]
     at = starts[:-1] + head_room
     at += _put(out, at, headers, which)
@@ -291,7 +317,7 @@ def _headers_of(column: Column, payloads: I64) -> tuple[list[bytes], I64]:
     key, kind, lists = bytes(column[0]), column[1], column[4]
     kind = _BYTES if kind == LEFT_OUT else kind
     delimited = lists is None or kind != _BYTES
-    distinct, which = _distinct(payloads)
+    distinct, which = distinct_lengths(payloads)
     headers = [
         entry_header(key, kind, length, delimited=delimited)
         for length in distinct.tolist()
@@ -311,7 +337,7 @@ def _put_values(
         begins = np.frombuffer(offsets, np.int32)[values].astype(np.int64)
         if lists is not None:
             lengths = np.frombuffer(offsets, np.int32)[values + 1] - begins
-            distinct, which = _distinct(lengths)
+            distinct, which = distinct_lengths(lengths)
             headers = [field_header(b"\x0a", size) for size in distinct.tolist()]
             places = places + _put(out, places, headers, which)
         _copy(out, places, source, begins, lengths)
@@ -353,7 +379,7 @@ def _copy(
     if starts is None or lengths is None:
         starts = np.zeros(len(places), np.int64)
         lengths = starts + len(data)
-    distinct, which = _distinct(lengths)
+    distinct, which = distinct_lengths(lengths)
     order: npt.NDArray[Any] | slice = slice(None)
     if len(distinct) > 1:
         # So small numbers are sorted by counting.
@@ -366,25 +392,28 @@ def _copy(
     ):
         if length:
             item = f"V{length}"
-            parts = _items_at(data, item)[starts[first:end]]
-            _items_at(out, item)[places[first:end]] = parts
+            parts = unaligned_rows(data, item)[starts[first:end]]
+            unaligned_rows(out, item)[places[first:end]] = parts
 
 
-def _distinct(numbers: I64) -> tuple[I64, I64]:
-    """Returns the distinct numbers, ascending, and the index into them for each row."""
-    most = int(numbers.max(initial=0))
-    if most >= 1 << 16:
-        return np.unique(numbers, return_inverse=True)
-    distinct = np.flatnonzero(np.bincount(numbers, minlength=1))
+def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
+    """Returns the distinct lengths, ascending, and the index into them for each row.
+
+    Lengths [7, 3, 7] give ([3, 7], [1, 0, 1]).
+    """
+    longest = int(lengths.max(initial=0))
+    if longest >= 1 << 16:  # below this a table is faster than sorting
+        return np.unique(lengths, return_inverse=True)
+    distinct = np.flatnonzero(np.bincount(lengths, minlength=1))
     if len(distinct) == 1:
-        return distinct, np.zeros(len(numbers), np.int64)
-    index_of = np.zeros(most + 1, np.int64)
+        return distinct, np.zeros(len(lengths), np.int64)
+    index_of = np.zeros(longest + 1, np.int64)
     index_of[distinct] = np.arange(len(distinct))
-    return distinct, index_of[numbers]
+    return distinct, index_of[lengths]
 
 
-def _items_at(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Views bytes as overlapping items, one that begins at every byte."""
+def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Views a buffer as overlapping items, one that begins at every byte."""
     dtype = np.dtype(item)
     num_items = max(0, len(data) - dtype.itemsize + 1)
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
@@ -454,14 +483,18 @@ def _write_frames(buffer: U8, starts: I64, lengths: I64, crcs: U32) -> None:
     heads = np.empty(len(lengths), _HEAD)
     heads["length"] = lengths
     heads["crc"] = length_crcs(lengths)
-    _items_at(buffer, _HEAD)[starts[:-1]] = heads
-    _items_at(buffer, "<u4")[starts[1:] - TAIL_BYTES] = _masked(crcs)
+    unaligned_rows(buffer, _HEAD)[starts[:-1]] = heads
+    unaligned_rows(buffer, "<u4")[starts[1:] - TAIL_BYTES] = _masked(crcs)
 
 
 def seal_around(
     data: Buffer, starts: Buffer, cuts: Buffer, sizes: Buffer, crcs: Buffer
 ) -> int:
-    """Writes lengths and checksums of frames that each lack a cell."""
+    """Writes lengths and checksums of frames that each lack a cell.
+
+    Its sizes[i] bytes belong before data[cuts[i]], and crcs[i] is their CRC-32C.
+    Returns that of all frames with their cells.
+    """
     buffer = np.frombuffer(data, np.uint8)
     begins, ends = starts[:-1] + HEAD_BYTES, starts[1:] - TAIL_BYTES
     joined = combine_each(_crcs_of(buffer, begins, cuts), crcs, sizes)
@@ -481,16 +514,20 @@ def damaged(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
         return -1
     buffer = np.frombuffer(data, np.uint8)
     ends, sizes = starts + lengths - TAIL_BYTES, lengths - HEAD_BYTES - TAIL_BYTES
-    heads = _items_at(buffer, _HEAD)[starts]
+    heads = unaligned_rows(buffer, _HEAD)[starts]
     whole = heads["length"] == sizes.astype(np.uint64)
     whole &= heads["crc"] == length_crcs(sizes)
-    found = _items_at(buffer, "<u4")[ends]
+    found = unaligned_rows(buffer, "<u4")[ends]
     whole &= found == _masked(_crcs_of(buffer, starts + HEAD_BYTES, ends))
     return -1 if whole.all() else int(np.argmin(whole))
 
 
 def frames(data: Buffer, at: int, starts: Buffer) -> int:
-    """Finds frames that follow each other from data[at] on, by their heads alone."""
+    """Finds frames that follow each other from data[at] on, by their heads alone.
+
+    Writes where each begins, and behind these where the last one ends; at most as
+    many as there is place for. Returns how many.
+    """
     view = memoryview(data).cast("B")
     starts[0], count = at, 0
     # A step for each record: its length tells where the next one is.
@@ -510,7 +547,10 @@ def frames(data: Buffer, at: int, starts: Buffer) -> int:
 def gather(
     descriptor: int, offsets: Buffer, starts: Buffer, lengths: Buffer, target: Buffer
 ) -> int:
-    """Reads lengths[i] bytes at offsets[i] of a file to target[starts[i]:]."""
+    """Reads lengths[i] bytes at offsets[i] of a file to target[starts[i]:].
+
+    Returns the first part that cannot be read to its end, or -1.
+    """
     view = memoryview(target).cast("B")
     parts = zip(offsets.tolist(), lengths.tolist(), starts.tolist(), strict=True)
     for number, (offset, length, start) in enumerate(parts):
@@ -521,7 +561,11 @@ def gather(
 
 
 def status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> None:
-    """Writes size and times of files: nanoseconds since 1970."""
+    """Writes size and times of files: nanoseconds since 1970.
+
+    Each path ends with a zero byte. The size is -1 where there is no regular file, it
+    cannot be asked, or 64 bits do not hold its times.
+    """
     most = np.iinfo(np.int64).max
     for index, path in enumerate(paths.split(b"\0")[:-1]):
         try:
@@ -534,7 +578,11 @@ def status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> No
 
 
 def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
-    """Copies the bytes of pieces to the target, one behind the other."""
+    """Copies the bytes of pieces to the target, one behind the other.
+
+    Leaves out the first `skip` bytes of all, and ends where the target does. Returns
+    how many bytes were copied.
+    """
     view = memoryview(target).cast("B")
     done = 0
     for piece in pieces:
@@ -546,7 +594,11 @@ def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
 
 
 def interleave(rows: Buffer, before: int, count: int, images: Buffer) -> None:
-    """Lays the planes of so many images side by side: rrr ggg bbb as rgb rgb rgb."""
+    """Lays the planes of so many images side by side: rrr ggg bbb as rgb rgb rgb.
+
+    The planes of an image follow each other in its row, with `before` bytes before
+    them; all rows have one length, and all images.
+    """
     if not count:
         return
     planes = np.frombuffer(rows, np.uint8).reshape(count, -1)[:, before:]
@@ -561,13 +613,18 @@ def row_ends(text: Buffer) -> int:
     return bytes(text).count(b"\r") + bytes(text).count(b"\n")
 
 
-def jpeg(data: Buffer) -> None:
-    """Returns None: whether it is a whole JPEG is for others to find."""
+def jpeg(data: Buffer) -> tuple[int, int, int] | None:
+    """Returns height, width and depth of a JPEG; None if it is perhaps not whole."""
+    return None  # whether it is whole is for others to find
 
 
 def files(paths: tuple[bytes, ...], sizes: Buffer, modified: Buffer) -> list[bytes]:
-    """Returns nothing: files are read one by one."""
-    return []
+    """Reads whole files.
+
+    Ends before one that cannot be read, has not its size, or was not written at its
+    time: nanoseconds since 1970, or ANY_TIME.
+    """
+    return []  # each is read alone
 
 
 def cells(
@@ -580,12 +637,41 @@ def cells(
     facts: Buffer,
     target: Buffer,
 ) -> int:
-    """Returns -1: Arrow splits the rows."""
-    return -1
+    """Splits the rows of a CSV text into columns of cells, without their quotes.
+
+    Args:
+      text: whole rows; only the last one may lack its end.
+      delimiter, quote: bytes; the quote may be NO_QUOTE.
+      max_rows: that there is place for.
+      offsets: is filled; int32, `max_rows` + 1 for each column, from 0.
+      valid: is filled for columns with empty cells; a bit for each row, 0 where the
+        cell is empty, whole bytes for `max_rows` rows of each column.
+      facts: is filled; int64 for each column: where its cells begin in the target;
+        behind these for each column: how many are empty.
+      target: is filled with the text of the cells. As long as the text, and CELL_SLACK
+        for each column.
+
+    Returns:
+      The number of rows; or -1 if there are more than `max_rows`, if one has another
+      number of cells than there are columns, if text stands behind a closing quote or
+      a quote is never closed.
+    """
+    return -1  # Arrow splits the rows
 
 
 def numbers(
     offsets: Buffer, data: Buffer, valid: Buffer | None, is_float: bool, target: Buffer
 ) -> bool:
-    """Returns False: Arrow casts the cells."""
-    return False
+    """Reads cells that hold plain numbers, such as 0, -12 and (as floats) 3.50.
+
+    Args:
+      offsets: int32; cell i is data[offsets[i]:offsets[i + 1]].
+      data: bytes of the cells.
+      valid: a bit for each cell, 0 where it is missing; None: none is.
+      is_float: whether to read float64 or int64.
+      target: is filled, with 0 where a cell is missing.
+
+    Returns:
+      Whether all cells are plain; if not, what is in the target means nothing.
+    """
+    return False  # Arrow casts the cells

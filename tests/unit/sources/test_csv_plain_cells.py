@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import cast
 
 import numpy as np
 import pytest
@@ -12,14 +11,14 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from recordmill.transforms import native
-from recordmill.transforms.native import Loops, numpy_loops
+from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.interface import _load
 from recordmill.transforms.sources.csv.cells import split_cells, split_plain
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
 
 pytestmark = pytest.mark.fuzz
 
-_loops = cast("Loops", _load())
+_loops = _load()
 DIALECTS = [
     RFC_4180,
     Dialect(delimiter=b"\t", quote=b""),

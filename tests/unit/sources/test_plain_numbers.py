@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,12 +11,12 @@ from hypothesis import strategies as st
 
 from recordmill.transforms import native
 from recordmill.transforms.cast.text_values import read_column, read_plain
-from recordmill.transforms.native import Loops, numpy_loops
+from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.interface import _load
 
 pytestmark = pytest.mark.fuzz
 
-_loops = cast("Loops", _load())
+_loops = _load()
 PLAIN = st.from_regex(r"-?(0|[1-9][0-9]{0,16})(\.[0-9]{1,8})?", fullmatch=True)
 ODD = st.from_regex(
     r"[-+]?[0-9]{0,20}\.?[0-9]{0,20}(e-?[0-9]{1,2}|[ x])?", fullmatch=True

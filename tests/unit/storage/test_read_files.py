@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import Mock
 
 import pytest
@@ -77,7 +78,7 @@ def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
 def test_another_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    loops: native.Loops,
+    loops: ModuleType,
     seen: Seen,
     message: str,
 ) -> None:
