@@ -15,12 +15,13 @@ from job_tools import convert
 
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import (
+    MAX_PIXELS,
+    CheckLevel,
     ImageHeader,
     ImageHeaderError,
     image_format,
 )
 from recordmill.transforms.images.pixel_rules import PixelRules
-from recordmill.transforms.images.structure import MAX_PIXELS, CheckLevel
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.rows.read_rows import read_rows
 

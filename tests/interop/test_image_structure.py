@@ -8,8 +8,11 @@ from random import Random
 from interop_tools import ask
 from pixel_zoo import IMAGES, TENSORFLOW_CANNOT_DECODE
 
-from recordmill.transforms.images.header import ImageHeaderError, read_header
-from recordmill.transforms.images.structure import check_structure
+from recordmill.transforms.images.header import (
+    ImageHeaderError,
+    check_structure,
+    read_header,
+)
 
 
 def is_whole(data: bytes) -> bool:

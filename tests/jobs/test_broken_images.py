@@ -12,8 +12,7 @@ from PIL import Image
 from pixel_zoo import IMAGES, png_chunk
 
 from recordmill.transforms.images.decode import check_image
-from recordmill.transforms.images.header import ImageHeaderError
-from recordmill.transforms.images.structure import CheckLevel
+from recordmill.transforms.images.header import CheckLevel, ImageHeaderError
 
 COUNTS = {"splits by folder", "classes", "images"}
 

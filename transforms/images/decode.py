@@ -7,7 +7,6 @@ can be turned as their EXIF data say.
 from __future__ import annotations
 
 import io
-import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,17 +18,14 @@ import numpy.typing as npt
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms import native
 from recordmill.transforms.images.header import (
-    ImageHeader,
-    ImageHeaderError,
-    read_header,
-    tag_bytes,
-    with_trailing_bytes,
-)
-from recordmill.transforms.images.structure import (
     MAX_PIXELS,
     CheckLevel,
+    ImageHeader,
+    ImageHeaderError,
     check_pixels,
     check_structure,
+    check_tags,
+    read_header,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 GRAY_16 = frozenset({"I;16", "I;16L", "I;16B"})  # Pillow's modes of 16 bits of gray
 # What Pillow's other modes become; those of 32 bits or decimals have no fixed white.
-TO_8_BITS = {
+_TO_8_BITS = {
     "1": "L",
     "P": "RGB",
     "CMYK": "RGB",
@@ -49,14 +45,8 @@ TO_8_BITS = {
     "PA": "RGBA",
     "RGBa": "RGBA",
 }
-UPRIGHT = 1  # of the orientations
 
-Box = tuple[float, float, float, float]  # left, upper, right and lower edge
-
-_ORIENTATION_TAG = 0x112
 _ANY_SIZE = 1 << 62  # sizes were checked when the dataset was written
-_SHARED_TAGS = 2  # tags may point to the same bytes, but not each to the whole file
-_SMALL_TAG_BYTES = 1 << 20
 
 
 def check_image(
@@ -77,8 +67,6 @@ def check_image(
     whole = native.loops.jpeg(data)
     header = read_header(data) if whole is None else ImageHeader("jpeg", *whole)
     check_pixels(header, max_pixels)
-    if header.format == "bmp":
-        header = with_trailing_bytes(data, header)
     if level != "header" and whole is None:
         check_structure(data, header)
     if level == "decode":
@@ -112,7 +100,7 @@ def open_image(
             # The size is checked here; other warnings are no reason to refuse it.
             warnings.simplefilter("ignore")
             if header.format == "tiff":
-                _check_tags(data)
+                check_tags(data)
             # The decoder of a format may not be another one's, whatever the bytes look
             # like to it; that of JPEG decodes MPO, too.
             formats = (header.format.upper(),)
@@ -134,20 +122,6 @@ def open_image(
         ) from error
 
 
-def _check_tags(data: bytes) -> None:
-    """Refuses a TIFF whose tags take much more memory than the file: Pillow copies them."""
-    try:
-        found = tag_bytes(data)
-    except (struct.error, OverflowError):
-        raise ImageHeaderError("TIFF is damaged: its tags end after the file") from None
-    limit = _SHARED_TAGS * len(data) + _SMALL_TAG_BYTES
-    if found > limit:
-        raise ImageHeaderError(
-            f"TIFF has tags of {found:,} bytes in a file of {len(data):,} (expected "
-            f"{limit:,} or fewer)"
-        )
-
-
 def pixels_of(data: bytes) -> npt.NDArray[Any]:
     """Returns the pixels of an image's first frame, of shape (height, width, channels).
 
@@ -159,7 +133,7 @@ def pixels_of(data: bytes) -> npt.NDArray[Any]:
     """
     try:
         with open_image(data, read_header(data), _ANY_SIZE) as image:
-            mode = TO_8_BITS.get(image.mode, image.mode)
+            mode = _TO_8_BITS.get(image.mode, image.mode)
             if image.mode == "P" and "transparency" in image.info:
                 mode = "RGBA"
             decoded = image if image.mode == mode else image.convert(mode)
@@ -190,78 +164,7 @@ def to_8_bits(image: Image.Image) -> Image.Image:
         low, high = values.min(), values.max()
         scaled = (values - low) * (255 / (high - low) if high > low else 0)
         return Image.fromarray(scaled.astype(np.uint8))
-    mode = TO_8_BITS.get(image.mode, image.mode)
+    mode = _TO_8_BITS.get(image.mode, image.mode)
     if image.has_transparency_data:
         mode = "LA" if mode in ("L", "LA") else "RGBA"
     return image if image.mode == mode else image.convert(mode)
-
-
-def blended(image: Image.Image, colour: tuple[int, int, int]) -> Image.Image:
-    """Returns an image of `to_8_bits` without its alpha, blended over one colour."""
-    from PIL import Image
-
-    if image.mode not in ("LA", "RGBA"):
-        return image
-    behind = Image.new("RGB", image.size, colour)
-    behind.paste(image.convert("RGB"), mask=image.getchannel("A"))
-    is_gray = image.mode == "LA" and len(set(colour)) == 1
-    return behind.convert("L") if is_gray else behind
-
-
-def orientation_of(image: Image.Image) -> int:
-    """Returns how an image is to be turned, 1 to 8; 1 where its EXIF data are damaged.
-
-        1  as it is        2  mirrored           3  upside down     4  both
-        5  6  7  8         the same, with rows and columns exchanged
-
-    Cameras store what the sensor saw and say in EXIF how the camera was held. Viewers
-    turn the image; decoders of TensorFlow, and those of most training code, do not.
-    """
-    try:
-        found = image.getexif().get(_ORIENTATION_TAG, UPRIGHT)
-    except Exception:
-        return UPRIGHT
-    return found if isinstance(found, int) and 1 <= found <= 8 else UPRIGHT
-
-
-def swaps_sides(orientation: int) -> bool:
-    """Tests whether height and width are exchanged by turning."""
-    return orientation >= 5
-
-
-def turned(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an image as its orientation says that it is to be seen."""
-    from PIL.Image import Transpose
-
-    step = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }.get(orientation)
-    return image if step is None else image.transpose(step)
-
-
-def turned_back(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an image as it was before it was turned."""
-    return turned(image, {6: 8, 8: 6}.get(orientation, orientation))
-
-
-def turned_box(box: Box, size: tuple[int, int], orientation: int) -> Box:
-    """Returns where a box of an image lies once the image is turned.
-
-    >>> turned_box((0, 0, 3, 2), (4, 2), 2)
-    (1, 0, 4, 2)
-    """
-    width, height = size
-    left, upper, right, lower = box
-    if orientation in (2, 3, 7, 8):
-        left, right = width - right, width - left
-    if orientation in (3, 4, 6, 7):
-        upper, lower = height - lower, height - upper
-    if swaps_sides(orientation):
-        return upper, left, lower, right
-    return left, upper, right, lower

@@ -27,8 +27,8 @@ import heapq
 import io
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -61,18 +61,6 @@ _DISTANCE_LENGTHS = (1, 1)  # of two codes that no block uses; some readers want
 _CODE_LENGTH_BITS = 4  # the length of a code is written with 4 bits, for 0 to 15 alike
 
 Bytes = npt.NDArray[np.uint8]
-Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
-ReadRows = Callable[[int, int], Pixels]
-
-
-class Palette(NamedTuple):
-    """The colours of an image whose pixels are numbers of colours.
-
-    Red, green and blue of each; and the opacity of the first ones, others are opaque.
-    """
-
-    colours: bytes
-    alpha: bytes = b""
 
 
 def encode_image(
@@ -92,26 +80,12 @@ def encode_image(
     Raises:
       ImageHeaderError: the format cannot hold it.
     """
-    channels = len(image.getbands())
-    header = ImageHeader(form, image.height, image.width, channels)
+    header = ImageHeader(form, image.height, image.width, len(image.getbands()))
     if form == "raw":
         return image.tobytes(), header
     if form == "png":
-
-        def rows(start: int, stop: int) -> Pixels:
-            found: Pixels = np.asarray(image.crop((0, start, image.width, stop)))
-            return found
-
-        palette = _palette(image) if image.mode == "P" else None
-        png = write_png(
-            image.height,
-            image.width,
-            channels,
-            rows,
-            sample_bytes=2 if image.mode in GRAY_16 else 1,
-            palette=palette,
-        )
-        return png, read_header(png) if palette else header
+        png = write_png(image)
+        return png, read_header(png) if image.mode == "P" else header
     buffer = io.BytesIO()
     image.info = {}  # Pillow writes some of it: comments, resolution
     options = {"lossless": lossless} if form == "webp" else {}
@@ -125,60 +99,40 @@ def encode_image(
     return buffer.getvalue(), header
 
 
-def _palette(image: Image.Image) -> Palette:
-    """Returns the colours of a palette, up to the highest one that a pixel has."""
-    highest = image.getextrema()[1]
-    num_colours = 1 + int(highest)  # type: ignore[arg-type]
-    colours = bytes(image.getpalette("RGB") or ())[: 3 * num_colours]
-    transparent = image.info.get("transparency", b"")
-    if isinstance(transparent, int):
-        transparent = b"\xff" * transparent + b"\0"
-    return Palette(colours.ljust(3 * num_colours, b"\0"), transparent[:num_colours])
-
-
-def write_png(
-    height: int,
-    width: int,
-    channels: int,
-    rows: ReadRows,
-    *,
-    sample_bytes: int = 1,
-    palette: Palette | None = None,
-) -> bytes:
-    """Returns an image as PNG.
-
-    Args:
-      height: rows.
-      width: pixels in a row.
-      channels: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha.
-      rows: returns the rows from a first one to before another one, each of `width` x
-        `channels` samples; asked for a few at a time, so that memory stays small.
-      sample_bytes: 1 or 2.
-      palette: the colours that the samples of one channel stand for.
-    """
-    colour_type = _COLOUR_TYPES[channels] if palette is None else _PALETTE_TYPE
-    header = struct.pack(
-        ">IIBBBBB", width, height, 8 * sample_bytes, colour_type, 0, 0, 0
-    )
+def write_png(image: Image.Image) -> bytes:
+    """Returns an image of 8 bits a channel, a palette or 16 bits of gray as PNG."""
+    channels, is_palette = len(image.getbands()), image.mode == "P"
+    sample_bytes = 2 if image.mode in GRAY_16 else 1
+    colour_type = _PALETTE_TYPE if is_palette else _COLOUR_TYPES[channels]
+    sides_and_bits = image.width, image.height, 8 * sample_bytes
+    header = struct.pack(">IIBBBBB", *sides_and_bits, colour_type, 0, 0, 0)
     parts = [_SIGNATURE, *_chunk(b"IHDR", [header])]
-    if palette is not None:
-        parts += _chunk(b"PLTE", [palette.colours])
-        if palette.alpha:
-            parts += _chunk(b"tRNS", [palette.alpha])
-    row_bytes = width * channels * sample_bytes
-    pixel_bytes = 0 if palette else channels * sample_bytes
-    filtered = _filter(height, row_bytes, pixel_bytes, rows)
+    if is_palette:
+        # Up to the highest number that a pixel has; colours after the alphas are opaque.
+        num_colours = 1 + int(image.getextrema()[1])  # type: ignore[arg-type]
+        colours = bytes(image.getpalette("RGB") or ())[: 3 * num_colours]
+        parts += _chunk(b"PLTE", [colours.ljust(3 * num_colours, b"\0")])
+        alpha = image.info.get("transparency", b"")
+        if isinstance(alpha, int):
+            alpha = b"\xff" * alpha + b"\0"
+        if alpha:
+            parts += _chunk(b"tRNS", [alpha[:num_colours]])
+    filtered = _filter(image, 0 if is_palette else channels * sample_bytes)
     return b"".join([*parts, *_chunk(b"IDAT", deflate(filtered)), *_chunk(b"IEND", [])])
 
 
-def _filter(
-    height: int, row_bytes: int, pixel_bytes: int, rows: ReadRows
-) -> Iterator[Bytes]:
+def _filter(image: Image.Image, pixel_bytes: int) -> Iterator[Bytes]:
     """Yields rows with their filter byte, some at a time; filter 0 for pixel_bytes 0."""
+    row_bytes = image.width * max(pixel_bytes, 1)
     step = max(1, BLOCK_BYTES // (row_bytes + 1))
     above = np.zeros((1, row_bytes), np.uint8)
-    for start in range(0, height, step):
-        band = _bytes_of(rows(start, min(start + step, height)), row_bytes)
+    for start in range(0, image.height, step):
+        stop = min(start + step, image.height)
+        pixels: npt.NDArray[np.uint8 | np.uint16]
+        pixels = np.asarray(image.crop((0, start, image.width, stop)))
+        if pixels.dtype.itemsize == 2:  # the higher byte comes first
+            pixels = pixels.astype(">u2")
+        band = np.ascontiguousarray(pixels).view(np.uint8).reshape(-1, row_bytes)
         filtered = np.empty((len(band), row_bytes + 1), np.uint8)
         if pixel_bytes:
             filtered[:, 0] = _PAETH
@@ -189,13 +143,6 @@ def _filter(
             filtered[:, 1:] = band
         above = band[-1:]
         yield filtered.reshape(-1)
-
-
-def _bytes_of(pixels: Pixels, row_bytes: int) -> Bytes:
-    """Returns the bytes of each row; numbers of two bytes begin with the higher one."""
-    if pixels.dtype.itemsize == 2:
-        pixels = pixels.astype(">u2")
-    return np.ascontiguousarray(pixels).view(np.uint8).reshape(-1, row_bytes)
 
 
 def _paeth(rows: Bytes, pixel_bytes: int) -> Bytes:

@@ -11,19 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.images.decode import (
-    GRAY_16,
-    UPRIGHT,
-    Box,
-    blended,
-    open_image,
-    orientation_of,
-    swaps_sides,
-    to_8_bits,
-    turned,
-    turned_back,
-    turned_box,
-)
+from recordmill.transforms.images.decode import GRAY_16, open_image, to_8_bits
 from recordmill.transforms.images.encode import encode_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.pixel_rules import MAX_PIXEL_BYTES, PixelRules
@@ -38,10 +26,17 @@ TURNED = "turned as its EXIF data say"
 BLENDED = "alpha blended over white"
 INKS = "four inks made three colours"
 
+_Box = tuple[float, float, float, float]  # left, upper, right and lower edge
+_Size = tuple[int, int]  # width and height
+
 _DRAFT = 2  # a JPEG is decoded at this many times the size asked for, or more
 _DEEP_PNG_AT = 24  # offset of the bits a channel in a PNG
 _TIFF_BITS = 258  # a tag
-_WHITE = (255, 255, 255)
+_ORIENTATION_TAG = 0x112
+# How cameras store what viewers turn upright; decoders of TensorFlow do not turn it.
+#     1  as it is        2  mirrored           3  upside down     4  both
+#     5  6  7  8         the same, with rows and columns exchanged
+_UPRIGHT, _FIRST_EXCHANGED = 1, 5
 # Of more bits than anybody says what black and white are, or of another meaning.
 _REFUSED_MODES = frozenset({"I", "F", "LAB", "HSV"})
 
@@ -52,19 +47,6 @@ class Transformed(NamedTuple):
     data: bytes
     header: ImageHeader
     changes: tuple[str, ...]
-
-
-class _Decoded(NamedTuple):
-    """A decoded image, its size before it was decoded at a smaller one, and a box.
-
-    The whole image lies in the box: a JPEG whose sides are not multiples of eight is decoded
-    to a little more.
-    """
-
-    pixels: Image.Image
-    box: Box
-    width: int
-    height: int
 
 
 def transform_image(
@@ -93,19 +75,19 @@ def transform_image(
                 f"{header.format} has several frames (expected one, because of "
                 "`animated=reject`)"
             )
-        orientation = orientation_of(image)
-        is_turned = rules.turns and orientation != UPRIGHT
+        orientation = _orientation_of(image)
+        is_turned = rules.turns and orientation != _UPRIGHT
         if not rules.transforms_all and not is_turned:
             return None
         changes = [FIRST_FRAME] if has_frames else []
         changes += [TURNED] if is_turned else []
         changes += [NARROWED] if _is_narrowed(image, data, header, rules) else []
         changes += [INKS] if image.mode == "CMYK" else []
-        decoded = _decode(image, header, rules, orientation)
+        pixels, box, size = _decode(image, header, rules, orientation)
         form = rules.form_of(header.format)
-        pixels, is_blended = _in_channels(decoded.pixels, rules, form)
+        pixels, is_blended = _in_channels(pixels, rules, form)
         changes += [BLENDED] if is_blended else []
-        pixels = _placed(pixels, decoded, rules)
+        pixels = _placed(pixels, box, size, rules)
         found, made = encode_image(pixels, form, rules.quality, rules.lossless)
         return Transformed(found, made, tuple(changes))
 
@@ -126,16 +108,19 @@ def _is_narrowed(
 
 def _decode(
     image: Image.Image, header: ImageHeader, rules: PixelRules, orientation: int
-) -> _Decoded:
-    """Decodes an image in 8 bits a channel, and turns it if the rules say so."""
-    width, height = image.size
-    box: Box | None = None
+) -> tuple[Image.Image, _Box, _Size]:
+    """Decodes an image in 8 bits a channel, and turns it if the rules say so.
+
+    Returns its pixels, the box of them in which the whole image lies (a JPEG whose sides
+    are not multiples of eight is decoded to a little more), and its size in the file.
+    """
+    turned_size = image.size
+    if is_exchanged := rules.turns and orientation >= _FIRST_EXCHANGED:
+        turned_size = image.height, image.width
+    box: _Box | None = None
     if header.format == "jpeg" and rules.resize is not None:
-        swapped = rules.turns and swaps_sides(orientation)
-        sides = (height, width) if swapped else (width, height)
-        wanted = rules.resize.size_of(*sides)
-        if swapped:
-            wanted = wanted[1], wanted[0]
+        wanted = rules.resize.size_of(*turned_size)
+        wanted = wanted[::-1] if is_exchanged else wanted
         drafted = image.draft(None, (_DRAFT * wanted[0], _DRAFT * wanted[1]))
         box = drafted[1] if drafted else None
     channels = len(image.getbands())
@@ -149,19 +134,59 @@ def _decode(
     image.load()
     is_kept = rules.keeps_samples and (image.mode == "P" or image.mode in GRAY_16)
     pixels = image if is_kept else to_8_bits(image)
-    box = box or (0, 0, *pixels.size)
     if header.format == "tiff":  # Pillow has turned it
-        pixels = pixels if rules.turns else turned_back(pixels, orientation)
-        return _Decoded(pixels, (0, 0, *pixels.size), *pixels.size)
-    if rules.turns:
-        box = turned_box(box, pixels.size, orientation)
-        pixels = turned(pixels, orientation)
-        if swaps_sides(orientation):
-            width, height = height, width
-    return _Decoded(pixels, box, width, height)
+        if not rules.turns:
+            pixels = _turned(pixels, {6: 8, 8: 6}.get(orientation, orientation))
+        return pixels, (0, 0, *pixels.size), pixels.size
+    box = box or (0, 0, *pixels.size)
+    if not rules.turns:
+        return pixels, box, turned_size
+    turned_box = _turned_box(box, pixels.size, orientation)
+    return _turned(pixels, orientation), turned_box, turned_size
 
 
-def _check_bytes(size: tuple[int, int], channels: int, what: str) -> None:
+def _orientation_of(image: Image.Image) -> int:
+    """Returns how an image is to be turned; 1 where its EXIF data are damaged."""
+    try:
+        found = image.getexif().get(_ORIENTATION_TAG, _UPRIGHT)
+    except Exception:
+        return _UPRIGHT
+    return found if isinstance(found, int) and 1 <= found <= 8 else _UPRIGHT
+
+
+def _turned(image: Image.Image, orientation: int) -> Image.Image:
+    from PIL.Image import Transpose
+
+    step = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)
+    return image if step is None else image.transpose(step)
+
+
+def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
+    """Returns where a box of an image lies once the image is turned.
+
+    >>> _turned_box((0, 0, 3, 2), (4, 2), 2)
+    (1, 0, 4, 2)
+    """
+    width, height = size
+    left, upper, right, lower = box
+    if orientation in (2, 3, 7, 8):
+        left, right = width - right, width - left
+    if orientation in (3, 4, 6, 7):
+        upper, lower = height - lower, height - upper
+    if orientation >= _FIRST_EXCHANGED:
+        return upper, left, lower, right
+    return left, upper, right, lower
+
+
+def _check_bytes(size: _Size, channels: int, what: str) -> None:
     """Refuses an image of this width and height that is too large to be held."""
     width, height = size
     if width * height * channels > MAX_PIXEL_BYTES:
@@ -176,6 +201,8 @@ def _in_channels(
     image: Image.Image, rules: PixelRules, form: str
 ) -> tuple[Image.Image, bool]:
     """Returns an image in the channels of the rules, and whether alpha was blended."""
+    from PIL import Image
+
     channels = rules.channels
     has_alpha = image.mode in ("LA", "RGBA")
     keeps_alpha = channels == 4 or (channels is None and form != "jpeg")
@@ -183,21 +210,25 @@ def _in_channels(
     if has_alpha and not keeps_alpha:
         lowest = image.getchannel("A").getextrema()[0]
         is_blended = int(lowest) < 255  # type: ignore[arg-type]
-        image = blended(image, _WHITE)
+        white = Image.new("RGB", image.size, "white")
+        white.paste(image.convert("RGB"), mask=image.getchannel("A"))
+        image = white.convert("L") if image.mode == "LA" else white
     mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(channels or 0, image.mode)
     if form == "webp":  # has no gray
         mode = {"L": "RGB", "LA": "RGBA"}.get(mode, mode)
     return (image if image.mode == mode else image.convert(mode)), is_blended
 
 
-def _placed(pixels: Image.Image, decoded: _Decoded, rules: PixelRules) -> Image.Image:
-    """Returns an image scaled, cropped and padded.
+def _placed(
+    pixels: Image.Image, box: _Box, size: _Size, rules: PixelRules
+) -> Image.Image:
+    """Returns the box of an image scaled, cropped and padded, as if it had this size.
 
     What is cropped away is not scaled: the filter is asked for the part that stays.
     """
-    width, height = decoded.width, decoded.height
-    if rules.resize is not None:
-        width, height = rules.resize.size_of(width, height)
+    from PIL.Image import Resampling
+
+    width, height = size if rules.resize is None else rules.resize.size_of(*size)
     left, upper, kept_width, kept_height = 0, 0, width, height
     if rules.crop is not None:
         kept_height, kept_width = rules.crop
@@ -208,33 +239,21 @@ def _placed(pixels: Image.Image, decoded: _Decoded, rules: PixelRules) -> Image.
                 f"`resize=shorter={max(rules.crop)}`, or `pad` in place of `crop`"
             )
         left, upper = (width - kept_width) // 2, (height - kept_height) // 2
-    _check_bytes((kept_width, kept_height), len(pixels.getbands()), "would have")
-    part = (left, upper, left + kept_width, upper + kept_height)
+    kept = (kept_width, kept_height)
+    _check_bytes(kept, len(pixels.getbands()), "would have")
+    right, lower = left + kept_width, upper + kept_height
     if rules.resize is not None:
-        pixels = _scaled(pixels, decoded.box, (width, height), part)
+        across, down = (box[2] - box[0]) / width, (box[3] - box[1]) / height
+        part = (
+            max(0.0, box[0] + left * across),
+            max(0.0, box[1] + upper * down),
+            min(float(pixels.width), box[0] + right * across),
+            min(float(pixels.height), box[1] + lower * down),
+        )
+        pixels = pixels.resize(kept, Resampling.BICUBIC, box=part)
     elif rules.crop is not None:
-        pixels = pixels.crop(part)
+        pixels = pixels.crop((left, upper, right, lower))
     return pixels if rules.pad is None else _padded(pixels, rules.pad, rules.pad_value)
-
-
-def _scaled(
-    pixels: Image.Image,
-    box: Box,
-    size: tuple[int, int],
-    part: tuple[int, int, int, int],
-) -> Image.Image:
-    """Returns a part of what a box of an image is when it is scaled to a size."""
-    from PIL.Image import Resampling
-
-    across, down = (box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]
-    source = (
-        max(0.0, box[0] + part[0] * across),
-        max(0.0, box[1] + part[1] * down),
-        min(float(pixels.width), box[0] + part[2] * across),
-        min(float(pixels.height), box[1] + part[3] * down),
-    )
-    kept = (part[2] - part[0], part[3] - part[1])
-    return pixels.resize(kept, Resampling.BICUBIC, box=source)
 
 
 def _padded(pixels: Image.Image, sides: tuple[int, int], value: int) -> Image.Image:

@@ -15,10 +15,11 @@ from pixel_zoo import IMAGES, png_chunk
 from recordmill.transforms.images.header import (
     ImageHeader,
     ImageHeaderError,
+    check_pixels,
+    check_structure,
     next_marker,
     read_header,
 )
-from recordmill.transforms.images.structure import check_pixels, check_structure
 from recordmill.transforms.native import loops as LOOPS  # noqa: N812
 
 # Where every byte counts: a file that was cut anywhere is not whole. A GIF's whole

@@ -15,7 +15,11 @@ from PIL import Image, ImageOps
 from PIL.Image import Resampling
 from pixel_zoo import IMAGES
 
-from recordmill.transforms.images.header import ImageHeaderError, read_header
+from recordmill.transforms.images.header import (
+    MAX_PIXELS,
+    ImageHeaderError,
+    read_header,
+)
 from recordmill.transforms.images.pixel_rules import (
     PixelRules,
     Resize,
@@ -24,7 +28,6 @@ from recordmill.transforms.images.pixel_rules import (
     parse_resize,
     parse_sides,
 )
-from recordmill.transforms.images.structure import MAX_PIXELS
 from recordmill.transforms.images.transform import (
     BLENDED,
     FIRST_FRAME,

@@ -12,6 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.source_options import SourceOptions
+from recordmill.transforms.images.header import MAX_PIXELS, CheckLevel
 from recordmill.transforms.images.pixel_rules import (
     AS_THEY_ARE,
     PixelRules,
@@ -20,7 +21,6 @@ from recordmill.transforms.images.pixel_rules import (
     parse_resize,
     parse_sides,
 )
-from recordmill.transforms.images.structure import MAX_PIXELS, CheckLevel
 from recordmill.transforms.sources.registry import Request, SourceFormat
 
 if TYPE_CHECKING:
