@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from decode_oracle import TENSOR_TYPES
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from recordmill.schemas.feature_spec import (
 )
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
+from recordmill.transforms.decode.examples import decode_records
 from recordmill.transforms.encode.examples import TAGS
 from recordmill.transforms.native.numpy_loops import entry_header, varint
 
@@ -302,3 +304,10 @@ def plain(value: Any) -> str:
 def tells_dimensions(schema: Schema) -> bool:
     """Rows of nothing, laid flat, do not tell how many there are."""
     return not any(None in f.shape and 0 in f.shape for f in schema.features)
+
+
+def decode_batch(examples: pa.BinaryArray, schema: Schema) -> pa.RecordBatch:
+    """Decodes examples, all of which must fit the schema."""
+    decoded = decode_records(examples, schema)
+    assert decoded.row_errors == []
+    return decoded.batch

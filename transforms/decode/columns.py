@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, shape_text
+from recordmill.schemas.proto.example_pb2 import BytesList
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.arrow import I64, U8, offsets_of
 from recordmill.transforms.cast.text_values import ARROW_TYPES
@@ -39,8 +40,9 @@ from recordmill.transforms.decode.wire import (
 from recordmill.transforms.encode.column_types import list_depths
 from recordmill.transforms.encode.row_errors import rows_of
 from recordmill.transforms.encode.tensors import DATA_TYPES
+from recordmill.transforms.native.numpy_loops import varint
 
-VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
+_VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
 # With so few records left, a loop over them is faster than array steps.
 _FEW_RECORDS = 16
 
@@ -135,7 +137,7 @@ def read_scalars(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
 def read_lists(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
     """Reads payloads of any number of values."""
     if kind is Kind.BYTES:
-        return read_byte_values(data, spans, VALUE_TAG, found)
+        return _read_byte_lists(data, spans, found)
     lengths = spans.lengths
     if kind is Kind.FLOAT:
         irregular = lengths % 4 != 0
@@ -155,83 +157,53 @@ def read_lists(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
     return Lists(values, lists, spans.present)
 
 
-def read_byte_values(data: U8, spans: Spans, tag: int, found: Findings) -> Lists:
-    """Reads payloads that are a series of length-delimited fields with one tag.
+def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
+    """Reads the values of BytesLists, each step the next one of all records.
 
-    Each step reads the next value of all records that have one. Two records with the
-    values "a", "bc" and "d", tag 0a:
+    Two records with the values "a", "bc" and "d", tag 0a:
 
         bytes     0a 01 61 0a 02 62 63 | 0a 01 64      starts [0, 7], ends [7, 10]
         step 1    rows [0, 1], value starts [2, 9], lengths [1, 1], positions [3, 10]
         step 2    rows [0],    value starts [5],    lengths [2],    positions [7]
 
-    Counts are [2, 1], offsets [0, 2, 3], values "a", "bc", "d". The last few records
-    are read by a loop instead of steps.
+    Sorted by record the values are "a", "bc", "d". Of the last few records the protobuf
+    runtime reads what is left.
     """
-    positions = spans.starts.copy()
-    ends = spans.starts + spans.lengths
+    positions, ends = spans.starts.copy(), spans.starts + spans.lengths
     irregular = np.zeros(len(positions), np.bool_)
-    counts = np.zeros(len(positions), np.int64)
     rows = np.flatnonzero(positions < ends)
-    taken: list[tuple[npt.NDArray[np.intp], I64, I64, I64]] = []
+    taken: list[npt.NDArray[np.intp]] = []
+    parts: list[pa.Array] = []
     while len(rows) > _FEW_RECORDS:
         words = gather_words(data, positions[rows]).ravel()
         lengths, sizes = read_varints(words >> np.uint64(8))
         starts = positions[rows] + 1 + sizes
-        fits = (words & np.uint64(0xFF)) == tag
+        fits = (words & np.uint64(0xFF)) == _VALUE_TAG
         fits &= (starts <= ends[rows]) & (
             lengths <= (ends[rows] - starts).view(np.uint64)
         )
         irregular[rows[~fits]] = True
-        rows, starts = rows[fits], starts[fits]
-        value_lengths = lengths[fits].view(np.int64)
-        taken.append((rows, counts[rows], starts, value_lengths))
-        counts[rows] += 1
-        positions[rows] = starts + value_lengths
+        rows, starts, sizes = rows[fits], starts[fits], lengths[fits].view(np.int64)
+        taken.append(rows)
+        parts.append(extract_binary(data, starts, sizes))
+        positions[rows] = starts + sizes
         rows = rows[positions[rows] < ends[rows]]
     for row in rows.tolist():
-        starts, value_lengths = _scan(data, int(positions[row]), int(ends[row]), tag)
-        irregular[row] = (
-            int(starts[-1] + value_lengths[-1]) != ends[row] if len(starts) else True
-        )
-        nth = counts[row] + np.arange(len(starts))
-        taken.append((np.full(len(starts), row), nth, starts, value_lengths))
-        counts[row] += len(starts)
-    counts[irregular] = 0
-    offsets = offsets_of(counts)
-    starts = np.empty(int(offsets[-1]), np.int64)
-    value_lengths = np.empty(int(offsets[-1]), np.int64)
-    for rows, nth, some_starts, some_lengths in taken:
-        kept = ~irregular[rows]
-        index = (offsets[rows] + nth)[kept]
-        starts[index] = some_starts[kept]
-        value_lengths[index] = some_lengths[kept]
+        try:
+            rest = BytesList.FromString(data[positions[row] : ends[row]].tobytes())
+        except DecodeError:
+            irregular[row] = True
+            continue
+        taken.append(np.full(len(rest.value), row))
+        parts.append(pa.array(rest.value, pa.binary()))
     found.irregular |= irregular
-    values = extract_binary(data, starts, value_lengths)
-    return Lists(values, offsets, spans.present)
-
-
-def _scan(data: U8, position: int, end: int, tag: int) -> tuple[I64, I64]:
-    """Returns starts and lengths of one record's values, until an irregular one."""
-    starts, lengths = [], []
-    view = data.data
-    while position < end and view[position] == tag:
-        position, shift, length = position + 1, 0, 0
-        while position < end and shift <= 28:
-            byte = view[position]
-            position += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        else:
-            break
-        if length > end - position:
-            break
-        starts.append(position)
-        lengths.append(length)
-        position += length
-    return np.array(starts, np.int64), np.array(lengths, np.int64)
+    of_row = np.concatenate([np.zeros(0, np.intp), *taken])
+    values = pa.concat_arrays([pa.array([], pa.binary()), *parts])
+    if len(taken) > 1:
+        order = np.argsort(of_row, kind="stable")
+        values, of_row = values.take(pa.array(order)), of_row[order]
+    offsets = np.searchsorted(of_row, np.arange(len(positions) + 1))
+    return Lists(values, offsets, spans.present).without(irregular)
 
 
 # The inverse of encode/ragged.py, which describes how they are stored. Two records with
@@ -303,105 +275,81 @@ def _describe_sum(sums: I64, counts: I64, level: int, index: int) -> str:
     return f"row lengths {level} sum to {sums[index]}, but there are {counts[index]}"
 
 
-#     TensorProto       08 dtype | 12 len TensorShapeProto | 22 len content
-#                       strings: 42 len bytes for each, instead of the content
-#     TensorShapeProto  (12 len Dim)*       Dim  08 varint size, omitted if 0
-#
-# This is what tf.io.serialize_tensor writes. For example, int16 [7, 8]:
+# A tensor as tf.io.serialize_tensor writes it, here int16 [7, 8]:
 #
 #     08 05 | 12 04  12 02 08 02 | 22 04  07 00 08 00
 #     dtype   shape: one Dim of 2  content of 4 bytes
 #
-# Other layouts, as tf.make_tensor_proto uses for few values, are read by `read_tensor`,
-# one tensor at a time.
-#
-# Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto.
+# The head before the content says type and shape. Each head is read once by the protobuf
+# runtime; tensors that begin with one that was seen, and have its length, are not parsed.
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
 _MAX_FILLED = 1 << 24  # limit of values that a (damaged) shape may repeat from one
-_STRING_TAG = 0x42
-_CONTENT_TAG = 0x22
+_CONTENT_TAG = b"\x22"
 
 
 def _read_tensors(
-    data: U8, spans: Spans, feature: FeatureSpec, found: Findings
+    lists: Lists, feature: FeatureSpec, found: Findings
 ) -> tuple[Lists, I64]:
-    """Reads the tensors of a feature, as tf.io.serialize_tensor writes them.
-
-    Those of another type, rank or layout are irregular.
-
-    Returns:
-      The values, and the dimensions as an array of shape (records, rank).
-    """
-    own = Findings(np.zeros(len(spans.starts), np.bool_))
-    dims, spans = _read_header(data, spans, feature, own)
-    if feature.dtype in ("string", "bytes"):
-        lists = read_byte_values(data, spans, _STRING_TAG, own)
-    else:
-        lists = _read_content(data, spans, feature.dtype, own)
-    # As floats: a product beyond 64 bits must not wrap around to a small number.
-    num_values = dims.astype(np.float64).prod(axis=1)
-    irregular = own.irregular | (spans.present & (lists.counts != num_values))
-    if irregular.any():
-        found.irregular |= irregular
-        dims[irregular] = 0
-        lists = lists.without(irregular)
-    return lists, dims
-
-
-def _read_header(
-    data: U8, spans: Spans, feature: FeatureSpec, found: Findings
-) -> tuple[I64, Spans]:
-    """Returns the dimensions, and the spans after them."""
-    ends = spans.starts + spans.lengths
-    words = gather_words(data, spans.starts).ravel()
-    head = 0x12_00_08 | (DATA_TYPES[feature.dtype] << 8)
-    shape_lengths, sizes = read_varints(words >> np.uint64(24))
-    positions = spans.starts + 3 + sizes
-    fits = spans.present & ((words & np.uint64(0xFFFFFF)) == head) & (sizes <= 5)
-    shape_ends = positions + shape_lengths.view(np.int64)
-    fits &= shape_ends <= ends
-    dims = np.zeros((len(positions), len(feature.shape)), np.int64)
-    for axis in range(len(feature.shape)):
-        positions = np.where(fits, positions, spans.starts)
-        words = gather_words(data, positions).ravel()
-        dim_lengths = ((words >> np.uint64(8)) & np.uint64(0xFF)).view(np.int64)
-        values, sizes = read_varints(words >> np.uint64(24))
-        known = dim_lengths > 0
-        fits &= (words & np.uint64(0xFF)) == 0x12
-        fits &= ~known | (
-            (((words >> np.uint64(16)) & np.uint64(0xFF)) == 0x08)
-            & (dim_lengths == sizes + 1)
-            & (sizes <= 5)
-        )
-        positions = positions + 2 + dim_lengths
-        fits &= positions <= shape_ends
-        dims[:, axis] = np.where(fits & known, values, np.uint64(0))
-        if feature.shape[axis] is not None:
-            fits &= dims[:, axis] == feature.shape[axis]
-    fits &= positions == shape_ends
-    found.irregular |= spans.present & ~fits
-    starts = np.where(fits, positions, ends)
-    return dims, Spans(starts, ends - starts, spans.present)
+    """Reads serialized tensors; returns their values and dimensions, (records, rank)."""
+    is_text = feature.dtype in ("string", "bytes")
+    item = np.dtype("u1" if is_text else feature.dtype).newbyteorder("<")
+    rows: list[int] = []
+    shapes: list[tuple[int, ...]] = []
+    texts: list[bytes] = []
+    contents: list[bytes] = []
+    heads: dict[int, tuple[bytes, tuple[int, ...]]] = {}  # the last one, by length
+    for row, data in zip(
+        np.flatnonzero(lists.present).tolist(), lists.values.to_pylist(), strict=True
+    ):
+        head, shape = heads.get(len(data), (b"", ()))
+        if head and data.startswith(head):
+            contents.append(data[len(head) :])
+        else:
+            try:
+                tensor = read_tensor(data)
+                problem = _misfit(tensor, feature)
+            except ValueError as error:
+                problem = f"not a valid tensor: {error}"
+            if problem:
+                found.reasons.setdefault(row, f"feature {feature.name!r}: {problem}")
+                continue
+            shape = tensor.shape
+            if isinstance(tensor.values, list):
+                texts += tensor.values
+            else:
+                content = tensor.values.astype(item).tobytes()
+                contents.append(content)
+                head = replace(tensor, values=np.zeros(0, item)).to_bytes()
+                head += _CONTENT_TAG + varint(len(content))
+                if data == head + content:
+                    heads[len(data)] = head, shape
+        rows.append(row)
+        shapes.append(shape)
+    counts = np.zeros(len(lists.present), np.int64)
+    dims = np.zeros((len(counts), len(feature.shape)), np.int64)
+    if rows:
+        dims[rows] = shapes
+        counts[rows] = dims[rows].prod(axis=1)
+    values: Any = pa.array(texts, pa.binary())
+    if not is_text:
+        values = np.frombuffer(b"".join(contents), item)
+        values = values != 0 if feature.dtype == "bool" else values
+    return Lists(values, offsets_of(counts), lists.present), dims
 
 
-def _read_content(data: U8, spans: Spans, dtype: str, found: Findings) -> Lists:
-    """Reads the content field after the dimensions; an empty tensor has none."""
-    words = gather_words(data, spans.starts).ravel()
-    lengths, sizes = read_varints(words >> np.uint64(8))
-    filled = spans.lengths > 0
-    starts = spans.starts + np.where(filled, 1 + sizes, 0)
-    content = np.where(filled, lengths.view(np.int64), 0)
-    item = np.dtype(dtype).newbyteorder("<")
-    irregular = starts + content != spans.starts + spans.lengths
-    irregular |= filled & ((words & np.uint64(0xFF)) != _CONTENT_TAG)
-    irregular |= content % item.itemsize != 0
-    starts = np.where(irregular, spans.starts, starts)
-    packed, offsets = extract(data, starts, np.where(irregular, 0, content))
-    numbers = packed[: int(offsets[-1])]
-    values = numbers != 0 if dtype == "bool" else numbers.view(item)
-    found.irregular |= irregular
-    return Lists(values, offsets // item.itemsize, spans.present)
+def _misfit(tensor: Tensor, feature: FeatureSpec) -> str:
+    """Returns what a tensor is that is not of the feature's type and shape, or ""."""
+    fits = len(tensor.shape) == len(feature.shape) and all(
+        expected in (None, found)
+        for expected, found in zip(feature.shape, tensor.shape, strict=True)
+    )
+    if fits and tensor.dtype == feature.dtype.replace("bytes", "string"):
+        return ""
+    return (
+        f"tensor of {tensor.dtype} of shape {list(tensor.shape)}, expected "
+        f"{feature.dtype} of shape {shape_text(feature.shape)}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +487,8 @@ def read_column(
         return nest(_leaf(flat, feature, found), levels, flat.present)
     (span,) = spans
     if feature.content is Content.TENSOR:
-        lists, dims = _read_tensors(data, span, feature, found)
+        lists = read_scalars(data, span, feature.kind, found)
+        lists, dims = _read_tensors(lists, feature, found)
         leaf = _leaf(lists, feature, found)
         if not feature.shape:
             return _one_per_row(leaf, lists)

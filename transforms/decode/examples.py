@@ -18,16 +18,15 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import (
     Content,
     FeatureSpec,
     Kind,
     Schema,
     map_order,
-    shape_text,
 )
-from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, U64, array_parts
 from recordmill.transforms.decode.columns import (
@@ -35,7 +34,6 @@ from recordmill.transforms.decode.columns import (
     check_feature,
     read_column,
     read_lists,
-    read_tensor,
 )
 from recordmill.transforms.decode.wire import (
     WORD_BYTES,
@@ -209,7 +207,7 @@ def _payload_length(length: int) -> int | None:
 _SHOWN_BYTES = 12
 
 
-class InvalidRecordError(Exception):
+class _InvalidRecordError(Exception):
     """The error of one record that does not fit the schema."""
 
 
@@ -221,29 +219,32 @@ def rewrite_example(
     refuses_unknown: bool,
 ) -> bytes:
     """Rewrites an example in the encoder's layout, without unknown features."""
-    features = parse_features(data)
-    if features is None:
-        raise InvalidRecordError(
+    example = _parse(data)
+    if example is None:
+        raise _InvalidRecordError(
             f"{len(data)} bytes that start with {data[:_SHOWN_BYTES].hex()!r} are "
             "not a valid tf.train.Example"
         )
-    if refuses_unknown:
-        for name in sorted(features.keys() - keys.keys()):
-            raise InvalidRecordError(unknown_feature(name))
-    entries = b""
-    for name in sorted(features.keys() & keys.keys(), key=map_order):
-        if features[name].WhichOneof("kind") is not None:
-            _normalize(features[name], owners[name], keys[name])
-            value = features[name].SerializeToString(deterministic=True)
-            entry = _delimited(b"\x0a", name.encode()) + _delimited(b"\x12", value)
-            entries += _delimited(b"\x0a", entry)
-    return _delimited(b"\x0a", entries)
+    features = example.features.feature
+    for name in sorted(features):
+        if name not in keys and refuses_unknown:
+            raise _InvalidRecordError(unknown_feature(name))
+        if name not in keys or features[name].WhichOneof("kind") is None:
+            del features[name]
+    for name, feature in sorted(features.items()):
+        expected, kind = keys[name].kind, feature.WhichOneof("kind")
+        if kind != expected:
+            raise _InvalidRecordError(f"feature {name!r}: {kind}, expected {expected}")
+        found = len(getattr(feature, expected).value)
+        if found != 1 and has_single_value(owners[name]):
+            raise _InvalidRecordError(f"feature {name!r}: {found} values, expected 1")
+    example.DiscardUnknownFields()  # type: ignore[attr-defined]
+    return example.SerializeToString(deterministic=True)
 
 
-def parse_features(data: bytes) -> Mapping[str, Feature] | None:
-    """Returns the features of an example, or None if the bytes are not an example."""
+def _parse(data: bytes) -> Example | None:
     try:
-        return Example.FromString(data).features.feature
+        return Example.FromString(data)
     except DecodeError:
         return None
 
@@ -251,41 +252,6 @@ def parse_features(data: bytes) -> Mapping[str, Feature] | None:
 def has_single_value(feature: FeatureSpec) -> bool:
     """Tells whether the feature has exactly one stored value."""
     return not feature.shape or feature.content is not Content.VALUES
-
-
-def _normalize(message: Feature, feature: FeatureSpec, key: Key) -> None:
-    """Changes the message to what the encoder would write for the feature's key."""
-    name, kind = key.name.decode(), message.WhichOneof("kind")
-    if kind != key.kind:
-        raise InvalidRecordError(f"feature {name!r}: {kind}, expected {key.kind}")
-    message.DiscardUnknownFields()  # type: ignore[attr-defined]
-    values = getattr(message, key.kind).value
-    if not has_single_value(feature):
-        return
-    if len(values) != 1:
-        raise InvalidRecordError(f"feature {name!r}: {len(values)} values, expected 1")
-    if feature.content is Content.TENSOR:
-        try:
-            tensor = read_tensor(values[0])
-        except ValueError as error:
-            reason = f"feature {name!r}: not a valid tensor: {error}"
-            raise InvalidRecordError(reason) from error
-        fits = len(tensor.shape) == len(feature.shape) and all(
-            expected in (None, found)
-            for expected, found in zip(feature.shape, tensor.shape, strict=True)
-        )
-        dtype = "string" if feature.dtype == "bytes" else feature.dtype
-        if tensor.dtype != dtype or not fits:
-            raise InvalidRecordError(
-                f"feature {name!r}: tensor of {tensor.dtype} of shape "
-                f"{list(tensor.shape)}, expected {feature.dtype} of shape "
-                f"{shape_text(feature.shape)}"
-            )
-        values[0] = tensor.to_bytes()
-
-
-def _delimited(tag: bytes, data: bytes) -> bytes:
-    return tag + varint(len(data)) + data
 
 
 def unknown_feature(name: str) -> str:
@@ -318,9 +284,9 @@ class Decoded:
     row_errors: list[tuple[int, str]]
 
 
-def decode_batch(
+def decode_records(
     examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
-) -> pa.RecordBatch:
+) -> Decoded:
     """Decodes the features of every example to columns.
 
     Args:
@@ -330,23 +296,11 @@ def decode_batch(
 
     Returns:
       A column for each feature, under its name, in the schema's order; null where an
-      example lacks it. For their types see feature_column.py.
+      example lacks it (for their types see columns.py); and errors of records.
 
     Raises:
       SchemaError: a feature's kind cannot store its dtype.
-      RowsError: examples are damaged or do not fit the schema.
     """
-    decoded = decode_records(examples, schema, unknown=unknown)
-    if decoded.row_errors:
-        rows, reasons = zip(*decoded.row_errors, strict=True)
-        raise RowsError(list(rows), list(reasons))
-    return decoded.batch
-
-
-def decode_records(
-    examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
-) -> Decoded:
-    """Decodes like decode_batch, but returns errors of records instead of raising."""
     for feature in schema.features:
         if feature.sequence:
             raise SchemaError(
@@ -425,10 +379,10 @@ class _Reader:
 
     def _find_unknown_keys(self, examples: pa.BinaryArray, irregular: Mask) -> bool:
         """Searches the first irregular record for keys that others may share."""
-        features = parse_features(examples[int(np.argmax(irregular))].as_py())
+        example = _parse(examples[int(np.argmax(irregular))].as_py()) or Example()
         keys = {
             name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
-            for name, feature in (features or {}).items()
+            for name, feature in example.features.feature.items()
             if name not in self._keys
             and len(name) <= _MAX_UNKNOWN_NAME
             and (kind := feature.WhichOneof("kind"))
@@ -457,7 +411,7 @@ class _Reader:
         for row in irregular.tolist():  # the protobuf runtime takes one at a time
             try:
                 rewritten.append(rewrite(examples[row].as_py()))
-            except InvalidRecordError as error:
+            except _InvalidRecordError as error:
                 reasons[row] = str(error)
                 rewritten.append(b"")
         others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))

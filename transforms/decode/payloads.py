@@ -79,13 +79,6 @@ def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
     spans = Spans(starts, ends - starts, np.ones(len(starts), np.bool_))
     found = Findings(np.zeros(len(starts), np.bool_))
     column = read_column(data, feature, [spans], found)
-    found.refuse(
-        feature,
-        np.flatnonzero(found.irregular),
-        lambda _: (
-            f"not a tensor of {feature.dtype} as tf.io.serialize_tensor writes it"
-        ),
-    )
     batch = pa.RecordBatch.from_arrays([column], [feature.name])
     return Decoded(batch, sorted(found.reasons.items()))
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from decode_cases import plain, stored
+from decode_cases import decode_batch, plain, stored
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.decode import examples as module
-from recordmill.transforms.decode.examples import decode_batch
 from recordmill.transforms.encode.tensors import DATA_TYPES
 from recordmill.transforms.tfrecord import read_records
 

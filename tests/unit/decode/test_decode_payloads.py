@@ -129,7 +129,7 @@ def test_json_of_other_writers() -> None:
                 "f", Kind.BYTES, dtype="int8", shape=(None,), content=Content.TENSOR
             ),
             Tensor("int8", (2,), np.array([1, 2], np.int8)).to_bytes(), [1, 2], b"\xff",
-            "feature 'f': not a tensor of int8 as tf.io.serialize_tensor writes it",
+            "feature 'f': not a valid tensor: Error parsing message with type 'recordmill.TensorProto'",
         ),
     ],
 )  # fmt: skip

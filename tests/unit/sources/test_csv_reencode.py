@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from decode_cases import decode_batch
 from frames import records_of
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from source_tools import FileWriter, file_writer, prepare
 
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
-from recordmill.transforms.decode.examples import decode_batch
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import classify, column_dtype
