@@ -1,15 +1,16 @@
 """Writes TensorFlow code that loads a whole dataset, ready to run as it is printed.
 
 The code takes the files of a split from manifest.json, never by a pattern: what an
-unfinished run or a replaced dataset left in the folder would be among them.
+unfinished run or a replaced dataset left in the folder would be among them. Expressions
+are texts; `_format_lines` breaks those that are too long for a line.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,41 +21,9 @@ from recordmill.schemas.options import Payload
 from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 
-LINE_LENGTH = 88
-_INDENT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A bracketed expression as text: a call, a list or a keyword argument.
-
-    Attributes:
-      head: the text up to and including the opening bracket.
-      items: the expressions between the commas.
-      tail: the closing bracket and what follows.
-      subscript: whether a comma after the last item would change the meaning.
-    """
-
-    head: str
-    items: tuple[Code, ...]
-    tail: str = ")"
-    subscript: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.head}{', '.join(map(str, self.items))}{self.tail}"
-
-
-Code = str | Call
-
-
-def call(function: str, *items: Code) -> Call:
-    """Returns a call of a function."""
-    return Call(f"{function}(", items)
-
-
-def list_code(items: tuple[Code, ...], keyword: str = "") -> Call:
-    """Returns a list, as a keyword argument if a keyword is given."""
-    return Call(f"{keyword}=[" if keyword else "[", items, "]")
+_LINE_LENGTH = 88
+_INDENT = " " * 4
+_TOKEN = re.compile(r"""b?"(?:[^"\\]|\\.)*"|b?'(?:[^'\\]|\\.)*'|[][(),]""")
 
 
 def quoted(value: str | bytes) -> str:
@@ -71,121 +40,126 @@ def quoted(value: str | bytes) -> str:
     return plain
 
 
-def format_lines(
-    code: Code, indent: int, before: str = "", after: str = ""
+def _take_apart(code: str) -> tuple[str, list[str], str]:
+    """Returns an expression up to its first bracket, what is inside, and the rest.
+
+    >>> _take_apart('tf.cast(example["a, b"], tf.int8)')
+    ('tf.cast(', ['example["a, b"]', 'tf.int8'], ')')
+    """
+    items: list[str] = []
+    depth = start = first = 0
+    for match in _TOKEN.finditer(code):
+        token = match[0]
+        if token in "([":
+            depth += 1
+            if depth == 1:
+                first = start = match.end()
+        elif depth == 1 and token in ",)]":
+            items.append(code[start : match.start()].strip())
+            start = match.end()
+        if token in ")]":
+            depth -= 1
+            if not depth:
+                return code[:first], [item for item in items if item], code[start - 1 :]
+    return code, [], ""
+
+
+def _format_lines(
+    code: str, margin: str, before: str = "", after: str = ""
 ) -> list[str]:
     """Formats an expression on as many lines as it needs."""
-    margin = " " * indent
     line = f"{margin}{before}{code}{after}"
-    if isinstance(code, str) or not code.items or len(line) <= LINE_LENGTH:
+    head, items, tail = _take_apart(code)
+    is_subscript = re.search(r"\w\[$", head)
+    if not items or len(line) <= _LINE_LENGTH or (is_subscript and tail == "]"):
         return [line]
-    first, last = f"{margin}{before}{code.head}", f"{margin}{code.tail}{after}"
-    inner = f"{margin}{' ' * _INDENT}{', '.join(map(str, code.items))}"
-    if len(inner) <= LINE_LENGTH or code.subscript:
+    first, last = f"{margin}{before}{head}", f"{margin}{tail}{after}"
+    deeper = margin + _INDENT
+    inner = f"{deeper}{', '.join(items)}"
+    # In a subscript a comma after the last item would make a tuple.
+    if len(inner) <= _LINE_LENGTH or is_subscript:
         return [first, inner, last]
-    items = [
-        line
-        for item in code.items
-        for line in format_lines(item, indent + _INDENT, after=",")
-    ]
-    return [first, *items, last]
+    lines = (_format_lines(item, deeper, after=",") for item in items)
+    return [first, *(line for each in lines for line in each), last]
 
 
-def format_assignment(target: str, code: Call, indent: int) -> list[str]:
+def _format_assignment(target: str, code: str) -> list[str]:
     """Formats `target = code`, in extra brackets if even the first line is too long."""
-    lines = format_lines(code, indent, before=f"{target} = ")
-    if len(lines) == 1 or len(lines[0]) <= LINE_LENGTH:
+    lines = _format_lines(code, _INDENT, before=f"{target} = ")
+    if len(lines) == 1 or len(lines[0]) <= _LINE_LENGTH:
         return lines
-    margin = " " * indent
-    return [
-        f"{margin}{target} = (",
-        *format_lines(code, indent + _INDENT),
-        f"{margin})",
-    ]
+    inner = _format_lines(code, 2 * _INDENT)
+    return [f"{_INDENT}{target} = (", *inner, f"{_INDENT})"]
 
 
-STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
+_STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
 # Types that tf.io.decode_raw does not support, read as others of the same size.
 _RAW_TWINS = {"uint32": "tf.int32", "uint64": "tf.int64"}
 _DECODED_CHANNELS = (1, 3, 4)  # tf.io.decode_image's
 
 
-def reshape(value: Code, shape: Sequence[int | None]) -> Call:
+def _reshape(value: str, shape: Sequence[int | None]) -> str:
     """Returns code that reshapes a flat value; at most one dimension may be unknown."""
     unknown = 0 if 0 in shape else -1  # with a 0, TensorFlow cannot infer a -1
     sides = [unknown if size is None else size for size in shape]
-    return call("tf.reshape", value, str(sides))
+    return f"tf.reshape({value}, {sides})"
 
 
-def tf_type(feature: FeatureSpec) -> str:
-    """Returns the TensorFlow type of the feature's values."""
+def _tf_type(feature: FeatureSpec) -> str:
     return f"tf.{'string' if feature.dtype == 'bytes' else feature.dtype}"
 
 
-def cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
+def _cast(feature: FeatureSpec) -> tuple[str, ...]:
     """Returns code that casts to the feature's type; empty if none is needed."""
-    own_type = tf_type(feature)
-    if own_type == STORED[feature.kind]:
+    own_type = _tf_type(feature)
+    if own_type == _STORED[feature.kind]:
         return ()
-    return (call("tf.cast", value, own_type),)
+    return (f"tf.cast({_value_of(feature)}, {own_type})",)
 
 
-def decode_image(value: str, feature: FeatureSpec, channels: int | None = None) -> Call:
-    """Returns code that decodes an image to pixels.
-
-    Args:
-      value: code of the encoded image.
-      feature: an image.
-      channels: of the pixels; by default what the feature says, or those of the image.
-    """
+def _decode_image(value: str, feature: FeatureSpec, channels: int | None = None) -> str:
+    """Returns code that decodes an image; by default to the channels that it has."""
     items = [value, "expand_animations=False"]
-    if channels is None:
-        channels = feature.shape[2] if len(feature.shape) == 3 else None
+    if channels is None and len(feature.shape) == 3:
+        channels = feature.shape[2]
     if channels in _DECODED_CHANNELS:
         items.insert(1, f"channels={channels}")
     if feature.dtype not in ("uint8", "bytes"):  # bytes: images of several formats
-        items.append(f"dtype={tf_type(feature)}")
-    return call("tf.io.decode_image", *items)
+        items.append(f"dtype={_tf_type(feature)}")
+    return f"tf.io.decode_image({', '.join(items)})"
 
 
-def raw_values(value: str, feature: FeatureSpec) -> Call:
+def _raw_values(value: str, feature: FeatureSpec) -> str:
     """Returns code that decodes an array's bytes to flat values."""
+    own_type = _tf_type(feature)
     twin = _RAW_TWINS.get(feature.dtype)
     if twin is None:
-        return call("tf.io.decode_raw", value, tf_type(feature))
-    return call("tf.bitcast", call("tf.io.decode_raw", value, twin), tf_type(feature))
+        return f"tf.io.decode_raw({value}, {own_type})"
+    return f"tf.bitcast(tf.io.decode_raw({value}, {twin}), {own_type})"
 
 
-def decode_raw(
-    value: str, feature: FeatureSpec, shape: Sequence[int | None]
-) -> tuple[Code, ...]:
-    """Returns code that decodes the bytes of one or more arrays to this shape."""
-    return (raw_values(value, feature), reshape(value, shape))
-
-
-def parse_tensor(value: str, feature: FeatureSpec) -> Call:
+def _parse_tensor(value: str, feature: FeatureSpec) -> str:
     """Returns code that parses a serialized tensor of the declared shape."""
-    parsed = call("tf.io.parse_tensor", value, f"out_type={tf_type(feature)}")
-    return call("tf.ensure_shape", parsed, str(list(feature.shape)))
+    parsed = f"tf.io.parse_tensor({value}, out_type={_tf_type(feature)})"
+    return f"tf.ensure_shape({parsed}, {list(feature.shape)})"
 
 
-def each_step(value: str, feature: FeatureSpec) -> Call:
+def _each_step(value: str, feature: FeatureSpec) -> str:
     """Returns code that decodes a vector of arrays or tensors, one for each item."""
-    shape, dtype = feature.shape, tf_type(feature)
+    shape = feature.shape
     if feature.content is Content.ARRAY:
-        decoded = reshape(raw_values("step", feature), shape)
+        decoded = _reshape(_raw_values("step", feature), shape)
     else:
-        decoded = parse_tensor("step", feature)
-    items = [str(list(shape)), dtype]
-    signature = call("fn_output_signature=tf.TensorSpec", *items)
+        decoded = _parse_tensor("step", feature)
+    kind, items = "TensorSpec", f"{list(shape)}, {_tf_type(feature)}"
     if None in shape:
         # All dimensions are ragged: without steps TensorFlow cannot stack uniform ones.
         rank = f"ragged_rank={len(shape) - 1}"
-        signature = call("fn_output_signature=tf.RaggedTensorSpec", *items, rank)
+        kind, items = "RaggedTensorSpec", f"{items}, {rank}"
         if len(shape) > 1:
-            decoded = call("tf.RaggedTensor.from_tensor", decoded, rank)
-    step = Call(f"lambda step: {decoded.head}", decoded.items, decoded.tail)
-    return call("tf.map_fn", step, value, signature)
+            decoded = f"tf.RaggedTensor.from_tensor({decoded}, {rank})"
+    signature = f"fn_output_signature=tf.{kind}({items})"
+    return f"tf.map_fn(lambda step: {decoded}, {value}, {signature})"
 
 
 # A missing value of an optional feature becomes, in this order:
@@ -194,177 +168,146 @@ def each_step(value: str, feature: FeatureSpec) -> Call:
 #     NaN, -1            for floats and for class labels
 #     a first dimension  of 0 if missing, else 1: all values of these types are in use
 
+_FIRST_DIMENSION = "a first dimension of 0, otherwise 1"
 
-@dataclass(frozen=True, slots=True)
-class FeatureCode:
+
+class _FeatureCode(NamedTuple):
     """The code for one feature.
 
     Attributes:
       name: its key in the parser's result.
       spec: its entry in the parser's specification.
       missing: what the parser returns for a missing value; "" if it is required.
-      steps: expressions that are then applied in turn; a text becomes a comment.
+      steps: expressions that are then applied in turn, or comments.
     """
 
     name: str
-    spec: Code
+    spec: str
     missing: str = ""
-    steps: tuple[Code, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
-def value_of(name: str) -> str:
+def _value_of(feature: FeatureSpec) -> str:
     """Returns, as code, what the parser gave for a feature."""
-    return f"example[{quoted(name)}]"
+    return f"example[{quoted(feature.name)}]"
 
 
-def feature_code(feature: FeatureSpec) -> FeatureCode:
+def _feature_code(feature: FeatureSpec) -> _FeatureCode:
     """Returns the code for a feature that is not a feature list."""
     if feature.is_ragged:
         return _ragged_code(feature)
     if feature.content is Content.VALUES:
         return _values_code(feature)
-    value, shape = value_of(feature.name), feature.shape
-    if not feature.optional:
-        spec, missing, sides = _fixed("tf.string"), "", shape
-    elif feature.content is not Content.IMAGE and _can_be_empty(shape):
-        spec, missing, sides = _fixed("tf.string", _nothing(feature)), "empty", shape
-    else:
-        spec = call("tf.io.RaggedFeature", "tf.string")
-        missing, sides = "a first dimension of 0, otherwise 1", (-1, *shape)
+    value, shape = _value_of(feature), feature.shape
+    sides: tuple[int | None, ...] = shape
+    spec, missing = "tf.io.FixedLenFeature([], tf.string)", ""
+    if feature.optional:
+        if feature.content is not Content.IMAGE and (None in shape or 0 in shape):
+            nothing, missing = _nothing(feature), "empty"
+            spec = f"tf.io.FixedLenFeature([], tf.string, default_value={nothing})"
+        else:
+            spec, missing = "tf.io.RaggedFeature(tf.string)", _FIRST_DIMENSION
+            sides = (-1, *shape)
     if feature.content is Content.IMAGE:
-        steps: tuple[Code, ...] = (f"pixels: {decode_image(value, feature)}",)
+        steps: tuple[str, ...] = (f"# pixels: {_decode_image(value, feature)}",)
     elif feature.content is Content.ARRAY:
-        steps = decode_raw(value, feature, sides)
+        steps = _raw_values(value, feature), _reshape(value, sides)
     elif sides == shape:
-        steps = (parse_tensor(value, feature),)
+        steps = (_parse_tensor(value, feature),)
     else:
-        steps = (each_step(value, feature),)
-    return FeatureCode(feature.name, spec, missing, steps)
+        steps = (_each_step(value, feature),)
+    return _FeatureCode(feature.name, spec, missing, steps)
 
 
-def _values_code(feature: FeatureSpec) -> FeatureCode:
-    value, shape = value_of(feature.name), feature.shape
-    stored, missing = STORED[feature.kind], ""
-    spec = call("tf.io.FixedLenFeature", str(list(shape)), stored)
-    steps: tuple[Code, ...] = ()
+def _values_code(feature: FeatureSpec) -> _FeatureCode:
+    shape, stored, missing = feature.shape, _STORED[feature.kind], ""
+    spec = f"tf.io.FixedLenFeature({list(shape)}, {stored})"
+    ragged = f"tf.io.RaggedFeature({stored})"
+    steps: tuple[str, ...] = ()
     if None in shape or (feature.optional and 0 in shape):
-        spec = call("tf.io.RaggedFeature", stored)
-        missing = "empty" if feature.optional else ""
+        spec, missing = ragged, "empty" if feature.optional else ""
         if len(shape) > 1:
-            steps = (reshape(value, shape),)
+            steps = (_reshape(_value_of(feature), shape),)
     elif feature.optional:
-        marker = _marker(feature)
-        if marker:
-            missing, default = marker
+        default = ""  # a value that no example has
+        if feature.dtype.startswith("float"):
+            missing, default = "NaN", 'float("nan")'
+        elif feature.class_names and feature.kind is Kind.INT64:
+            missing = default = "-1"
+        if default:
             if shape:
                 default = f"[{default}] * {math.prod(_known(shape))}"
+            spec = f"{spec[:-1]}, default_value={default})"
         else:
-            missing, default = "a first dimension of 0, otherwise 1", ""
-        if default:
-            items = (*spec.items, f"default_value={default}")
-            spec = call("tf.io.FixedLenFeature", *items)
-        else:
-            spec = call("tf.io.RaggedFeature", stored)
+            spec, missing = ragged, _FIRST_DIMENSION
             if shape:
-                steps = (reshape(value, (-1, *shape)),)
-    return FeatureCode(feature.name, spec, missing, (*steps, *cast(value, feature)))
+                steps = (_reshape(_value_of(feature), (-1, *shape)),)
+    return _FeatureCode(feature.name, spec, missing, (*steps, *_cast(feature)))
 
 
-def _marker(feature: FeatureSpec) -> tuple[str, str] | None:
-    """Returns a value that no example has, as (text, code); None if there is none."""
-    if feature.dtype.startswith("float"):
-        return "NaN", 'float("nan")'
-    if feature.class_names and feature.kind is Kind.INT64:
-        return "-1", "-1"
-    return None
-
-
-def _ragged_code(feature: FeatureSpec) -> FeatureCode:
-    flat, *row_lengths = feature.keys
-    kind = "tf.io.RaggedFeature"
-    partitions: list[Code] = [
-        call(f"{kind}.RowLengths", quoted(key)) for key in row_lengths
-    ]
+def _ragged_code(feature: FeatureSpec) -> _FeatureCode:
+    flat, *row_lengths = map(quoted, feature.keys)
+    partitions = [f"tf.io.RaggedFeature.RowLengths({key})" for key in row_lengths]
     partitions += _uniform(feature.shape[feature.ragged_rank + 1 :])
-    spec = call(
-        kind,
-        STORED[feature.kind],
-        f"value_key={quoted(flat)}",
-        list_code(tuple(partitions), "partitions"),
+    spec = (
+        f"tf.io.RaggedFeature({_STORED[feature.kind]}, value_key={flat}, "
+        f"partitions=[{', '.join(partitions)}])"
     )
     missing = "empty" if feature.optional else ""
-    return FeatureCode(
-        feature.name, spec, missing, cast(value_of(feature.name), feature)
-    )
+    return _FeatureCode(feature.name, spec, missing, _cast(feature))
 
 
-def feature_list_code(feature: FeatureSpec) -> FeatureCode:
+def _feature_list_code(feature: FeatureSpec) -> _FeatureCode:
     """Returns the code for a feature list; the steps are the first dimension."""
-    value, shape = value_of(feature.name), feature.shape
-    stored = STORED[feature.kind]
+    value, shape = _value_of(feature), feature.shape
+    is_of_values = feature.content is Content.VALUES
     missing = "no steps" if feature.optional else ""
-    if feature.content is Content.VALUES and None in shape:
+    if is_of_values and None in shape:
         return _ragged_steps_code(feature, missing)
-    sides = shape if feature.content is Content.VALUES else ()
-    spec = call("tf.io.FixedLenSequenceFeature", str(list(sides)), stored)
-    if missing:
-        spec = call("tf.io.FixedLenSequenceFeature", *spec.items, "allow_missing=True")
-    if feature.content is Content.VALUES:
-        steps = cast(value, feature)
+    sides = list(shape) if is_of_values else []
+    more = ", allow_missing=True" if missing else ""
+    stored = _STORED[feature.kind]
+    spec = f"tf.io.FixedLenSequenceFeature({sides}, {stored}{more})"
+    if is_of_values:
+        steps = _cast(feature)
     elif feature.content is Content.IMAGE:
-        steps = (f"pixels of a step: {decode_image('step', feature)}",)
+        steps = (f"# pixels of a step: {_decode_image('step', feature)}",)
     elif feature.content is Content.ARRAY and None not in shape:
-        steps = decode_raw(value, feature, (-1, *shape))
+        steps = _raw_values(value, feature), _reshape(value, (-1, *shape))
     else:
-        steps = (each_step(value, feature),)
-    return FeatureCode(feature.name, spec, missing, steps)
+        steps = (_each_step(value, feature),)
+    return _FeatureCode(feature.name, spec, missing, steps)
 
 
-def _ragged_steps_code(feature: FeatureSpec, missing: str) -> FeatureCode:
+def _ragged_steps_code(feature: FeatureSpec, missing: str) -> _FeatureCode:
     """Returns the code for steps of varying size.
 
     The parser returns one ragged dimension; the dimensions before it are restored here.
     """
-    value = value_of(feature.name)
+    value, items = _value_of(feature), _STORED[feature.kind]
     unknown = feature.shape.index(None)
-    items: list[Code] = [STORED[feature.kind]]
-    inner = _uniform(feature.shape[unknown + 1 :])
-    if inner:
-        items.append(list_code(tuple(inner), "partitions"))
-    steps: list[Code] = []
-    outer = _known(feature.shape[:unknown])
-    if outer:
-        each = str(math.prod(outer))
-        values, row_lengths = (
-            Call("example[", (quoted(feature.name),), f"].{part}", subscript=True)
-            for part in ("values", "row_lengths()")
-        )
-        lengths = call("tf.math.floordiv", row_lengths, each)
-        repeated = call("tf.repeat", lengths, each)
-        steps.append(call("tf.RaggedTensor.from_row_lengths", values, repeated))
+    if inner := _uniform(feature.shape[unknown + 1 :]):
+        items += f", partitions=[{', '.join(inner)}]"
+    steps: list[str] = []
+    if outer := _known(feature.shape[:unknown]):
+        each = math.prod(outer)
+        lengths = f"tf.math.floordiv({value}.row_lengths(), {each})"
+        repeated = f"tf.repeat({lengths}, {each})"
+        steps.append(f"tf.RaggedTensor.from_row_lengths({value}.values, {repeated})")
         steps += [
-            call("tf.RaggedTensor.from_uniform_row_length", value, str(size))
+            f"tf.RaggedTensor.from_uniform_row_length({value}, {size})"
             for size in reversed(outer)
         ]
-    spec = call("tf.io.RaggedFeature", *items)
-    return FeatureCode(feature.name, spec, missing, (*steps, *cast(value, feature)))
+    spec = f"tf.io.RaggedFeature({items})"
+    return _FeatureCode(feature.name, spec, missing, (*steps, *_cast(feature)))
 
 
-def _fixed(stored: str, default: str = "") -> Call:
-    items = ["[]", stored, *([f"default_value={default}"] if default else [])]
-    return call("tf.io.FixedLenFeature", *items)
-
-
-def _uniform(sizes: Sequence[int | None]) -> list[Code]:
-    return [call("tf.io.RaggedFeature.UniformRowLength", str(size)) for size in sizes]
+def _uniform(sizes: Sequence[int | None]) -> list[str]:
+    return [f"tf.io.RaggedFeature.UniformRowLength({size})" for size in sizes]
 
 
 def _known(shape: Sequence[int | None]) -> list[int]:
     return [size for size in shape if size is not None]
-
-
-def _can_be_empty(shape: Sequence[int | None]) -> bool:
-    return None in shape or 0 in shape
 
 
 def _nothing(feature: FeatureSpec) -> str:
@@ -382,82 +325,78 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
     check_payload(schema, payload)
     if payload == "raw":
         return _raw_code(raw_feature(schema))
-    context = [feature_code(f) for f in schema.features if not f.sequence]
-    lines = ["import tensorflow as tf", ""]
+    context = [_feature_code(f) for f in schema.features if not f.sequence]
+    lists = [_feature_list_code(f) for f in schema.features if f.sequence]
     if payload == "sequence_example":
-        lists = [feature_list_code(f) for f in schema.features if f.sequence]
-        lines += _dict_lines("CONTEXT_FEATURES", context)
-        lines += ["", *_dict_lines("SEQUENCE_FEATURES", lists), "", ""]
-        lines += [
-            "def parse_sequence_example(record):",
-            '    """The features of one record; for tf.data.Dataset.map."""',
+        specs = [
+            *_dict_lines("CONTEXT_FEATURES", context),
+            "",
+            *_dict_lines("SEQUENCE_FEATURES", lists),
+        ]
+        parse = [
             "    context, sequences = tf.io.parse_single_sequence_example(",
             "        record, CONTEXT_FEATURES, SEQUENCE_FEATURES",
             "    )",
             "    example = {**context, **sequences}",
         ]
-        parts = [*context, *lists]
     else:
-        lines += [
-            *_dict_lines("FEATURES", context),
-            "",
-            "",
-            "def parse_example(record):",
-            '    """The features of one record; for tf.data.Dataset.map."""',
-        ]
+        specs = _dict_lines("FEATURES", context)
+        parse = ["    example = tf.io.parse_single_example(record, FEATURES)"]
         if payload == "json":
-            lines.append("    record = tf.io.decode_json_example(record)")
-        lines.append("    example = tf.io.parse_single_example(record, FEATURES)")
-        parts = context
-    for part in parts:
-        lines += _step_lines(part)
-    lines.append("    return example")
-    return "\n".join(lines) + "\n"
+            parse.insert(0, "    record = tf.io.decode_json_example(record)")
+    lines = [
+        "import tensorflow as tf",
+        "",
+        *specs,
+        "",
+        "",
+        f"def {_PARSERS[payload]}(record):",
+        '    """The features of one record; for tf.data.Dataset.map."""',
+        *parse,
+    ]
+    for name, _, _, steps in [*context, *lists]:
+        for step in steps:
+            if step.startswith("# "):
+                lines.append(_INDENT + step)
+            else:
+                lines += _format_assignment(f"example[{quoted(name)}]", step)
+    return "\n".join([*lines, "    return example"]) + "\n"
 
 
-def has_one_size(feature: FeatureSpec) -> bool:
+def _has_one_size(feature: FeatureSpec) -> bool:
     """Tells whether the parser returns a feature of the same shape for each record."""
     is_encoded = feature.content is Content.IMAGE  # one string, of any image
     if feature.sequence or (None in feature.shape and not is_encoded):
         return False
-    spec = feature_code(feature).spec
-    return isinstance(spec, Call) and spec.head.startswith("tf.io.FixedLenFeature")
+    return _feature_code(feature).spec.startswith("tf.io.FixedLenFeature")
 
 
-def _dict_lines(name: str, parts: Sequence[FeatureCode]) -> list[str]:
+def _dict_lines(name: str, parts: Sequence[_FeatureCode]) -> list[str]:
     if not parts:
         return [f"{name} = {{}}"]
     lines = [f"{name} = {{"]
     for part in parts:
         if part.missing:
             lines.append(f"    # missing: {part.missing}")
-        lines += format_lines(part.spec, 4, before=f"{quoted(part.name)}: ", after=",")
+        lines += _format_lines(part.spec, _INDENT, f"{quoted(part.name)}: ", ",")
     return [*lines, "}"]
-
-
-def _step_lines(part: FeatureCode) -> Iterator[str]:
-    for step in part.steps:
-        if isinstance(step, Call):
-            yield from format_assignment(value_of(part.name), step, 4)
-        else:
-            yield f"    # {step}"
 
 
 def _raw_code(feature: FeatureSpec) -> str:
     """Returns the comments for raw records, which need no parser."""
     text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
     if feature.content is Content.IMAGE:
-        text += f"# Its pixels: {decode_image('record', feature)}\n"
+        text += f"# Its pixels: {_decode_image('record', feature)}\n"
     elif feature.content is Content.ARRAY:
-        values = reshape(raw_values("record", feature), feature.shape)
+        values = _reshape(_raw_values("record", feature), feature.shape)
         text += f"# Its values: {values}\n"
     elif feature.content is Content.TENSOR:
-        text += f"# Its values: {parse_tensor('record', feature)}\n"
+        text += f"# Its values: {_parse_tensor('record', feature)}\n"
     return text
 
 
-MAX_CLASSES = 100  # names that are printed; more are read from their file
-BATCH_SIZE = 32
+_MAX_CLASSES = 100  # names that are printed; more are read from their file
+_BATCH_SIZE = 32
 _PARALLEL = "num_parallel_calls=tf.data.AUTOTUNE"
 _PARSERS = {
     "example": "parse_example",
@@ -490,7 +429,13 @@ def loading_code(
     code = parsing_spec(schema, manifest.payload)
     if not code.startswith("import "):
         code = f"import tensorflow as tf\n\n{code}"
-    images = [f for f in schema.features if is_decoded(f)]
+    images = [
+        feature
+        for feature in schema.features
+        if feature.content is Content.IMAGE  # one that one op decodes
+        and feature.dtype == "uint8"
+        and not (feature.optional or feature.sequence)
+    ]
     steps = [name for name in (_PARSERS[manifest.payload],) if name]
     if images and steps:
         steps.append("decode_images")
@@ -506,15 +451,6 @@ def loading_code(
     return "\n\n".join(part for part in parts if part)
 
 
-def is_decoded(feature: FeatureSpec) -> bool:
-    """Tells whether the code decodes the feature: an image that one op decodes."""
-    return (
-        feature.content is Content.IMAGE
-        and feature.dtype == "uint8"
-        and not (feature.optional or feature.sequence)
-    )
-
-
 def _decode_images(images: list[FeatureSpec]) -> str:
     """Returns a function that decodes images; of unknown channels all become RGB."""
     lines = [
@@ -522,42 +458,42 @@ def _decode_images(images: list[FeatureSpec]) -> str:
         '    """Pixels in place of encoded images; for tf.data.Dataset.map."""',
     ]
     for feature in images:
-        value = f"example[{quoted(feature.name)}]"
+        value = _value_of(feature)
         height, width, channels = feature.shape or (None, None, None)
         channels = channels or 3  # images may differ in it, and a batch may not
-        decoded = decode_image(value, feature, channels)
-        lines += format_assignment("pixels", decoded, 4)
-        shaped = call("tf.ensure_shape", "pixels", str([height, width, channels]))
-        lines += format_assignment(value, shaped, 4)
+        decoded = _decode_image(value, feature, channels)
+        lines += _format_assignment("pixels", decoded)
+        shaped = f"tf.ensure_shape(pixels, {[height, width, channels]})"
+        lines += _format_assignment(value, shaped)
     return "\n".join([*lines, "    return example"]) + "\n"
 
 
 def _load_dataset(manifest: Manifest, folder: str, steps: list[str]) -> str:
     first = next(iter(manifest.splits), "train")
-    arguments = ["files", "num_parallel_reads=tf.data.AUTOTUNE"]
-    if manifest.compression == "gzip":
-        arguments.insert(1, 'compression_type="GZIP"')
+    packed = 'compression_type="GZIP", ' if manifest.compression == "gzip" else ""
+    opened = (
+        f"tf.data.TFRecordDataset(files, {packed}num_parallel_reads=tf.data.AUTOTUNE)"
+    )
     lines = [
         f"def load_dataset(split={quoted(first)}, folder={quoted(folder)}):",
         '    """Examples of a split; the manifest says which files are its shards."""',
         '    with tf.io.gfile.GFile(f"{folder}/manifest.json") as file:',
         '        shards = json.load(file)["splits"][split]["shards"]',
         "    files = [f\"{folder}/{shard['file']}\" for shard in shards]",
-        *format_assignment("dataset", call("tf.data.TFRecordDataset", *arguments), 4),
+        *_format_assignment("dataset", opened),
     ]
     for step in steps:
-        mapped = call("dataset.map", step, _PARALLEL)
-        lines += format_assignment("dataset", mapped, 4)
+        lines += _format_assignment("dataset", f"dataset.map({step}, {_PARALLEL})")
     return "\n".join([*lines, "    return dataset"]) + "\n"
 
 
 def _class_names(names: Mapping[str, tuple[str, ...]]) -> str:
     lines = []
     for feature, classes in names.items():
-        if 0 < len(classes) <= MAX_CLASSES:
+        if 0 < len(classes) <= _MAX_CLASSES:
             lines += [f"# What the numbers of {quoted(feature)} stand for."]
-            listed = list_code(tuple(quoted(name) for name in classes))
-            lines += format_lines(listed, 0, before=f"{_constant(feature)} = ")
+            listed = f"[{', '.join(map(quoted, classes))}]"
+            lines += _format_lines(listed, "", before=f"{_constant(feature)} = ")
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -576,7 +512,7 @@ def _batches(manifest: Manifest, schema: Schema, images: list[FeatureSpec]) -> s
     if manifest.payload == "raw":
         one_size = True
     else:
-        one_size = all(has_one_size(feature) for feature in schema.features)
+        one_size = all(_has_one_size(feature) for feature in schema.features)
     if any(None in feature.shape[:2] or not feature.shape for feature in images):
         one_size = False
     batch = "batch" if one_size else "ragged_batch"
@@ -588,7 +524,7 @@ def _batches(manifest: Manifest, schema: Schema, images: list[FeatureSpec]) -> s
     return "\n".join(
         [
             'if __name__ == "__main__":',
-            f"    dataset = load_dataset().shuffle(1000).{batch}({BATCH_SIZE})",
+            f"    dataset = load_dataset().shuffle(1000).{batch}({_BATCH_SIZE})",
             "    for batch in dataset.prefetch(tf.data.AUTOTUNE).take(2):",
             f"        {shown}",
             "",
