@@ -162,6 +162,12 @@ class RowArray:
         """Tells whether following rows are following bytes of the file."""
         return not self.packing and not self.transposed
 
+    def span(self, num_rows: int) -> tuple[int, int]:
+        """Returns where so many rows begin and end in the file."""
+        if self.packing:
+            return self.packed_start, self.packed_stop
+        return self.start, self.start + num_rows * self.row_bytes
+
 
 @dataclass(frozen=True)
 class Part:

@@ -32,7 +32,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     role_of,
     side_by_side,
 )
-from recordmill.transforms.sources.arrays.rows import matrices, unpacked
+from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
 from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
 from recordmill.transforms.storage.reading import read_range
 
@@ -106,7 +106,7 @@ def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | No
     array = RowArray(file, 0, 1, ())
     if compression_of(head[:MARK_BYTES]) == "gzip":
         array = replace(array, packing="gzip", packed_stop=file.size)
-        stream = unpacked(array, storage)
+        stream = open_array(array, storage)
         head = stream.read(4)
         head += stream.read(4 * min(head[3], _MAX_AXES) if len(head) == 4 else 0)
     looks_like = "idx" in file.path.lower() or "ubyte" in file.path.lower()
@@ -173,7 +173,8 @@ def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
     for part in parts:
         for array in part.arrays:
             if array.fields == (Field(LABEL, "|u1"),):
-                whole = (0, part.num_rows)
-                for rows in matrices(array, part.num_rows, whole, _STEP_ROWS, storage):
-                    highest = max(highest, int(rows.max()))
+                whole, bounds = (0, part.num_rows), array.span(part.num_rows)
+                rows = ArrayRows(array, part.num_rows, whole, bounds, storage)
+                for labels in rows.matrices(_STEP_ROWS):
+                    highest = max(highest, int(labels.max()))
     return highest

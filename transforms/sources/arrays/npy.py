@@ -35,7 +35,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     role_of,
     side_by_side,
 )
-from recordmill.transforms.sources.arrays.rows import unpacked
+from recordmill.transforms.sources.arrays.rows import open_array
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 MAGIC = b"\x93NUMPY"
@@ -190,21 +190,15 @@ def _opened(
 ) -> tuple[RowArray, int]:
     """Returns the rows of an array, and how many there are."""
     array = member.array
-    stream = (
-        unpacked(array, storage)
-        if array.packing
-        else open_stream(
-            array.file, storage, part=(array.start, array.start + member.size)
-        )
-    )
-    start = stream.read(START_BYTES)
+    stream = open_array(array, storage, (array.start, array.start + member.size))
+    start = bytes(stream.read(START_BYTES))
     length = header_length(start, where)
     if length > MAX_HEADER_BYTES:
         raise InputError(
             f"{where}: its header has {length:,} bytes, expected at most "
             f"{MAX_HEADER_BYTES:,}: the file is damaged"
         )
-    head = (start + stream.read(max(0, length - len(start))))[:length]
+    head = (start + bytes(stream.read(max(0, length - len(start)))))[:length]
     if len(head) < length:
         raise InputError(
             f"{where}: ends after {len(head):,} bytes inside its header of {length:,}: the "

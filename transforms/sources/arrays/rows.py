@@ -1,26 +1,23 @@
 """Reads rows of arrays as matrices of bytes, and makes Arrow columns of them.
 
-Each range says which bytes of its files it stands for, with their checksums. A file whose
-rows follow each other is read once, by the ranges of its rows: what stands before the
-first row belongs to the first range, what follows the last row to the last one. Of
-another file (compressed, with several arrays, in Fortran order) each range reads a
-share, whatever the bytes hold.
+Each range says which bytes of its files it stands for, with their checksums. Of a file
+each array stands for the bytes from the end of the array before to its own end; what
+stands before its first row belongs to the range of that row, what follows its last row to
+the last range. In Fortran order each range reads a share, whatever the bytes hold.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
@@ -34,56 +31,134 @@ from recordmill.transforms.sources.arrays.array_parts import (
     RowArray,
 )
 from recordmill.transforms.storage.input_stream import InputStream
-from recordmill.transforms.storage.reading import (
-    open_input,
-    read_into,
-    read_range,
-    read_rows,
-)
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.reading import open_input, open_stream, read_rows
 
-STEP_BYTES = 4 << 20  # of a file that are read at once
+_STEP_BYTES = 4 << 20  # that are unpacked at once behind the last row
 _FEW = 4  # planes of an image that are copied one by one
 _HALF_CHARACTERS = (0xD800, 0xDFFF)
 Reasons = dict[int, str]
 
 
-def unpacked(array: RowArray, storage: StorageOptions) -> InputStream:
-    """Returns the bytes that a compressed array unpacks to."""
-    file, part = array.file, (array.packed_start, array.packed_stop)
-    read = open_input(file.uri, storage, file.seen).read
+def open_array(
+    array: RowArray, storage: StorageOptions, part: tuple[int, int] | None = None
+) -> InputStream:
+    """Opens a part of an array's file; of a compressed array, what it unpacks to."""
+    file = array.file
+    source = open_input(file.uri, storage, file.seen)
+
+    def read(start: int, stop: int) -> Any:
+        data = empty_bytes(stop - start)
+        return data[: source.read_into(start, data)].data
+
+    if not array.packing:
+        return InputStream(read, file.size, uri=file.uri, part=part)
+    part = (array.packed_start, array.packed_stop)
     # Its end counts as that of the file: what is missing before it is damage.
     return InputStream(
-        read, part[1], uri=file.uri, part=part, compression=array.packing
+        source.read, part[1], uri=file.uri, part=part, compression=array.packing
     )
 
 
-def matrices(
-    array: RowArray,
-    num_rows: int,
-    rows: tuple[int, int],
-    step: int,
-    storage: StorageOptions,
-) -> Iterator[U8]:
-    """Yields rows as matrices of shape (rows, bytes of one), some at a time.
+class ArrayRows:
+    """The rows of an array that a range has, and the bytes that they stand for."""
 
-    The array has so many rows; of a packed one all are read.
-    """
-    if array.packing:
-        yield from _unpacked_matrices(array, num_rows, step, storage)
-        return
-    start, stop = rows
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        if array.transposed:
-            yield _transposed_rows(array, num_rows, first, last, storage)
-            continue
-        size = array.row_bytes
-        begin, data = array.start + first * size, empty_bytes((last - first) * size)
-        file = array.file
-        found = read_into(file.uri, begin, data, storage, file.seen)
-        _require_bytes(file, begin, found, len(data))
-        yield data.reshape(last - first, size)
+    def __init__(
+        self,
+        array: RowArray,
+        num_rows: int,
+        rows: tuple[int, int],
+        bounds: tuple[int, int],
+        storage: StorageOptions,
+    ) -> None:
+        """Opens the array.
+
+        Args:
+          array: of so many rows.
+          num_rows: of all.
+          rows: the first one, and one after the last; of a packed array, all.
+          bounds: the bytes of the file that all rows stand for.
+          storage: options of the file's storage.
+        """
+        self._array, self._num_rows, self._rows = array, num_rows, rows
+        self._bounds, self._storage = bounds, storage
+        (first, last), (begin, end) = rows, bounds
+        if array.is_sequential:
+            start, stop = (array.start + row * array.row_bytes for row in rows)
+            part = start if first else begin, end if last == num_rows else stop
+        elif num_rows:
+            size = end - begin
+            part = begin + size * first // num_rows, begin + size * last // num_rows
+        self._stream = open_array(array, storage, part)
+
+    def matrices(self, step: int) -> Iterator[U8]:
+        """Yields the rows as matrices of shape (rows, bytes of one), some at a time."""
+        array, (start, stop) = self._array, self._rows
+        if array.packing:
+            yield from self._unpacked(step)
+            return
+        if array.is_sequential:
+            self._stream.part(self._stream.start, array.start)  # of the checksum, too
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            if array.transposed:
+                yield _transposed_rows(
+                    array, self._num_rows, first, last, self._storage
+                )
+                continue
+            begin, end = (array.start + row * array.row_bytes for row in (first, last))
+            data = np.frombuffer(self._stream.part(begin, end), np.uint8)
+            yield data.reshape(last - first, array.row_bytes)
+
+    def tail(self, num_bytes: int) -> bytes:
+        """Returns bytes at the end of the file."""
+        size = self._array.file.size
+        return bytes(self._stream.part(size - num_bytes, size))
+
+    def checksums(self) -> Iterator[FileChecksum]:
+        """Reads what no row is made of, and yields the checksums."""
+        file, stream = self._array.file, self._stream
+        if self._array.packing:
+            yield checksum_of(file, self._bounds[0], stream.start, self._storage)
+            yield checksum_of(file, stream.stop, self._bounds[1], self._storage)
+        yield FileChecksum(file.path, stream.start, stream.stop, stream.drain())
+        stream.part(0, 0)  # nothing: the memory of the last rows is free
+
+    def _unpacked(self, step: int) -> Iterator[U8]:
+        array, stream, num_rows = self._array, self._stream, self._num_rows
+        size, uri = array.row_bytes, array.file.uri
+        crc = zlib.crc32(stream.read(array.start))
+        for first in range(0, num_rows, step):
+            rows = min(step, num_rows - first)
+            data = stream.read(rows * size)
+            crc = zlib.crc32(data, crc)
+            if len(data) < rows * size:
+                raise InputError(
+                    f"{uri}: its header says {count(num_rows, 'row')} of {size:,} bytes, "
+                    f"but the data ends after {array.start + first * size + len(data):,} "
+                    "bytes. The file is cut short: copy it again"
+                )
+            yield np.frombuffer(data, np.uint8).reshape(rows, size)
+        left = 0
+        while more := stream.read(_STEP_BYTES):
+            left, crc = left + len(more), zlib.crc32(more, crc)
+        if left and array.packing == "gzip":
+            raise InputError(
+                f"{uri}: {count(left, 'byte')} after its {count(num_rows, 'row')} of "
+                f"{size:,} bytes: the header is wrong, or another file was joined to it"
+            )
+        if array.crc32 is not None and crc != array.crc32:
+            raise InputError(
+                f"{uri}: the data has not the checksum that the file states. It is "
+                "damaged: copy it again"
+            )
+
+
+def checksum_of(
+    file: InputFile, start: int, stop: int, storage: StorageOptions
+) -> FileChecksum:
+    """Reads a part of a file for its checksum."""
+    crc = open_stream(file, storage, part=(start, stop)).drain()
+    return FileChecksum(file.path, start, stop, crc)
 
 
 def _transposed_rows(
@@ -104,170 +179,11 @@ def _transposed_rows(
     return np.ascontiguousarray(cells).reshape(last - first, array.row_bytes)
 
 
-def _unpacked_matrices(
-    array: RowArray, num_rows: int, step: int, storage: StorageOptions
-) -> Iterator[U8]:
-    stream = unpacked(array, storage)
-    size, uri = array.row_bytes, array.file.uri
-    crc = zlib.crc32(stream.read(array.start))
-    for first in range(0, num_rows, step):
-        rows = min(step, num_rows - first)
-        data = stream.read(rows * size)
-        crc = zlib.crc32(data, crc)
-        if len(data) < rows * size:
-            raise InputError(
-                f"{uri}: its header says {count(num_rows, 'row')} of {size:,} bytes, but "
-                f"the data ends after {array.start + first * size + len(data):,} bytes. "
-                "The file is cut short: copy it again"
-            )
-        yield np.frombuffer(data, np.uint8).reshape(rows, size)
-    left = 0
-    while more := stream.read(STEP_BYTES):
-        left, crc = left + len(more), zlib.crc32(more, crc)
-    if left and array.packing == "gzip":
-        raise InputError(
-            f"{uri}: {count(left, 'byte')} after its {count(num_rows, 'row')} of "
-            f"{size:,} bytes: the header is wrong, or another file was joined to it"
-        )
-    if array.crc32 is not None and crc != array.crc32:
-        raise InputError(
-            f"{uri}: the data has not the checksum that the file states. It is damaged: "
-            "copy it again"
-        )
-
-
 def rows_of(part: Part, input_range: InputRange) -> tuple[int, int]:
     """Returns the first row of a range, and one after its last."""
     first = max(0, input_range.start - part.first) // part.scale
     last = min(part.num_rows, (input_range.stop - part.first) // part.scale)
     return first, max(first, last)
-
-
-class PartIndex:
-    """The parts of an input by their files."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._by_first: dict[str, list[Part]] = {}
-        for part in parts:
-            self._by_first.setdefault(part.file.path, []).append(part)
-        self._parts = parts
-
-    @cached_property
-    def _by_file(self) -> dict[str, list[Part]]:
-        found: dict[str, list[Part]] = {}
-        for part in self._parts:
-            for path in {array.file.path for array in part.arrays}:
-                found.setdefault(path, []).append(part)
-        return found
-
-    @cached_property
-    def _users(self) -> Counter[str]:
-        return Counter(a.file.path for part in self._parts for a in part.arrays)
-
-    def part_of(self, input_range: InputRange) -> Part:
-        """Returns the part that a range is of."""
-        for part in self._by_first.get(input_range.path, ()):
-            if part.stop >= input_range.stop:
-                return part
-        raise ValueError(f"{input_range.uri}: no part holds {input_range.stop}")
-
-    def reads_once(self, array: RowArray) -> bool:
-        """Tells whether the ranges of rows read each byte of an array's file once."""
-        return self._users[array.file.path] == 1 and array.is_sequential
-
-    def share(
-        self, file: InputFile, part: Part, first: int, last: int
-    ) -> tuple[int, int]:
-        """Returns the bytes of a file whose checksum some rows of a part tell.
-
-        Of a file with two parts of 100 and 300 rows, those of the first one tell the
-        first quarter.
-        """
-        parts = self._by_file[file.path]
-        total = sum(each.num_rows for each in parts)
-        before = sum(each.num_rows for each in parts[: parts.index(part)])
-        start = file.size * (before + first) // total
-        return start, file.size * (before + last) // total
-
-
-class RangeChecksums:
-    """Computes the checksums of what a range stands for, while its rows are read.
-
-    Attributes:
-      tail: bytes after the last row of the first array, in the last range.
-    """
-
-    def __init__(
-        self,
-        index: PartIndex,
-        part: Part,
-        rows: tuple[int, int],
-        storage: StorageOptions,
-    ) -> None:
-        self._index, self._part, self._storage = index, part, storage
-        self._rows = rows
-        self._crcs: dict[int, int] = {}
-        self.tail = b""
-        for number, array in enumerate(part.arrays):
-            if index.reads_once(array):
-                begin, first_row, _, _ = self._edges(array)
-                head = _read_exactly(array.file, begin, first_row, storage)
-                self._crcs[number] = crc32c(head, 0)
-
-    def _edges(self, array: RowArray) -> tuple[int, int, int, int]:
-        """Returns where what belongs to the rows begins, the rows, their end, its end."""
-        first, last = self._rows
-        start, stop = (array.start + row * array.row_bytes for row in self._rows)
-        end = array.file.size if last == self._part.num_rows else stop
-        return start if first else 0, start, stop, end
-
-    def add(self, found: Sequence[U8]) -> None:
-        """Adds rows of all arrays that were read."""
-        for number, crc in self._crcs.items():
-            self._crcs[number] = crc32c(found[number].data, crc)
-
-    def finish(self) -> Iterator[FileChecksum]:
-        """Reads what no row is made of, and yields the checksums."""
-        shared = {}
-        for number, array in enumerate(self._part.arrays):
-            if number in self._crcs:
-                begin, _, last_row, end = self._edges(array)
-                rest = _read_exactly(array.file, last_row, end, self._storage)
-                self.tail = self.tail or rest
-                crc = crc32c(rest, self._crcs[number])
-                yield FileChecksum(array.file.path, begin, end, crc)
-            else:
-                shared[array.file.path] = array.file
-        for file in shared.values():
-            share = self._index.share(file, self._part, *self._rows)
-            yield checksum_of(file, *share, self._storage)
-
-
-def checksum_of(
-    file: InputFile, start: int, stop: int, storage: StorageOptions
-) -> FileChecksum:
-    """Reads a part of a file for its checksum."""
-    crc = 0
-    for begin in range(start, stop, STEP_BYTES):
-        end = min(begin + STEP_BYTES, stop)
-        crc = crc32c(_read_exactly(file, begin, end, storage), crc)
-    return FileChecksum(file.path, start, stop, crc)
-
-
-def _read_exactly(
-    file: InputFile, start: int, stop: int, storage: StorageOptions
-) -> bytes:
-    data = read_range(file.uri, start, stop, storage, file.seen)
-    _require_bytes(file, start, len(data), stop - start)
-    return data
-
-
-def _require_bytes(file: InputFile, start: int, found: int, expected: int) -> None:
-    if found < expected:
-        raise ChangedInputError(
-            f"{file.uri}: ends at byte {start + found}, but had {file.size} bytes when "
-            "the run began; did it change meanwhile?"
-        )
 
 
 def part_batch(

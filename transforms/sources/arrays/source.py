@@ -43,11 +43,9 @@ from recordmill.transforms.sources.arrays.array_parts import (
     require_same_columns,
 )
 from recordmill.transforms.sources.arrays.rows import (
-    PartIndex,
-    RangeChecksums,
+    ArrayRows,
     Reasons,
     checksum_of,
-    matrices,
     part_batch,
     rows_of,
 )
@@ -204,7 +202,7 @@ class ArraysSource(Source):
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         plain = []
         for each in ranges:
-            part = self._index.part_of(each)
+            part = self._part_of(each)
             if part.is_packed:
                 continue
             skipped = max(0, part.first - each.start)  # before the first row
@@ -213,7 +211,7 @@ class ArraysSource(Source):
             plain.append(replace(each, start=start, stop=stop, first_position=first))
         if not plain:
             return list(ranges[:1])
-        part = self._index.part_of(plain[0])
+        part = self._part_of(plain[0])
         return spread_evenly(plain, 32, 32 * part.scale)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
@@ -226,8 +224,33 @@ class ArraysSource(Source):
         return max(rows, sum(file.size for file in files))
 
     @cached_property
-    def _index(self) -> PartIndex:
-        return PartIndex(self.found.parts)
+    def _parts_by_path(self) -> dict[str, list[Part]]:
+        found: dict[str, list[Part]] = {}
+        for part in self.found.parts:
+            found.setdefault(part.file.path, []).append(part)
+        return found
+
+    def _part_of(self, input_range: InputRange) -> Part:
+        """Returns the part that a range is of."""
+        parts = self._parts_by_path[input_range.path]
+        return next(part for part in parts if part.stop >= input_range.stop)
+
+    @cached_property
+    def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Returns the bytes that each array stands for, by its file and its own start."""
+        by_path: dict[str, list[tuple[int, int]]] = {}
+        sizes = {}
+        for part in self.found.parts:
+            for array in part.arrays:
+                path, sizes[array.file.path] = array.file.path, array.file.size
+                by_path.setdefault(path, []).append(array.span(part.num_rows))
+        found = {}
+        for path, spans in by_path.items():
+            edges = [0, *(stop for _, stop in sorted(spans))]
+            edges[-1] = sizes[path]
+            for (start, _), bounds in zip(sorted(spans), pairwise(edges), strict=True):
+                found[path, start] = bounds
+        return found
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
@@ -241,29 +264,34 @@ class ArraysSource(Source):
         sink: RowSink,
     ) -> Iterator[Rows]:
         """Reads a range with the columns that are wanted."""
-        part = self._index.part_of(input_range)
+        part = self._part_of(input_range)
         first, last = rows_of(part, input_range)
         step = max(1, BATCH_BYTES // part.row_bytes)
         if any(array.transposed for array in part.arrays):
             # Its pieces are short as it is: as many rows as a range has.
             step = max(step, self.range_bytes // part.row_bytes)
-        readers = [
-            matrices(array, part.num_rows, (first, last), step, self.storage)
+        arrays = [
+            ArrayRows(
+                array,
+                part.num_rows,
+                (first, last),
+                self._bounds[array.file.path, array.span(0)[0]],
+                self.storage,
+            )
             for array in part.arrays
         ]
-        checksums = RangeChecksums(self._index, part, (first, last), self.storage)
         start = first
-        for found in zip(*readers, strict=True):
-            checksums.add(found)
+        for found in zip(*(each.matrices(step) for each in arrays), strict=True):
             yield self._rows(part, input_range, start, found, is_wanted, sink)
             start += len(found[0])
-        sink.checksums += checksums.finish()
         if part.tail and input_range.stop == part.stop:
             position = part.first + part.num_rows * part.scale
             reason = f"{count(part.tail, 'byte')} at the end of the file, "
             reason += self.found.tail_reason
-            reject = Reject(part.file.path, position, reason, checksums.tail)
-            sink.rejects.append(reject)
+            raw = arrays[0].tail(part.tail)
+            sink.rejects.append(Reject(part.file.path, position, reason, raw))
+        for each in arrays:
+            sink.checksums += each.checksums()
 
     def _rows(
         self,
