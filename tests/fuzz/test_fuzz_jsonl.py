@@ -15,8 +15,8 @@ from mutations import ODD_VALUES, damaged
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.jsonl import source as jsonl
-from recordmill.transforms.sources.jsonl.source import JsonLinesSource
+from recordmill.transforms.sources import json_lines as jsonl
+from recordmill.transforms.sources.json_lines import JsonLinesSource
 
 pytestmark = pytest.mark.fuzz
 

@@ -30,7 +30,7 @@ from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
-from recordmill.transforms.sources.jsonl.source import JsonLinesSource
+from recordmill.transforms.sources.json_lines import JsonLinesSource
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource

@@ -75,7 +75,7 @@ def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     return CastResult(made.array, merge(made.errors, errors))
 
 
-def _cast_default(feature: DeclaredFeature) -> pa.Scalar:
+def _cast_default(feature: DeclaredFeature, where: str = "") -> pa.Scalar:
     """Returns the default as a value of the feature.
 
     Text is read like a cell; in place of JSON stands what the JSON would tell.
@@ -85,11 +85,11 @@ def _cast_default(feature: DeclaredFeature) -> pa.Scalar:
         feature = feature.model_copy(update={"cell": "plain"})
     try:
         made = _cast_checked(pa.array([default]), feature)
+        problem = made.errors.get(0, "no value" if made.array.null_count else "")
     except (pa.ArrowException, OverflowError, SchemaError) as error:
-        raise SchemaError(f"default {default!r}: {error}") from error
-    if made.errors or made.array.null_count:
-        reason = made.errors.get(0, "no value")
-        raise SchemaError(f"default {default!r}: {reason}")
+        raise SchemaError(f"{where}default {default!r}: {error}") from error
+    if problem:
+        raise SchemaError(f"{where}default {default!r}: {problem}")
     return made.array[0]
 
 
@@ -266,7 +266,8 @@ def check_columns(
             _cast_feature(name, feature, column, no_rows)
             if feature.bytes_from and not has_files:
                 raise SchemaError(_no_files(name))
-            _check_default(name, feature)
+            if feature.default is not None:
+                _cast_default(feature, f"feature {name!r}: ")
         except SchemaError as error:
             problems.append(str(error))
     if problems:
@@ -298,15 +299,6 @@ def _cast_feature(
     return CastResult(made.array, prefixed(name, made.errors))
 
 
-def _check_default(name: str, feature: DeclaredFeature) -> None:
-    if feature.default is None:
-        return
-    try:
-        _cast_default(feature)
-    except SchemaError as error:
-        raise SchemaError(f"feature {name!r}: {error}") from error
-
-
 def _no_files(name: str) -> str:
     return (
         f"feature {name!r}: bytes_from: path names files beside a table; this source "
@@ -336,16 +328,14 @@ def _add_file_sizes(
             continue
         try:
             size = files.size(path)
+            if size > MAX_CELL_BYTES:
+                raise SideFileError(
+                    f"{path!r} has {size} bytes, more than a record can hold "
+                    f"({MAX_CELL_BYTES})"
+                )
+            sizes[row] += size
         except SideFileError as error:
             errors[row] = f"feature {name!r}: {error}"
-            continue
-        if size > MAX_CELL_BYTES:
-            errors[row] = (
-                f"feature {name!r}: {path!r} has {size} bytes, more than a record "
-                f"can hold ({MAX_CELL_BYTES})"
-            )
-            continue
-        sizes[row] += size
 
 
 def _parts(sizes: I64) -> Iterator[tuple[int, int]]:

@@ -101,10 +101,8 @@ def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 def feature_type(feature: DeclaredFeature) -> pa.DataType:
     """Returns the Arrow type of a feature's column."""
-    kind = ARROW_TYPES[feature.dtype]
-    for _ in range(_depth(feature.shape) + feature.sequence):
-        kind = pa.list_(kind)
-    return kind
+    levels = _depth(feature.shape) + feature.sequence
+    return _nested(ARROW_TYPES[feature.dtype], levels)
 
 
 def _depth(shape: Shape) -> int:
@@ -181,12 +179,7 @@ _BLOCK_ROWS = 256  # so few rows Python's json module reads as fast
 def parse_json(
     cells: pa.StringArray, levels: int, feature: DeclaredFeature
 ) -> CastResult:
-    """Parses the cells into an Arrow column.
-
-    Args:
-      cells: JSON; null is a missing value.
-      levels: how many lists are nested.
-      feature: what the innermost values are for.
+    """Parses JSON cells into an Arrow column, with so many levels of nested lists.
 
     Returns:
       Lists of the widest type of the dtype's family, text for classes and times;
@@ -202,10 +195,16 @@ def parse_json(
     errors: RowErrors = {}
     parts = []
     for start in range(0, len(cells), _BLOCK_ROWS):
-        block = cells.slice(start, _BLOCK_ROWS)
-        found = _read_block(block, _nested(leaf.kind, levels))
+        block, kind = cells.slice(start, _BLOCK_ROWS), _nested(leaf.kind, levels)
+        found = _read_block(block, kind)
         if found is None:
-            found = _read_rows(block, start, levels, leaf, errors)
+            values: list[Any] = [None] * len(block)
+            for row, text in enumerate(block.to_pylist()):
+                try:
+                    values[row] = text and _read_cell(text, levels, leaf)
+                except ValueError as error:
+                    errors[start + row] = str(error)
+            found = pa.array(values, kind)
         parts.append(found)
     return CastResult(pa.concat_arrays(parts), errors)
 
@@ -269,21 +268,6 @@ class _Leaf:
             return value
         found = json.dumps(value) if isinstance(value, bool) else shown(value)
         raise ValueError(f"{found} where {self.expected} is expected")
-
-
-def _read_rows(
-    cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, errors: RowErrors
-) -> pa.Array:
-    """Reads cells one by one; `first` is the row of the first one."""
-    values: list[Any] = []
-    for row, text in enumerate(cells.to_pylist(), first):
-        value = None
-        try:
-            value = None if text is None else _read_cell(text, levels, leaf)
-        except ValueError as error:
-            errors[row] = str(error)
-        values.append(value)
-    return pa.array(values, _nested(leaf.kind, levels))
 
 
 def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:

@@ -6,11 +6,11 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum
@@ -21,6 +21,7 @@ from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tfrecord import crc32c
 
+_Found = TypeVar("_Found")
 FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave
 
 
@@ -67,26 +68,42 @@ class SideFiles:
         Raises:
           SideFileError: the path leads out of the root or to no file.
         """
-        uri = self._resolve(path)
-        try:
-            if is_local(self.root):
-                facts = os.stat(uri)  # noqa: PTH116 (the hot call)
-                if not stat.S_ISREG(facts.st_mode):
-                    raise SideFileError(f"{path!r} is not a file")
-                return facts.st_size
-            facts = with_retries(lambda: self._system().info(uri))
-        except (FileNotFoundError, NotADirectoryError):
-            raise SideFileError(f"{path!r}: no such file") from None
-        except OSError as error:
-            raise _failure(path, uri, error) from error
-        if facts["type"] != "file" or facts["size"] is None:
-            raise SideFileError(f"{path!r} is not a file")
-        return int(facts["size"])
+        return self._tried(path, self._size_of)
 
     def read(self, path: str) -> bytes:
         """Returns all bytes of a file; raises as `size` does."""
+        return self._tried(path, self._read_all)
+
+    def _tried(self, path: str, function: Callable[[str], _Found]) -> _Found:
+        """Calls a function with the place of a file; says which path was at fault."""
         uri = self._resolve(path)
-        content = self._read_all(path, uri)
+        try:
+            return function(uri)
+        except (FileNotFoundError, NotADirectoryError):
+            raise SideFileError(f"{path!r}: no such file") from None
+        except IsADirectoryError:
+            raise SideFileError(f"{path!r} is not a file") from None
+        except OSError as error:
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                raise SideFileError(f"{path!r}: {error.strerror}") from error
+            raise InputError(f"{uri}: cannot be read: {error}") from error
+
+    def _size_of(self, uri: str) -> int:
+        if is_local(self.root):
+            status = os.stat(uri)  # noqa: PTH116 (the hot call)
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError
+            return status.st_size
+        info = with_retries(lambda: self._system().info(uri))
+        if info["type"] != "file" or info["size"] is None:
+            raise IsADirectoryError
+        return int(info["size"])
+
+    def _read_all(self, uri: str) -> bytes:
+        if is_local(self.root):
+            content = Path(uri).read_bytes()
+        else:
+            content = bytes(with_retries(lambda: self._system().cat_file(uri)))
         self._read.add((uri, len(content), crc32c(content)))
         return content
 
@@ -99,18 +116,6 @@ class SideFiles:
         for uri, size, crc in sorted(self._read):
             path = f"{FILES_ROOT if self.is_given else ''}{uri[above:]}"
             yield FileChecksum(path, 0, size, crc)
-
-    def _read_all(self, path: str, uri: str) -> bytes:
-        try:
-            if is_local(self.root):
-                return Path(uri).read_bytes()
-            return bytes(with_retries(lambda: self._system().cat_file(uri)))
-        except (FileNotFoundError, NotADirectoryError):
-            raise SideFileError(f"{path!r}: no such file") from None
-        except IsADirectoryError:
-            raise SideFileError(f"{path!r} is not a file") from None
-        except OSError as error:
-            raise _failure(path, uri, error) from error
 
     def _resolve(self, path: str) -> str:
         """Returns the path of a file in its file system."""
@@ -166,13 +171,6 @@ class SideFiles:
         if is_local(uri):
             return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
         return posixpath.normpath(filesystem_of(uri, self.storage)[1])
-
-
-def _failure(path: str, uri: str, error: OSError) -> Exception:
-    """Returns an error of the row if the path is at fault, else one of the storage."""
-    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        return SideFileError(f"{path!r}: {error.strerror}")
-    return InputError(f"{uri}: cannot be read: {error}")
 
 
 def _within(location: str, root: str) -> bool:

@@ -27,18 +27,14 @@ from recordmill.transforms.encode.row_errors import (
 )
 
 ARROW_TYPES: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float16": pa.float16(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
+    **{
+        name: pa.from_numpy_dtype(name)
+        for name in (
+            "bool",
+            *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+            *("float16", "float32", "float64"),
+        )
+    },
     "string": pa.string(),
     "bytes": pa.binary(),
 }
@@ -170,11 +166,7 @@ def read_column(
 def read_each(
     cells: pa.StringArray, dtype: str, *, strict: bool = False
 ) -> tuple[pa.Array, Mask]:
-    """Matches all cells. Slow: it uses regular expressions.
-
-    Args:
-      cells: as `without_missing` returns them.
-      dtype, strict: as of `read_column`.
+    """Matches all cells, trimmed ones, with patterns, which is slow; see `read_column`.
 
     Returns:
       The values, null where a cell is not valid; which cells are written as values,
@@ -418,25 +410,13 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
     """Parses ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
-    quick = _quick_times(cells, unit)
-    if quick is not None:
-        return CastResult(quick, {})
+    targets = [pa.timestamp(unit), pa.timestamp(unit, "UTC")] if unit != "d" else []
+    # Cells of one form, and of the unit's precision.
+    for target in targets or [pa.date32()]:
+        if (times := _cast(cells, target)) is not None:
+            whole = times if targets else times.cast(pa.int32())
+            return CastResult(whole.cast(pa.int64()), {})
     return read_times(trim(cells), unit)
-
-
-def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
-    """Casts cells of one form and of the unit's precision; else returns None."""
-    if unit == "d":
-        targets = [pa.date32()]
-    else:
-        targets = [pa.timestamp(unit), pa.timestamp(unit, "UTC")]
-    for target in targets:
-        try:
-            times = cells.cast(target)
-        except pa.ArrowInvalid:
-            continue
-        return (times.cast(pa.int32()) if unit == "d" else times).cast(pa.int64())
-    return None
 
 
 def read_times(cells: pa.StringArray, unit: str) -> CastResult:
@@ -451,24 +431,26 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
         if len(where):
             parts = pc.extract_regex(cells.take(pa.array(where)), pattern)
             seconds[where], fraction[where], real[where] = _count(parts)
-    errors = flag_invalid(
-        present(cells) & ~real,
-        lambda i: (
-            f"{shown(cells[i].as_py())} is not a date or time in ISO 8601 "
-            "(like 2024-01-31 or 2024-01-31T10:20:30Z)"
-        ),
-    )
     counts, exact, inside = _in_unit(seconds, fraction, unit)
-    rough = flag_invalid(
-        real & ~exact,
-        lambda i: f"{shown(cells[i].as_py())} is not a whole number of {unit}",
-    )
-    beyond = flag_invalid(
-        real & exact & ~inside,
-        lambda i: f"{shown(cells[i].as_py())} is beyond int64 in {unit}",
-    )
-    array = without(pa.array(counts), ~(real & exact & inside))
-    return CastResult(array, merge(errors, merge(rough, beyond)))
+    valid = real & exact & inside
+
+    def reason(row: int) -> str:
+        text = shown(cells[row].as_py())
+        if not real[row]:
+            return (
+                f"{text} is not a date or time in ISO 8601 (like 2024-01-31 or "
+                "2024-01-31T10:20:30Z)"
+            )
+        return inexact(text, unit, is_exact=bool(exact[row]))
+
+    errors = flag_invalid(present(cells) & ~valid, reason)
+    return CastResult(without(pa.array(counts), ~valid), errors)
+
+
+def inexact(text: str, unit: str, *, is_exact: bool) -> str:
+    """Returns why a time cannot be stored in a unit: its precision, or its size."""
+    problem = "beyond int64 in" if is_exact else "not a whole number of"
+    return f"{text} is {problem} {unit}"
 
 
 def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:

@@ -32,6 +32,7 @@ from recordmill.transforms.cast.text_values import (
     ARROW_TYPES,
     CastResult,
     cast_floats,
+    inexact,
     parse_times,
     parse_values,
     present,
@@ -77,11 +78,14 @@ def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
     family = family_of(array.type)
     to_integer = dtype.startswith(("int", "uint"))
     if family == BYTES and dtype in ("string", "bytes"):
-        return _bytes_or_text(array, dtype)
+        binary = array.cast(pa.binary())
+        return _cast_valid(binary, dtype, lambda: utf8_errors(binary))
     if family in (INTEGER, BOOL) and (to_integer or dtype == "bool"):
         return _integers(array, dtype)
     if family == INTEGER and dtype.startswith("float"):
-        return _floats_of_integers(array, dtype)
+        floats, errors = integers_as_floats(_numbers(array), dtype)
+        missing = ~present(array) | mask_of(errors, len(array))
+        return CastResult(pa.array(floats, mask=missing), errors)
     if family == FLOAT and dtype.startswith("float"):
         return cast_floats(array, dtype)
     if family == TIME and dtype == "int64":
@@ -104,11 +108,6 @@ def _way_out(array: pa.Array, dtype: str) -> str:
     return ""
 
 
-def _bytes_or_text(array: pa.Array, dtype: str) -> CastResult:
-    binary = array.cast(pa.binary())
-    return _cast_valid(binary, dtype, lambda: utf8_errors(binary))
-
-
 def _cast_valid(
     array: pa.Array, dtype: str, find_errors: Callable[[], RowErrors]
 ) -> CastResult:
@@ -125,24 +124,19 @@ def _integers(array: pa.Array, dtype: str) -> CastResult:
     if dtype == "bool":
         if pt.is_boolean(array.type):
             return CastResult(array, {})
-        values = array.fill_null(0).to_numpy(zero_copy_only=False)
+        values = _numbers(array)
         wrong = (values != 0) & (values != 1)
         errors = flag_invalid(
             wrong, lambda i: f"{values[i]} is not a valid bool (1 or 0)"
         )
         return CastResult(without(array, wrong).cast(pa.bool_()), errors)
 
-    def find_errors() -> RowErrors:
-        return integer_errors(array.fill_null(0).to_numpy(zero_copy_only=False), dtype)
-
-    return _cast_valid(array, dtype, find_errors)
+    return _cast_valid(array, dtype, lambda: integer_errors(_numbers(array), dtype))
 
 
-def _floats_of_integers(array: pa.Array, dtype: str) -> CastResult:
-    values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    floats, errors = integers_as_floats(values, dtype)
-    missing = ~present(array) | mask_of(errors, len(array))
-    return CastResult(pa.array(floats, mask=missing), errors)
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+    """Returns values, 0 for a missing one."""
+    return np.asarray(array.fill_null(0).to_numpy(zero_copy_only=False))
 
 
 def _decimals(array: pa.Array, dtype: str) -> CastResult:
@@ -187,16 +181,11 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
     raw = array.view(bits).cast(pa.int64()).fill_null(0).to_numpy()
     counts, exact, inside = rescale(raw, unit, wanted)
     text = _time_text(array, raw, unit)
+    bad: Mask = ~(exact & inside)
     errors = flag_invalid(
-        valid & ~(exact & inside),
-        lambda i: (
-            f"{text(i)} is beyond int64 in {wanted}"
-            if exact[i]
-            else f"{text(i)} is not a whole number of {wanted}"
-        ),
+        valid & bad, lambda i: inexact(text(i), wanted, is_exact=bool(exact[i]))
     )
-    bad: Mask = ~valid | ~exact | ~inside
-    return CastResult(pa.array(counts, mask=bad), errors)
+    return CastResult(pa.array(counts, mask=bad | ~valid), errors)
 
 
 def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:
@@ -298,18 +287,14 @@ def _label_indices(
         if len(label) <= _LONGEST_LABEL and budget >= len(classes):
             budget -= len(classes)
             near = get_close_matches(label, classes, 1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}?" if near else _listed(classes)
+        names = ", ".join(map(shown, classes[:_NAMES_SHOWN]))
+        if more := len(classes[_NAMES_SHOWN:]):
+            names += f" and {more} more"
+        hint = f"did you mean {near[0]!r}?" if near else f"the names are {names}"
         return f"{shown(label)} is not a class name; {hint}"
 
     errors = flag_invalid(unknown, lambda i: reason(labels[i].as_py()))
     return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
-
-
-def _check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
-    """Checks the indices that integer columns hold; each must be that of a class."""
-    values = indices.fill_null(0).to_numpy(zero_copy_only=False)
-    errors = index_errors(values, classes)
-    return CastResult(without(indices, mask_of(errors, len(values))), errors)
 
 
 def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors:
@@ -321,12 +306,6 @@ def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
     """Returns the reason for an index that no class has."""
     return f"{index} is not a class index (0 to {len(classes) - 1})"
-
-
-def _listed(classes: Sequence[str]) -> str:
-    names = ", ".join(map(shown, classes[:_NAMES_SHOWN]))
-    more = len(classes) - _NAMES_SHOWN
-    return f"the names are {names}{f' and {more} more' if more > 0 else ''}"
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -346,9 +325,14 @@ def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     if pt.is_null(array.type):
         return CastResult(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
     made = _cast(array, feature)
-    outside = _out_of_bounds(made.array, feature)
-    if not outside:
+    if feature.min is None and feature.max is None:
         return made
+    numbers = made.array
+    if pt.is_boolean(numbers.type):
+        numbers = numbers.cast(pa.uint8())
+    outside = bound_errors(
+        _numbers(numbers), feature.min, feature.max, present(numbers)
+    )
     inside = without(made.array, mask_of(outside, len(array)))
     return CastResult(inside, merge(made.errors, outside))
 
@@ -365,8 +349,9 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         return _parse(cells, feature).after(errors)
     made = cast_typed(array, dtype, feature.unit)
     if feature.classes:
-        checked = _check_indices(made.array, feature.classes)
-        return checked.after(made.errors)
+        errors = index_errors(_numbers(made.array), feature.classes)
+        indices = without(made.array, mask_of(errors, len(array)))
+        return CastResult(indices, merge(made.errors, errors))
     return made
 
 
@@ -382,12 +367,3 @@ def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
     if feature.decimal == "comma":
         cells = swap_points(cells)
     return parse_values(cells, feature.dtype)
-
-
-def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> RowErrors:
-    if feature.min is None and feature.max is None:
-        return {}
-    if pt.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    return bound_errors(values, feature.min, feature.max, present(array))

@@ -108,7 +108,7 @@ class TfrecordOptions(SourceOptions):
 
 
 def _load(name: str) -> Any:
-    """Imports a name of a module, such as "jsonl.source.JsonLinesSource"."""
+    """Imports a name of a module, such as "json_lines.JsonLinesSource"."""
     module, _, name = name.rpartition(".")
     return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
 
@@ -392,7 +392,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="jsonl",
         summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
         options=SourceOptions,
-        make_source=_objects("jsonl.source.JsonLinesSource"),
+        make_source=_objects("json_lines.JsonLinesSource"),
         line_of=_line_of,
         examples=(
             (

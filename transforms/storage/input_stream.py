@@ -176,12 +176,16 @@ class InputStream(io.RawIOBase):
           ChangedInputError: the file is another one by now.
           InputError: it cannot be read or unpacked.
         """
+        if not self.is_packed:
+            stop = min(stop, self.size)
+        if start >= stop:
+            return b""
         if start < self._begin or stop > self._begin + len(self._held):
             kept = start if self.kept_from is None else min(start, self.kept_from)
             if self.is_packed:
                 self._unpack_to(start, stop, kept)
             else:
-                self._read_to(start, min(stop, self.size), kept)
+                self._read_to(start, stop, kept)
         return self._held[max(0, start - self._begin) : max(0, stop - self._begin)]
 
     def _read_to(self, start: int, stop: int, kept: int) -> None:
@@ -197,9 +201,10 @@ class InputStream(io.RawIOBase):
         if start < self._begin:
             self._open()
         end = self._begin + len(self._held)
+        most = STEP_BYTES if self.is_cut else self._window_bytes
         parts = [self._held[max(0, kept - self._begin) :]]
         self._begin = max(self._begin, min(kept, end))
-        while end < stop and (more := self._more(self._window_bytes or stop - end)):
+        while end < stop and (more := self._more(most or stop - end)):
             if end <= kept:  # nothing of what came before is asked for
                 parts, self._begin = [], end
             parts.append(more)

@@ -28,7 +28,6 @@ ROOMS = (
     "transforms/sources",
     "transforms/sources/csv",
     "transforms/sources/images",
-    "transforms/sources/jsonl",
     "transforms/sources/arrays",
     "transforms/sources/tfrecord",
     "transforms/sources/webdataset",

@@ -17,10 +17,9 @@ from hypothesis import given
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.transforms.sources import json_lines as jsonl
 from recordmill.transforms.sources.base import Append
-from recordmill.transforms.sources.jsonl import source as jsonl
-from recordmill.transforms.sources.jsonl.lines import read_lines
-from recordmill.transforms.sources.jsonl.source import JsonLinesSource
+from recordmill.transforms.sources.json_lines import JsonLinesSource, read_lines
 from recordmill.transforms.storage import input_stream
 from recordmill.transforms.storage.input_stream import InputStream
 

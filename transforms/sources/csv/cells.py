@@ -7,11 +7,9 @@ range with rows that Arrow cannot split is checked row by row.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +24,6 @@ from recordmill.transforms.sources.csv.quotes import (
     BOM,
     RFC_4180,
     Body,
-    BrokenRow,
     Dialect,
     row_patterns,
 )
@@ -179,7 +176,6 @@ class Parsed:
     Attributes:
       batch: the columns as text.
       ordinals: of each row, among all of the body.
-      num_rows: of the body, rejects included.
       rejects: rows that could not be split.
       body: the rows.
       issues: lines that are comments.
@@ -187,10 +183,14 @@ class Parsed:
 
     batch: pa.RecordBatch
     ordinals: I64
-    num_rows: int
     rejects: list[Reject]
     body: Body
     issues: tuple[RowIssue, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Returns the rows of the body, rejects included."""
+        return int(self.batch.num_rows) + len(self.rejects)
 
     def raw(self, row: int) -> tuple[int, bytes]:
         """Returns byte offset in the file and bytes of a row of the batch."""
@@ -198,7 +198,7 @@ class Parsed:
 
 
 def parse_rows(
-    body: Body, names: Sequence[str], path: str, broken: Sequence[BrokenRow]
+    body: Body, names: Sequence[str], path: str, broken: Mapping[int, str]
 ) -> Parsed:
     """Splits rows into cells; rows that cannot be split as they should are rejects.
 
@@ -206,18 +206,13 @@ def parse_rows(
       body: the rows.
       names: the columns, in the file's order.
       path: of the file, for rejects.
-      broken: rows that are known to have no end of their own.
+      broken: rows that are known to have no end of their own, with the reasons.
     """
     text, dialect = body.text, body.dialect
     rest, issues = without_comments(text, dialect)
-    raws: dict[int, bytes] = {}
-    reasons: dict[int, str] = {}
     if broken or not is_utf8(rest):
         # Take out the rows that Arrow cannot split, and split the others.
-        spans = body.spans
-        for each in broken:
-            row = bisect_right(spans, each.at, key=itemgetter(0)) - 1
-            reasons[row], raws[row] = each.reason, each.raw(text, *spans[row])
+        spans, reasons = body.spans, dict(broken)
         for row, (start, end) in enumerate(spans):
             if row not in reasons and (reason := utf8_reason(text[start:end], "row")):
                 reasons[row] = reason
@@ -230,12 +225,11 @@ def parse_rows(
     rejects = []
     for row in sorted(reasons):
         at, raw = body.row(row)
-        rejects.append(Reject(path, at, reasons[row], raws.get(row, raw)))
-    num_rows = batch.num_rows + len(reasons)
-    ordinals = np.arange(num_rows, dtype=np.int64)
+        rejects.append(Reject(path, at, reasons[row], raw))
+    ordinals = np.arange(batch.num_rows + len(reasons), dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    return Parsed(batch, ordinals, num_rows, rejects, body, issues)
+    return Parsed(batch, ordinals, rejects, body, issues)
 
 
 def split_cells(

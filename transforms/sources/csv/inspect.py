@@ -141,6 +141,11 @@ class FirstRows:
         """Returns the first rows, raw."""
         return [self.text[slice(*span)] for span in self.spans]
 
+    @property
+    def line(self) -> str:
+        """Returns which line of the file is the first one."""
+        return f"{self.uri}: line {self.dialect.skip_rows + 1}"
+
     def columns(self) -> list[pa.StringArray]:
         """Returns the cells of each column, numbers with a point."""
         return with_points(self.cells[:LOOKED_AT].columns, self.dialect)
@@ -155,16 +160,6 @@ def with_points(
     return columns
 
 
-def huge_warnings(names: Sequence[str]) -> list[str]:
-    """Returns a warning for columns that are text because of their large numbers."""
-    return [
-        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
-        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
-        "schema file (`schema`)"
-        for name in names[:_SHOWN_COLUMNS]
-    ]
-
-
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
 _YEAR = re.compile(r"[12]\d{3}")
 _MARKS = (b"#", b"%", b";", b"!")  # of comments
@@ -172,13 +167,34 @@ _NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
 _UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
 
 
-def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
-    """Returns what looks wrong about a header, and stops no run.
+def header_problem(first: FirstRows, *, is_guessed: bool) -> str:
+    """Returns why the first row must not be taken for what it is taken for, or "".
+
+    Years and dates in a row (2001, 2002, 2003) are the names of columns.
 
     Args:
       first: the first rows.
-      is_guessed: whether nobody said that there is one.
+      is_guessed: whether no option says that there is a header.
     """
+    columns = first.dialect.columns
+    if columns and first.rows:
+        cells = split_row(first.rows[0], first.dialect) or ()
+        if [cell.strip() for cell in cells] == [*columns]:
+            return (
+                f"{first.uri}: the first row has just the names that `columns` gives, so "
+                "it is a header. Leave out `columns`"
+            )
+    if not is_guessed or not _is_like_rows(first) or _is_series(first.names):
+        return ""
+    return (
+        f"{first.line} should be the header, but it looks like a row: "
+        f"{_shown(first.header)}. If the table has no header, use `header=none`, and give "
+        "the names of its columns with `columns`. If it is the header, use `header=first`"
+    )
+
+
+def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
+    """Returns what looks wrong about a header, and stops no run; see `header_problem`."""
     found = [_one_column(first), _misfit(first), _commented(first)]
     if is_guessed:
         found.append(_counted_header(first))
@@ -202,36 +218,23 @@ def _one_column(first: FirstRows) -> str:
     return ""
 
 
-def headerless(first: FirstRows) -> str:
-    """Returns why the header looks like a row, or "".
-
-    Years and dates in a row (2001, 2002, 2003) are the names of columns.
-    """
-    if not _is_like_rows(first) or _is_series(first.names):
-        return ""
-    return (
-        f"{_line(first)} should be the header, but it looks like a row: {_shown(first)}. "
-        "If the table has no header, use `header=none`, and give the names of its columns "
-        "with `columns`. If it is the header, use `header=first`"
-    )
-
-
 def _counted_header(first: FirstRows) -> str:
     """Returns why a header of numbers in a row (1, 2, 3) may be a row, or "".
 
     Not of years, nor of the numbers that pandas writes for columns without names.
     """
     names = first.names
-    if not _is_like_rows(first) or not _is_series(names):
-        return ""
-    if [*names] == [*map(str, range(len(names)))]:
-        return ""
-    if all(map(_YEAR.fullmatch, _numbers_in(names))):
+    if (
+        not _is_like_rows(first)
+        or not _is_series(names)
+        or [*names] == [*map(str, range(len(names)))]
+        or all(map(_YEAR.fullmatch, _numbers_in(names)))
+    ):
         return ""
     return (
-        f"{_line(first)} is taken for the header, though it looks like a row: "
-        f"{_shown(first)}. If the table has no header, use `header=none`, else this "
-        "row is missing. If it is the header, `header=first` says so"
+        f"{first.line} is taken for the header, though it looks like a row: "
+        f"{_shown(first.header)}. If the table has no header, use `header=none`, else "
+        "this row is missing. If it is the header, `header=first` says so"
     )
 
 
@@ -244,12 +247,8 @@ def _is_like_rows(first: FirstRows) -> bool:
     return bool({*sorts} - {"text"}) and sorts == _sorts_of(first.columns())
 
 
-def _line(first: FirstRows) -> str:
-    return f"{first.uri}: line {first.dialect.skip_rows + 1}"
-
-
-def _shown(first: FirstRows) -> str:
-    return shown(first.header.decode(errors="replace"))
+def _shown(row: bytes) -> str:
+    return shown(row.decode(errors="replace"))
 
 
 def _misfit(first: FirstRows) -> str:
@@ -287,8 +286,8 @@ def _misfit(first: FirstRows) -> str:
         return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
     lines_before = len(first.text[: first.spans[at - 1][0]].splitlines())
     return (
-        f"{found}. If the header is {shown(first.rows[at - 1].decode(errors='replace'))}, "
-        f"skip what is before it: `skip_rows={lines_before}`"
+        f"{found}. If the header is {_shown(first.rows[at - 1])}, skip what is before it: "
+        f"`skip_rows={lines_before}`"
     )
 
 
@@ -306,23 +305,8 @@ def _commented(first: FirstRows) -> str:
     if len(first.names) == 1 and not any(mark in behind for mark in CANDIDATES):
         return ""
     return (
-        f"{first.uri}: line {dialect.skip_rows + 1}, the header, begins with a '#': "
-        f"{shown(lines[0].decode(errors='replace'))}. If lines like it are comments, use "
-        "`comment=#`"
-    )
-
-
-def given_twice(first: FirstRows) -> str:
-    """Returns why the columns that were given should not have been, or ""."""
-    dialect = first.dialect
-    if not dialect.columns or not first.rows:
-        return ""
-    cells = [cell.strip() for cell in split_row(first.rows[0], dialect) or ()]
-    if cells != [*dialect.columns]:
-        return ""
-    return (
-        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
-        "header. Leave out `columns`"
+        f"{first.line}, the header, begins with a '#': {_shown(lines[0])}. If lines like "
+        "it are comments, use `comment=#`"
     )
 
 
@@ -370,16 +354,16 @@ _SHOWN = 40  # characters of a cell
 
 def _counted(
     code: str, name: str, cells: pa.StringArray, found: Mask
-) -> list[RowIssue]:
+) -> tuple[RowIssue, ...]:
     """Returns how many cells of a column were found, with the first; or nothing."""
     rows = np.flatnonzero(found)
     if not len(rows):
-        return []
-    return [RowIssue(code, name, len(rows), cells[int(rows[0])].as_py())]
+        return ()
+    return (RowIssue(code, name, len(rows), cells[int(rows[0])].as_py()),)
 
 
-def _by_column(issues: Sequence[RowIssue], code: str) -> dict[str, RowIssue]:
-    return {each.column: each for each in issues if each.code == code}
+def _name_at(names: Sequence[str], index: int) -> str:
+    return names[index] if index < _COUNTED_COLUMNS else ""
 
 
 def count_missing(
@@ -400,8 +384,8 @@ def count_missing(
         if pa.types.is_string(kept.type):  # whether it is text is not yet known
             kept = without_missing(cells)
         words = present(cells) & ~present(kept)
-        name = text.schema.names[index] if index < _COUNTED_COLUMNS else ""
-        found.append(tuple(_counted(_MISSING, name, cells, words)))
+        name = _name_at(text.schema.names, index)
+        found.append(_counted(_MISSING, name, cells, words))
     return RowIssue.merged(found)
 
 
@@ -411,23 +395,19 @@ def missing_fact(
     """Returns what is told of cells that were taken for missing, as a fact or none.
 
     Args:
-      issues: as `count_missing` gives them, those of all rows together.
+      issues: those of all rows together.
       schema: of the records; columns that came out as text have kept their cells.
     """
     text = {feature.name for feature in schema.features if feature.dtype == "string"}
     told = [
-        pair for pair in _by_column(issues, _MISSING).items() if pair[0] not in text
-    ]
-    if not told:
-        return ()
-    parts = [
         f"{count(each.count, 'cell')} like {shown(each.example)} in "
-        + (f"column {name}" if name else "other columns")
-        for name, each in told[:_SHOWN_COLUMNS]
+        + (f"column {each.column}" if each.column else "other columns")
+        for each in issues
+        if each.code == _MISSING and each.column not in text
     ]
-    if more := len(told) - len(parts):
-        parts.append(f"{more:,} more columns")
-    return (("taken as missing", "; ".join(parts)),)
+    if len(told) > _SHOWN_COLUMNS:
+        told[_SHOWN_COLUMNS:] = [f"{len(told) - _SHOWN_COLUMNS:,} more columns"]
+    return (("taken as missing", "; ".join(told)),) if told else ()
 
 
 def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[RowIssue, ...]:
@@ -440,14 +420,14 @@ def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[RowIssue, .
     found = []
     for index, field in enumerate(batch.schema):
         if pa.types.is_float64(field.type):
-            cells = text.column(field.name)
-            name = field.name if index < _COUNTED_COLUMNS else ""
-            long = _is_long(cells, batch.column(index))
-            found += [
-                (replace(each, example=each.example.strip()[:_SHOWN]),)
-                for each in _counted(_LONG, name, cells, long)
-            ]
-    return RowIssue.merged(found)
+            cells, name = text.column(field.name), _name_at(batch.schema.names, index)
+            found.append(
+                _counted(_LONG, name, cells, _is_long(cells, batch.column(index)))
+            )
+    return tuple(
+        replace(each, example=each.example.strip()[:_SHOWN])
+        for each in RowIssue.merged(found)
+    )
 
 
 def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
@@ -482,11 +462,21 @@ def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
     return long
 
 
+def huge_warnings(names: Sequence[str]) -> list[str]:
+    """Returns a warning for columns that are text because of their large numbers."""
+    return [
+        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
+        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
+        "schema file (`schema`)"
+        for name in names[:_SHOWN_COLUMNS]
+    ]
+
+
 def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
     """Returns a warning for each of the first columns, and one for all others.
 
     Args:
-      issues: as `count_long` gives them, those of all rows together.
+      issues: those of all rows together.
       names: of the columns.
     """
     found = _long_columns(issues, names)
@@ -504,11 +494,7 @@ def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]
 
 
 def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
-    """Returns the message of a run that may lose no digit, but could; or "".
-
-    Args:
-      issues, names: as of `long_warnings`.
-    """
+    """Returns the message of a run that may lose no digit, but could; or ""."""
     found = _long_columns(issues, names)
     if not found:
         return ""
@@ -524,7 +510,7 @@ def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
 
 def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
     """Returns what is found in each column, in their order."""
-    found = _by_column(issues, _LONG)
+    found = {each.column: each for each in issues if each.code == _LONG}
     return [
         (f"column {name!r}: " if name else "other columns: ")
         + f"{count(found[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
@@ -553,22 +539,18 @@ def marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
     with marks of thousands.
     """
     found: list[RowIssue] = []
-    table = first.cells.slice(0, LOOKED_AT)
+    decimal = first.dialect.decimal
     for name, flags in zip(first.names, first.flags, strict=True):
         if not flags & TypeFlag.TEXT:
             continue
-        cells = without_missing(table.column(name))
+        cells = without_missing(first.cells[:LOOKED_AT].column(name))
         kinds = {kind: _like(cells, _PATTERNS[kind]) for kind in _PATTERNS}
-        is_number = np.logical_or.reduce([*kinds.values()])
-        if not is_number[cells.is_valid().to_numpy(zero_copy_only=False)].all():
+        if not np.logical_or.reduce([*kinds.values()])[present(cells)].all():
             continue
-        grouped = kinds["groups"]
-        if first.dialect.decimal == ".":
-            grouped = grouped & ~kinds["point"]
+        grouped = _marks(cells, _THOUSANDS, decimal)
         commas = kinds["comma"] & ~grouped
-        if first.dialect.decimal == "," or not commas.any() or kinds["point"].any():
-            if grouped.any():
-                found += _counted(_THOUSANDS, name, cells, grouped)
+        if decimal == "," or not commas.any() or kinds["point"].any():
+            found += _counted(_THOUSANDS, name, cells, grouped)
         else:
             found += _counted(_COMMA, name, cells, kinds["comma"])
     return tuple(found[:_SHOWN_COLUMNS])
@@ -577,35 +559,25 @@ def marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
 def count_marked(
     text: pa.RecordBatch, marked: Sequence[RowIssue], decimal: str
 ) -> tuple[RowIssue, ...]:
-    """Returns how many cells of these columns look like such numbers.
-
-    Args:
-      text: the cells.
-      marked: the columns, as `marked_columns` gives them.
-      decimal: as in `Dialect`.
-    """
+    """Returns how many cells of columns that `marked_columns` found look so."""
     found = []
-    for name in _by_column(marked, _COMMA):
-        cells = text.column(name)
-        found += _counted(_COMMA, name, cells, _like(cells, _PATTERNS["comma"]))
-    for name in _by_column(marked, _THOUSANDS):
-        cells = text.column(name)
-        like = _like(cells, _PATTERNS["groups"])
-        if decimal == ".":
-            like &= ~_like(cells, _PATTERNS["point"])
-        found += _counted(_THOUSANDS, name, cells, like)
-    return tuple(found)
+    for each in marked:
+        cells = text.column(each.column)
+        marks = _marks(cells, each.code, decimal)
+        found.append(_counted(each.code, each.column, cells, marks))
+    return RowIssue.merged(found)
+
+
+def _marks(cells: pa.StringArray, code: str, decimal: str) -> Mask:
+    """Returns which cells look like numbers with such marks."""
+    if code == _COMMA:
+        return _like(cells, _PATTERNS["comma"])
+    grouped = _like(cells, _PATTERNS["groups"])
+    return grouped & ~_like(cells, _PATTERNS["point"]) if decimal == "." else grouped
 
 
 def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
-    """Returns what is told of such columns.
-
-    The same before the run, by the first rows, and at its end: it is told once.
-
-    Args:
-      issues: as `marked_columns` or `count_marked` gives them.
-      decimal: as in `Dialect`.
-    """
+    """Returns what is told of such columns, by the first rows and by all of them."""
     warnings = []
     for each in issues:
         text = f"column {each.column} is text, but looks like numbers with"
@@ -638,57 +610,47 @@ def describe(
 
     Args:
       rows: of the files.
-      asked: what was said of their dialect.
+      asked: what options say of their dialect.
       dtypes: their types, in the same order; () if they are declared.
       basis: what the types come from, in words.
       warnings: what looks wrong.
     """
     names, dialect = rows.names, rows.dialect
-    columns = [
-        " ".join((_short(name), *dtypes[at : at + 1]))
-        for at, name in enumerate(names[:_SHOWN_COLUMNS])
-    ]
+    columns = []
+    for at, name in enumerate(names[:_SHOWN_COLUMNS]):
+        text = printable(name)
+        if len(text) > _SHOWN_NAME:
+            text = f"{text[: _SHOWN_NAME - 3]}..."
+        columns.append(" ".join((text, *dtypes[at : at + 1])))
     if more := len(names) - len(columns):
         columns.append(f"{more:,} more")
     unnamed = [name for at, name in enumerate(names) if name == f"column_{at}"]
-    facts = [
-        ("delimiter", name_of(dialect.delimiter)),
-        ("header", _header_fact(dialect)),
-        ("columns", f"{len(names):,} ({', '.join(columns)})"),
-        ("types", basis),
-    ]
-    if dialect.delimiter != CANDIDATES[0] and not asked.delimiter:
-        facts[0] = ("delimiter", f"{facts[0][1]}, found in the first rows")
-    if dialect.quote != RFC_4180.quote:
-        facts.insert(1, ("quote", dialect.quote.decode() or "none"))
-    if dialect.escape:
-        facts.insert(1, ("escape", dialect.escape.decode()))
-    if dialect.comment:
-        facts.insert(
-            1, ("comments", f"lines that begin with {dialect.comment.decode()}")
-        )
-    if dialect.decimal == ",":
-        facts.append(("decimals", "with a comma"))
-    if dialect.null_values:
-        facts.append(("null values", ", ".join(map(shown, dialect.null_values))))
-    if not rows.packing.is_plain:
-        facts.insert(0, ("file", rows.packing.described))
-    if unnamed and dialect.has_header:
-        named = ", ".join(unnamed[:_SHOWN_COLUMNS])
-        facts.append(("columns without a name", f"{len(unnamed):,}, named {named}"))
-    return InputSummary(tuple(facts), tuple(warnings))
-
-
-def _header_fact(dialect: Dialect) -> str:
+    found = dialect.delimiter != CANDIDATES[0] and not asked.delimiter
+    header = "none, the columns are named by the job" if dialect.columns else "none"
     if dialect.has_header:
         behind = ", comments not counted" if dialect.comment else ""
-        return f"line {dialect.skip_rows + 1}{behind}"
-    return "none, the columns are named by the job" if dialect.columns else "none"
-
-
-def _short(name: str) -> str:
-    text = printable(name)
-    return text if len(text) <= _SHOWN_NAME else f"{text[: _SHOWN_NAME - 3]}..."
+        header = f"line {dialect.skip_rows + 1}{behind}"
+    comment = dialect.comment.decode()
+    quote = dialect.quote.decode() or "none"
+    named = ", ".join(unnamed[:_SHOWN_COLUMNS])
+    facts = {
+        "file": "" if rows.packing.is_plain else rows.packing.described,
+        "delimiter": name_of(dialect.delimiter)
+        + (", found in the first rows" if found else ""),
+        "comments": comment and f"lines that begin with {comment}",
+        "escape": dialect.escape.decode(),
+        "quote": quote if dialect.quote != RFC_4180.quote else "",
+        "header": header,
+        "columns": f"{len(names):,} ({', '.join(columns)})",
+        "types": basis,
+        "decimals": "with a comma" if dialect.decimal == "," else "",
+        "null values": ", ".join(map(shown, dialect.null_values)),
+        "columns without a name": f"{len(unnamed):,}, named {named}"
+        if unnamed and dialect.has_header
+        else "",
+    }
+    told = tuple((name, text) for name, text in facts.items() if text)
+    return InputSummary(told, tuple(warnings))
 
 
 def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
@@ -704,13 +666,6 @@ def find_rows(
     storage: StorageOptions,
 ) -> RangeRows:
     """Returns the rows of files, with their packing, dialect and columns found.
-
-    Args:
-      files: in input order.
-      asked: what is known of their dialect.
-      asked_packing: what is known of their packing.
-      wanted: columns that they should have, if they are known.
-      storage: options of their storage.
 
     Raises:
       InputError: they cannot be told, or are not the same for all files.

@@ -25,10 +25,12 @@ described by its transition map: an end state for each start state. Maps compose
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -215,11 +217,7 @@ class _Automaton:
         return self.maps[int(numbers[0])] if len(numbers) else _IDENTITY
 
 
-@lru_cache(maxsize=8)
-def _automaton(
-    delimiter: bytes, quote: bytes, escape: bytes, comment: bytes
-) -> _Automaton:
-    return _Automaton(Dialect(delimiter, quote, escape=escape, comment=comment))
+_automaton = lru_cache(maxsize=8)(_Automaton)
 
 
 def end_states(
@@ -230,18 +228,12 @@ def end_states(
 ) -> TransitionMap:
     """Returns the transition map of a part of a block.
 
-    Args:
-      block: bytes of a file.
-      first: where to begin in them.
-      stop: where to end.
-      dialect: of the file.
-
     >>> [state.name for state in end_states(b'5" pipe,"a')[:3]]
     ['QUOTED', 'QUOTED', 'QUOTED']
     >>> [state.name for state in end_states(b"pipe,a")[:3]]
     ['UNQUOTED', 'UNQUOTED', 'QUOTED']
     """
-    automaton, quote = _automaton(*dialect.marks), dialect.quote
+    automaton, quote = _automaton(dialect), dialect.quote
     stop, size = len(block) if stop is None else stop, _TAIL_BYTES
     ends = _IDENTITY
     # From the end: mostly a few fields lead from all states to one, or what is quoted
@@ -265,19 +257,10 @@ def end_state(
     block: bytes,
     start: QuoteState = ROW_START,
     dialect: Dialect = RFC_4180,
-    first: int = 0,
     stop: int | None = None,
 ) -> QuoteState:
-    """Returns the state behind a part of a block.
-
-    Args:
-      block: bytes of a file.
-      start: the state before the part.
-      dialect: of the file.
-      first: where the part begins.
-      stop: where it ends.
-    """
-    return end_states(block, first, stop, dialect)[start - FIELD_START]
+    """Returns the state behind a block, or the part of it before `stop`."""
+    return end_states(block, 0, stop, dialect)[start - FIELD_START]
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,15 +284,10 @@ class RowPatterns:
     before_rows: re.Pattern[bytes]
 
 
+@lru_cache(maxsize=64)
 def row_patterns(dialect: Dialect) -> RowPatterns:
     """Returns the patterns of a dialect."""
-    return _patterns(*dialect.marks)
-
-
-@lru_cache(maxsize=64)
-def _patterns(
-    delimiter_byte: bytes, quote_byte: bytes, escape_byte: bytes, comment_byte: bytes
-) -> RowPatterns:
+    delimiter_byte, quote_byte, escape_byte, comment_byte = dialect.marks
     delimiter, quote = re.escape(delimiter_byte), re.escape(quote_byte)
     # Possessive (*+): no way back, so a long field costs neither time nor memory.
     plain = rb"[^%b\r\n]*+" % delimiter
@@ -414,19 +392,15 @@ def _start_of_row(state: QuoteState, dialect: Dialect) -> bytes:
 def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:
     """Returns start and end of every row, without its newline.
 
-    Blank lines and comments are no rows.
-
-    One regular expression: only for ranges that hold something to reject.
+    Blank lines and comments are no rows. One regular expression: only for ranges that
+    hold something to reject.
     """
-    spans = [
+    mark = ord(dialect.comment or b"\n")  # no row begins with a newline
+    return [
         (row.start(), row.start(1))
         for row in row_patterns(dialect).row.finditer(body)
-        if row.start(1) > row.start()
+        if row.start(1) > row.start() and body[row.start()] != mark
     ]
-    if dialect.comment:
-        mark = ord(dialect.comment)
-        return [span for span in spans if body[span[0]] != mark]
-    return spans
 
 
 MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many
@@ -461,66 +435,54 @@ class Body:
         """Finds start and end of all rows in the text."""
         return row_spans(self.text, self.dialect)
 
+    def row_at(self, offset: int) -> int:
+        """Returns the ordinal of the row that a byte of the text is in."""
+        return bisect_right(self.spans, offset, key=itemgetter(0)) - 1
+
     def row(self, ordinal: int) -> tuple[int, bytes]:
-        """Returns byte offset in the file and bytes of a row."""
+        """Returns byte offset and bytes of a row in the file; of a too long one a part."""
         start, end = self.spans[ordinal]
-        return self.begin + start, self.text[start:end]
+        raw, quote = self.text[start:end], self.unclosed - self.begin - start
+        if 0 <= quote < len(raw):
+            raw = raw[:quote] + self.dialect.quote + raw[quote + 1 :]
+        if len(raw) > MAX_ROW_BYTES or (
+            not self.is_whole and ordinal == len(self.spans) - 1
+        ):
+            raw = raw[:KEPT_BYTES]
+        return self.begin + start, raw
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenRow:
-    """A row without an end of its own, which is rejected.
-
-    Attributes:
-      at: offset of a byte of it in the body that is read; that of the quote that is
-        not closed, if there is one.
-      reason: for the reject.
-      quote: that byte, if it is a quote, which may be masked; else b"".
-      max_bytes: how much of the row is kept.
-    """
-
-    at: int
-    reason: str
-    quote: bytes
-    max_bytes: int | None = None
-
-    def raw(self, body: bytes, start: int, end: int) -> bytes:
-        """Returns the row's bytes as they are in the file."""
-        raw = body[start:end][: self.max_bytes]
-        if not self.quote:
-            return raw
-        return raw[: self.at - start] + self.quote + raw[self.at - start + 1 :]
-
-
-def find_broken_rows(read: Reader, body: Body) -> list[BrokenRow]:
-    """Returns the rows that have no end of their own.
+def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
+    """Returns the rows that have no end of their own, with the reasons to reject them.
 
     Args:
       read: reads bytes of the file as they are.
       body: rows, as they are split.
     """
-    broken = []
+    broken = {}
     text, dialect, begin = body.text, body.dialect, body.begin
     state = end_state(text, dialect=dialect)
     if body.is_whole and is_open(state):
-        at = unclosed_quote(lambda start, stop: text[start:stop], len(text), dialect)
-        reason = _never_closed(read, begin + at)
-        broken.append(BrokenRow(at, reason, dialect.quote))
+        at = unclosed_quote(reader_of(text), len(text), dialect)
+        broken[body.row_at(at)] = _never_closed(read, begin + at)
     elif body.is_whole and state is ESCAPED:
-        broken.append(BrokenRow(len(text) - 1, _NOTHING_ESCAPED, b""))
+        broken[len(body.spans) - 1] = _NOTHING_ESCAPED
     elif not body.is_whole or len(text) > MAX_ROW_BYTES:
         start, end = body.spans[-1]
         if not body.is_whole or end - start > MAX_ROW_BYTES:
-            reason = (
+            broken[len(body.spans) - 1] = (
                 f"the row that begins at line {line_of(read, begin + start)} has more "
                 f"than {MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are "
                 "kept: is a quoted field not closed?"
             )
-            broken.append(BrokenRow(start, reason, b"", KEPT_BYTES))
-    if 0 <= body.unclosed - begin < len(text):
-        reason = _never_closed(read, body.unclosed)
-        broken.append(BrokenRow(body.unclosed - begin, reason, dialect.quote))
+    if 0 <= (at := body.unclosed - begin) < len(text):
+        broken[body.row_at(at)] = _never_closed(read, body.unclosed)
     return broken
+
+
+def reader_of(data: bytes) -> Reader:
+    """Returns a reader of bytes that are there."""
+    return lambda start, stop: data[start:stop]
 
 
 def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
@@ -548,11 +510,6 @@ def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
     first of the last row of quotes that is odd in number:
 
         a,"b ""c"" d    ->    1 quote, 2 quotes, 2 quotes: the one before b
-
-    Args:
-      read: reads bytes of the file.
-      stop: where a quoted field is open.
-      dialect: of the file.
     """
     quote = dialect.quote
     if dialect.escape:

@@ -50,16 +50,14 @@ from recordmill.transforms.sources.csv.header import (
 )
 from recordmill.transforms.sources.csv.inspect import (
     LOOKED_AT,
-    FirstRows,
     count_long,
     count_marked,
     count_missing,
     describe,
     exact_problem,
     find_rows,
-    given_twice,
     header_doubts,
-    headerless,
+    header_problem,
     huge_warnings,
     infer_schema,
     long_warnings,
@@ -129,12 +127,8 @@ def survey_block(
 ) -> int:
     """Returns the transition map of a block, packed.
 
-    Args:
-      read: reads bytes of the file.
-      block: a part of it.
-      dialect: of the file.
-      tail_first: whether to read the block's end, and the rest only if that does not
-        tell the state. A block without quotes is never told by its end.
+    With `tail_first` its end is read, and the rest only if that does not tell the state.
+    A block without quotes is never told by its end.
     """
     start = block.start
     # The first field starts behind what is before the header.
@@ -166,12 +160,6 @@ def resolve_file(
 
     If the last field is open at the file's end and large, only the row in which it
     begins is lost: all goes on as if its quote were another character.
-
-    Args:
-      read: reads bytes of the file.
-      ranges: all of the file.
-      surveys: the packed transition map of each.
-      dialect: of the file.
     """
     if len(ranges) == 1:
         return list(ranges)  # there is nothing before it
@@ -246,12 +234,16 @@ def join_small_files(
     ranges: Sequence[InputRange], range_bytes: int
 ) -> list[InputRange]:
     """Returns the ranges of an input, those of small files joined."""
-    small_files = sum(_is_small(each, range_bytes) for each in ranges)
-    most = min(FILES_PER_RANGE, max(1, small_files // RANGES_KEPT))
+    are_small = [
+        each.seen is not None
+        and each.num_positions == each.seen.size
+        and each.seen.size * SMALL_SHARE <= range_bytes
+        for each in ranges
+    ]
+    most = min(FILES_PER_RANGE, max(1, sum(are_small) // RANGES_KEPT))
     groups: list[list[InputRange]] = []
     room = files = 0  # for a small file, in the last group
-    for each in ranges:
-        small = _is_small(each, range_bytes)
+    for each, small in zip(ranges, are_small, strict=True):
         if small and files and each.stop <= room:
             groups[-1].append(each)
             room, files = room - each.stop, files - 1
@@ -259,15 +251,6 @@ def join_small_files(
             groups.append([each])
             room, files = range_bytes - each.stop, (most - 1) * small
     return [_joined(index, group) for index, group in enumerate(groups)]
-
-
-def _is_small(input_range: InputRange, range_bytes: int) -> bool:
-    seen = input_range.seen
-    return (
-        seen is not None
-        and input_range.num_positions == seen.size
-        and seen.size * SMALL_SHARE <= range_bytes
-    )
 
 
 def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
@@ -291,20 +274,22 @@ def _fit_rows(
     reasons: dict[int, str] = {}
     for name, dtype in _dtypes(names, schema).items():
         cells = rows.batch.column(name)
-        with_points = cells
-        if decimal == "," and dtype != "string":
-            with_points = swap_points(cells)
-        column, wrong = convert_to_dtype(with_points, dtype)
+        is_swapped = decimal == "," and dtype != "string"
+        column, wrong = convert_to_dtype(
+            swap_points(cells) if is_swapped else cells, dtype
+        )
         columns.append(column)
-        for row in np.flatnonzero(wrong).tolist():
-            value = shown(cells[row].as_py())
-            reason = f"{name}: {value} is not a valid {dtype}, its type in the dataset"
-            reasons.setdefault(row, reason)
+        invalid = wrong
         if column.null_count and not schema[name].optional:
-            missing = column.is_null().to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero(missing & ~wrong).tolist():
-                reason = f"{name}: missing; every record of the dataset has it"
-                reasons.setdefault(row, reason)
+            invalid = column.is_null().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(invalid).tolist():
+            reason = f"{name}: missing; every record of the dataset has it"
+            if wrong[row]:
+                value = shown(cells[row].as_py())
+                reason = (
+                    f"{name}: {value} is not a valid {dtype}, its type in the dataset"
+                )
+            reasons.setdefault(row, reason)
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     if not reasons:
         return rows, batch
@@ -399,12 +384,7 @@ class CsvSource(Source):
 
     @property
     def infers_types(self) -> bool:  # type: ignore[override]
-        """Tells whether types follow from the cells: no schema gives them."""
         return not self.as_text and self.fixed_schema is None
-
-    @property
-    def _guesses_header(self) -> bool:
-        return self.infers_types and self.asked.header == "auto"
 
     def columns(self) -> pa.Schema:
         if self.fixed_schema is not None:
@@ -414,52 +394,46 @@ class CsvSource(Source):
         return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        if append is None:
-            source, files = self._of_files(files), not_empty(files)
-        else:  # the columns of one file are those of all that were converted
-            files = not_empty([*not_empty(append.kept)[:1], *files])
-            source, schema = self, append.schema
-            if schema is not None:
-                names = tuple(feature.name for feature in schema.features)
-                source = replace(self, wanted=names)
-            source = replace(source._of_files(files), fixed_schema=schema)
-        first = look_at(source._rows, files[0])
-        guesses = self._guesses_header
-        if append is None and (
-            problem := given_twice(first) or (guesses and headerless(first))
-        ):
+        files, schema, wanted = not_empty(files), None, self.wanted
+        if append is not None:
+            # The columns of one file are those of all that were converted.
+            files, schema = [*not_empty(append.kept)[:1], *files], append.schema
+        if schema is not None:
+            wanted = tuple(feature.name for feature in schema.features)
+        rows = find_rows(files, self.asked, self.asked_packing, wanted, self.storage)
+        first = look_at(rows, files[0])
+        guessed = self.infers_types and self.asked.header == "auto"
+        problem = header_problem(first, is_guessed=guessed)
+        if append is None and problem:
             raise InputError(problem)
-        return source._having_seen(first)
-
-    def _of_files(self, files: Sequence[InputFile]) -> Self:
-        """Returns the source with the dialect and the columns of its files."""
-        asked, packing = self.asked, self.asked_packing
-        found = find_rows(files, asked, packing, self.wanted, self.storage)
-        return replace(
-            self, names=found.names, dialect=found.dialect, packing=found.packing
-        )
-
-    def _having_seen(self, first: FirstRows) -> Self:
         types = dict(zip(first.names, first.flags, strict=True))
+        infers_types = self.infers_types and schema is None
         return replace(
             self,
+            names=rows.names,
+            dialect=rows.dialect,
+            packing=rows.packing,
+            wanted=wanted,
+            fixed_schema=schema,
             sampled_rows=min(first.cells.num_rows, LOOKED_AT),
-            sampled_types=tuple(types[name] for name in self.names),
-            warnings=header_doubts(first, is_guessed=self._guesses_header),
-            has_quotes=bool(self.dialect.quote) and self.dialect.quote in first.text,
-            marked=marked_columns(first) if self.infers_types else (),
+            sampled_types=tuple(types[name] for name in rows.names),
+            warnings=header_doubts(first, is_guessed=guessed and infers_types),
+            has_quotes=bool(rows.dialect.quote) and rows.dialect.quote in first.text,
+            marked=marked_columns(first) if infers_types else (),
         )
 
     def understood(self) -> InputSummary:
         if self.fixed_schema is not None:
-            return self._described(self._dtypes(self.fixed_schema), "of the dataset")
+            return self._described(self.fixed_schema, "of the dataset")
         if self.as_text:
-            return self._described((), "declared")
-        types = self.sampled_types
-        dtypes = [column_dtype(flags) if flags else "empty" for flags in types]
+            return self._described(None, "declared")
+        dtypes = [
+            column_dtype(flags) if flags else "empty" for flags in self.sampled_types
+        ]
         basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
         marked = marked_warnings(self.marked, self.dialect.decimal)
-        return self._described(dtypes, basis, marked)
+        warnings = [*self.warnings, *marked]
+        return describe(self._rows, self.asked, dtypes, basis, warnings)
 
     def understood_at_end(
         self,
@@ -468,25 +442,23 @@ class CsvSource(Source):
         observed: TypeFlags = (),
     ) -> InputSummary:
         long = long_warnings(issues, self.names)
-        if not self.infers_types:
+        if self.infers_types:
+            flags = zip(self.names, observed, strict=False)
+            huge = huge_warnings([name for name, found in flags if is_huge(found)])
+            marked = marked_warnings(issues, self.dialect.decimal)
+            found = self._described(schema, "of all rows", [*huge, *long, *marked])
+            facts = (*found.facts, *missing_fact(issues, schema))
+        else:
             found = self.understood().with_warnings(long)
-            return replace(found, facts=(*found.facts, *comment_fact(issues)))
-        flags = zip(self.names, observed, strict=False)
-        huge = huge_warnings([name for name, found in flags if is_huge(found)])
-        marked = marked_warnings(issues, self.dialect.decimal)
-        dtypes = self._dtypes(schema)
-        found = self._described(dtypes, "of all rows", [*huge, *long, *marked])
-        facts = (*found.facts, *missing_fact(issues, schema), *comment_fact(issues))
-        return replace(found, facts=facts)
-
-    def _dtypes(self, schema: Schema) -> list[str]:
-        by_name = {feature.name: feature.dtype for feature in schema.features}
-        return [by_name[name] for name in self.names]
+            facts = found.facts
+        return replace(found, facts=(*facts, *comment_fact(issues)))
 
     def _described(
-        self, dtypes: Sequence[str], basis: str, warnings: Sequence[str] = ()
+        self, schema: Schema | None, basis: str, warnings: Sequence[str] = ()
     ) -> InputSummary:
-        warnings = (*self.warnings, *warnings)
+        types = {each.name: each.dtype for each in schema.features} if schema else {}
+        dtypes = [types[name] for name in self.names] if schema else ()
+        warnings = [*self.warnings, *warnings]
         return describe(self._rows, self.asked, dtypes, basis, warnings)
 
     def issue_problem(self, issues: Sequence[RowIssue]) -> str:
@@ -511,7 +483,6 @@ class CsvSource(Source):
         return any(input_range.start for input_range in ranges)
 
     def survey(self, input_range: InputRange) -> int:
-        """Returns the transition map of a block (see quote_states)."""
         if input_range.files:
             return 0  # nothing is before their rows
         read = self._rows.of_file(input_range)
@@ -522,7 +493,6 @@ class CsvSource(Source):
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
-        """Notes with every range in which states of the quotes it begins and ends."""
         resolved: list[InputRange] = []
         by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
         for _, found in by_file:

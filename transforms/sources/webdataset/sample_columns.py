@@ -26,7 +26,7 @@ from recordmill.transforms.sources.arrays.npy import (
 )
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.images.summary import all_decodable
-from recordmill.transforms.sources.jsonl.lines import (
+from recordmill.transforms.sources.json_lines import (
     ObservedColumn,
     column_of,
     flat_values,

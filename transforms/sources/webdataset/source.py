@@ -46,7 +46,7 @@ from recordmill.transforms.sources.images.summary import (
     type_flags,
     warn_by_content,
 )
-from recordmill.transforms.sources.jsonl.lines import build_rows, is_text
+from recordmill.transforms.sources.json_lines import build_rows, is_text
 from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import types_to_append
 from recordmill.transforms.sources.webdataset.sample_columns import (
