@@ -119,7 +119,7 @@ def inspect_command(
         raise click.UsageError("--index and --where exclude each other")
     from recordmill.beam_jobs.report.dataset_report import show_inspect
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.reader import Selection
+    from recordmill.transforms.dataset.examples import Selection
 
     options = storage_of(storage).output
     limit = examples if index is None else 1
@@ -333,7 +333,7 @@ def index_command(
     """
     from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.text import count
-    from recordmill.transforms.dataset.random_access import write_indexes
+    from recordmill.transforms.dataset.reader import write_indexes
 
     store, manifest = _opened(output, storage)
     with showing(sys.stderr, "index", wanted=not as_json) as on_progress:

@@ -11,7 +11,6 @@ docs/pipelines.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Literal
 
@@ -20,8 +19,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PBegin, PCollection
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.manifest import MANIFEST_NAME, schema_of
+from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
@@ -42,15 +40,6 @@ _MESSAGES: dict[Payload, type[Example | SequenceExample]] = {
     "example": Example,
     "sequence_example": SequenceExample,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetShard:
-    """One shard to read, with the schema and payload of its records."""
-
-    shard: ShardToRead
-    schema: Schema
-    payload: Payload
 
 
 class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
@@ -106,7 +95,7 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
             | "Begin" >> beam.Create([None], reshuffle=False)
             | "ListShards"
             >> beam.FlatMap(_list_shards, self._store, self._splits, self._as)
-            | "SpreadShards" >> beam.Reshuffle()  # DatasetShard
+            | "SpreadShards" >> beam.Reshuffle()  # ShardToRead
             | "ReadShards"
             >> beam.FlatMap(read_shard, self._as).with_output_types(_ELEMENTS[self._as])
         )
@@ -114,28 +103,26 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
 
 def _list_shards(
     _: None, store: Store, splits: Sequence[str] | None, as_: As
-) -> Iterator[DatasetShard]:
+) -> list[ShardToRead]:
     manifest = read_manifest(store)
     if as_ == "example" and manifest.payload not in _MESSAGES:
         raise UsageError(
             f"ReadDataset({store.uri!r}): its records have payload {manifest.payload!r}, "
             "which holds no examples. Use as_='bytes', 'dict' or 'batch'"
         )
-    schema = schema_of(manifest)
-    for shard in shards_to_read(store, manifest, splits):
-        yield DatasetShard(shard, schema, manifest.payload)
+    return shards_to_read(store, manifest, splits)
 
 
-def read_shard(shard: DatasetShard, as_: As) -> Iterator[Any]:
+def read_shard(shard: ShardToRead, as_: As) -> Iterator[Any]:
     """Yields the elements of one shard."""
     if as_ == "bytes":
-        yield from map(bytes, shard.shard.records())
+        yield from map(bytes, shard.records())
     elif as_ == "example":
         parse = _MESSAGES[shard.payload].FromString
-        for record in shard.shard.records():
+        for record in shard.records():
             yield parse(bytes(record))
     else:
-        for batch in shard.shard.batches(shard.schema, shard.payload):
+        for batch in shard.batches():
             if as_ == "batch":
                 yield batch
             else:

@@ -21,13 +21,13 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.text import count, human_bytes, printable
-from recordmill.transforms.dataset.files import class_names, read_manifest
-from recordmill.transforms.dataset.reader import (
+from recordmill.transforms.dataset.examples import (
     ExamplePreview,
     Selection,
     parse_condition,
     read_examples,
 )
+from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.decode.readable import readable, to_json_value
 from recordmill.transforms.decode.tf_code import loading_code
 from recordmill.transforms.images.header import ImageHeaderError

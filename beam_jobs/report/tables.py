@@ -270,9 +270,8 @@ def _lines(outputs: list[str], compared: Compared) -> list[str]:
     how = " (by the checksums of their shards)" if compared.same_files else ""
     lines.append(f"rows: {', '.join(facts)}{how}")
     for side, output in enumerate(outputs):
-        for number in records.examples[side]:
-            shard, index = compared.sides[side].place(number)
-            where = f"record {index} of {shard.entry.file}"
+        for file, index in records.examples[side]:
+            where = f"record {index} of {file}"
             lines.append(f"  only in {output}: {printable(where)}")
     lines.append("the same rows" if compared.same else "they differ")
     return lines
@@ -280,11 +279,6 @@ def _lines(outputs: list[str], compared: Compared) -> list[str]:
 
 def _json(outputs: tuple[str, str], compared: Compared) -> dict[str, Any]:
     records = compared.records
-
-    def places(side: int) -> list[dict[str, Any]]:
-        found = map(compared.sides[side].place, records.examples[side])
-        return [{"file": shard.entry.file, "record": index} for shard, index in found]
-
     return {
         "same": compared.same,
         "schema": list(compared.schema),
@@ -292,7 +286,13 @@ def _json(outputs: tuple[str, str], compared: Compared) -> dict[str, Any]:
         "both": records.both,
         "moved": records.moved,
         "only": [
-            {"output": output, "rows": records.only[side], "first": places(side)}
-            for side, output in enumerate(outputs)
+            {
+                "output": output,
+                "rows": rows,
+                "first": [{"file": file, "record": index} for file, index in examples],
+            }
+            for output, rows, examples in zip(
+                outputs, records.only, records.examples, strict=True
+            )
         ],
     }

@@ -18,7 +18,7 @@ from job_tools import (
 from tables_in_formats import write_table
 
 from recordmill import open_dataset
-from recordmill.transforms.dataset import split_overlap
+from recordmill.transforms.dataset import diff
 from recordmill.transforms.sources.base import ReferencedRows, RowSink
 from recordmill.transforms.sources.images.source import ImagesSource
 
@@ -123,7 +123,7 @@ def test_contents_in_several_buckets(
     columns = {"x": [*range(50)] * 2, "part": ["train"] * 50 + ["test"] * 50}
     file = write_table(tmp_path / "a", "parquet", columns)
     convert("parquet", file, tmp_path / "out", "--split-column", "part")
-    monkeypatch.setattr(split_overlap, "_BUCKET_BYTES", 100)
+    monkeypatch.setattr(diff, "_BUCKET_BYTES", 100)
     ran = recordmill("verify", tmp_path / "out", "--duplicates", "--json")
     (problem,) = json.loads(ran.out)["problems"]
     assert problem["kind"] == "duplicates"

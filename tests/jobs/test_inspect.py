@@ -15,7 +15,7 @@ from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.dataset.reader import Selection
+from recordmill.transforms.dataset.examples import Selection
 from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
 from recordmill.transforms.decode.readable import (
     decode_example,

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from job_tools import convert, recordmill
 from PIL import Image
 from small_dataset import IMAGES, write_dataset
 
-from recordmill.schemas.feature_spec import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.dataset import reader
 from recordmill.transforms.statistics import class_counts as counting
@@ -118,13 +119,13 @@ def test_counting_takes_little_memory(
 ) -> None:
     """A text that turns out to be no label is given up with the window that shows it."""
     wanted: list[set[str]] = []
-    columns = counting._columns
+    only = reader.ShardToRead.only
 
-    def noted(records: Any, manifest: Manifest, names: list[str]) -> Any:
+    def noted(shard: reader.ShardToRead, names: Collection[str]) -> Schema:
         wanted.append(set(names))
-        return columns(records, manifest, names)
+        return only(shard, names)
 
-    monkeypatch.setattr(counting, "_columns", noted)
+    monkeypatch.setattr(reader.ShardToRead, "only", noted)
     monkeypatch.setattr(counting, "MAX_TEXTS", 2)
     monkeypatch.setattr(reader, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 3)
@@ -138,7 +139,7 @@ def test_counting_takes_little_memory(
     assert recordmill("inspect", dataset, "--counts").status == 0
     assert wanted == [{"text"}] * 2, "there is nothing to count any more"
     monkeypatch.undo()
-    monkeypatch.setattr(counting, "_columns", noted)
+    monkeypatch.setattr(reader.ShardToRead, "only", noted)
     del wanted[:]
     monkeypatch.setattr(reader, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 2)

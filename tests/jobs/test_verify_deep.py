@@ -17,7 +17,7 @@ from recordmill.beam_jobs.report.tables import show_verify
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.dataset import deep_check
+from recordmill.transforms.dataset import reader
 from recordmill.transforms.dataset.deep_check import DeepCheck, check_values
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.encode.examples import encode
@@ -148,7 +148,7 @@ def test_other_kind_and_other_features(dataset: Path) -> None:
 
 
 def test_many_are_counted(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deep_check, "_WINDOW_RECORDS", 7)
+    monkeypatch.setattr(reader, "WINDOW_RECORDS", 7)
     good = changed(SCHEMA)[0]
     rewrite(dataset, [good, *[b"\xff"] * 1000, good, b"\xfe"])
     first = len(good) + FRAME_BYTES
@@ -157,17 +157,6 @@ def test_many_are_counted(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         f"record {n + 1} at byte {first + n * (FRAME_BYTES + 1)}" for n in range(3)
     ]
     assert found[3:] == ["998 more records do not fit the schema, 1,001 in all"]
-
-
-def test_window_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deep_check, "_WINDOW_BYTES", 100)
-    check = DeepCheck(Schema((FeatureSpec("f", Kind.INT64),)), "example")
-    held = []
-    for _ in range(50):
-        check.add(bytes.fromhex("0a0c0a0a0a016612051a030a0107"))
-        held.append(check._window_bytes)
-    assert max(held) < 100
-    assert check.problems() == []
 
 
 def test_without_class_names(dataset: Path) -> None:
@@ -281,10 +270,9 @@ def test_other_payloads(payload: Payload) -> None:
     features = (feature, steps) if payload == "sequence_example" else (feature,)
     schema = Schema(features)
     batch = pa.RecordBatch.from_pydict({"f": ["a", "b"], "s": [[1, 2], [3, 9]]})
-    check = DeepCheck(schema, payload)
-    for record in encode_payload(batch, schema, payload).to_pylist():
-        check.add(record)
-    check.add(b"\xff")
+    check = DeepCheck(schema, payload, is_framed=True)
+    check.add(encode_payload(batch, schema, payload).cast(pa.binary()))
+    check.add(pa.array([b"\xff"]))
     found = [message.partition(" at byte ")[0] for message in check.problems()]
     if payload == "sequence_example":
         assert found == ["record 1", "record 2"]

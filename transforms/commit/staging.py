@@ -193,25 +193,16 @@ def _check_duplicates(
     if context.publishing.duplicates == "ignore":
         return run_metadata
     # Only here: it imports all that reads records.
-    from recordmill.transforms.dataset.reader import shard_to_read
-    from recordmill.transforms.dataset.split_overlap import find_overlap
+    from recordmill.transforms.dataset.diff import find_overlap
+    from recordmill.transforms.dataset.reader import shards_to_read
 
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
-    shards = []
+    shards = shards_to_read(staged, own)
     if context.part and base is not None:
-        shards += [
-            (split, shard_to_read(workspace.store, base, shard))
-            for split, entry in base.splits.items()
-            for shard in entry.shards
-        ]
-    shards += [
-        (split, shard_to_read(staged, own, shard))
-        for split, entry in own.splits.items()
-        for shard in entry.shards
-    ]
+        shards = shards_to_read(workspace.store, base) + shards
     with counting(workspace, "publish-duplicates") as live:
-        found = find_overlap(own, shards, live.note_bytes)
+        found = find_overlap(shards, live.note_bytes)
     told = found.lines()
     if told and context.publishing.duplicates == "fail":
         raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,12 @@ from recordmill.schemas.feature_spec import (
     shape_text,
 )
 from recordmill.schemas.options import Payload
-from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_offsets
+from recordmill.transforms.arrow import (
+    I64,
+    offsets_of,
+    value_lengths,
+    value_offsets,
+)
 from recordmill.transforms.cast.typed_values import index_errors
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.column_types import is_list
@@ -30,9 +34,7 @@ from recordmill.transforms.encode.row_errors import (
 )
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
-from recordmill.transforms.tfrecord import (
-    FRAME_BYTES,
-)
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 NO_LABEL = (
     -1
@@ -40,14 +42,11 @@ NO_LABEL = (
 
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
-    """Finds rows that lack a feature or have a value that the schema does not allow.
+    """Returns the first error of each row with a value that the schema does not allow.
 
     Args:
       batch: columns as `decode_payload` returns them.
       schema: their features; features without a column are skipped.
-
-    Returns:
-      The first error of each invalid row, by row, ascending.
     """
     reasons: dict[int, str] = {}
     for feature in schema.features:
@@ -134,69 +133,45 @@ def _image_problem(data: bytes, feature: FeatureSpec) -> str | None:
     return f"an image of shape {list(found)}, expected {shape_text(feature.shape)}"
 
 
-_WINDOW_BYTES = 8 << 20
-_WINDOW_RECORDS = 1 << 14
 _SHOWN = 3  # invalid records described for each shard; the others are counted
 
 
-@dataclass(slots=True)
 class DeepCheck:
-    """A check of the records of one shard, which decodes a window of them at a time.
+    """A check of the records of one shard, a window of them at a time.
 
-    Attributes:
-      schema: of the dataset.
+    Args:
+      schema: of the dataset, with the names of classes.
       payload: what its records hold.
-      num_invalid: number of records so far that do not fit the schema.
-      shown: index, offset and error of the first of them.
+      is_framed: whether the shard is a TFRecord file, in which a record has an offset.
     """
 
-    schema: Schema
-    payload: Payload
-    is_framed: bool = True
-    num_invalid: int = 0
-    shown: list[str] = field(default_factory=list)
-    _index: int = 0  # of the window's first record
-    _offset: int = 0  # of that record's frame, in bytes
-    _window: list[bytes | memoryview] = field(default_factory=list)
-    _window_bytes: int = 0
+    def __init__(self, schema: Schema, payload: Payload, *, is_framed: bool) -> None:
+        self._schema, self._payload, self._is_framed = schema, payload, is_framed
+        self._shown: list[str] = []
+        self._num_invalid = self._index = self._offset = 0
 
-    def add(self, record: bytes | memoryview) -> None:
-        """Adds the next record; it is checked now or together with later ones."""
-        self._window.append(record)
-        self._window_bytes += len(record)
-        if self._window_bytes >= _WINDOW_BYTES or len(self._window) >= _WINDOW_RECORDS:
-            self._flush()
+    def add(self, records: pa.BinaryArray) -> None:
+        """Checks the next records."""
+        reasons = invalid_rows(records, self._schema, self._payload)
+        self._num_invalid += len(reasons)
+        offsets = self._offset + offsets_of(value_lengths(records) + FRAME_BYTES)
+        for row in sorted(reasons)[: _SHOWN - len(self._shown)]:
+            location = f"record {self._index + row}"
+            if self._is_framed:
+                location += f" at byte {offsets[row]}"
+            self._shown.append(f"{location}: {reasons[row]}")
+        self._index += len(records)
+        self._offset = int(offsets[-1])
 
     def problems(self) -> list[str]:
-        """Returns the problems of all records that were added."""
-        self._flush()
-        more = self.num_invalid - len(self.shown)
+        """Returns the first problems of all records that were added."""
+        more = self._num_invalid - len(self._shown)
         if not more:
-            return self.shown
+            return self._shown
         return [
-            *self.shown,
-            f"{more:,} more records do not fit the schema, {self.num_invalid:,} in all",
+            *self._shown,
+            f"{more:,} more records do not fit the schema, {self._num_invalid:,} in all",
         ]
-
-    def _flush(self) -> None:
-        if not self._window:
-            return
-        lengths = np.fromiter(map(len, self._window), np.int64, len(self._window))
-        data = np.frombuffer(b"".join(self._window), np.uint8)
-        reasons = invalid_rows(
-            binary_array(offsets_of(lengths), data), self.schema, self.payload
-        )
-        offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
-        self.num_invalid += len(reasons)
-        for row in sorted(reasons)[: _SHOWN - len(self.shown)]:
-            location = f"record {self._index + row}"
-            if self.is_framed:
-                location += f" at byte {offsets[row]}"
-            self.shown.append(f"{location}: {reasons[row]}")
-        self._index += len(lengths)
-        self._offset = int(offsets[-1])
-        self._window.clear()
-        self._window_bytes = 0
 
 
 def invalid_rows(

@@ -1,50 +1,196 @@
-"""Compares two datasets: schema, classes, counts, and the records themselves."""
+"""Compares records: of two datasets, and of the splits of one.
+
+A record is compared by a hash of 128 bits. All hashes are read once and sorted bucket by
+bucket, so memory stays flat:
+
+    record -> hash, group, number -> bucket by the hash's first bits, in a temporary file
+    bucket -> sorted by hash -> equal neighbours of different groups
+
+A group is a split, or a split of one of two datasets. An image in train and in test makes
+the test worth less, whatever the two files are called. So of records with images, splits
+are compared by these only; datasets are always compared by whole records.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import accumulate, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.feature_spec import FeatureSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.dataset.files import class_names
-from recordmill.transforms.dataset.reader import ShardToRead, shard_to_read
+from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.storage import Store
 
-# A record is compared by the BLAKE2b hash of its bytes, 128 bits. A million records of each
-# dataset are compared at a time: those whose hash has a certain rest. Larger datasets
-# are read several times.
+MAX_EXAMPLES = 10  # of content in several splits
+_BUCKET_BYTES = 32 << 20  # sorted at once
+_MAX_BUCKETS = 256  # files that are open at once
+_AT_ONCE = 1 << 16  # records that are hashed before they are written
+_ENTRY = np.dtype([("hash", "<u8", (2,)), ("record", "<u8"), ("group", "<u2")])
 
-RECORDS_PER_PASS = 1_000_000  # of each dataset; 270 MB of memory (tracemalloc)
+Entries = npt.NDArray[np.void]
+GroupedShard = tuple[int, int, ShardToRead]
+"""The number of a group, the number of the shard's first record in it, and the shard."""
+RecordName = tuple[str, int]
+"""A split, and the number of a record in it, as `recordmill inspect` takes them."""
+
+
+def _buckets(
+    shards: Sequence[GroupedShard],
+    on_bytes: Callable[[int], None],
+    images: Sequence[str] = (),
+) -> Iterator[Entries]:
+    """Yields entries of all records in parts, sorted; all of a hash are in one part.
+
+    Args:
+      shards: with the records.
+      on_bytes: told the number of bytes after each shard.
+      images: features that are compared; none for whole records.
+    """
+    records = sum(shard.entry.records for _, _, shard in shards)
+    buckets = max(1, min(_MAX_BUCKETS, -(-records * _ENTRY.itemsize // _BUCKET_BYTES)))
+    with TemporaryDirectory(prefix="recordmill-") as folder:
+        paths = [Path(folder, f"{number:03d}") for number in range(buckets)]
+        with ExitStack() as stack:
+            files = [stack.enter_context(path.open("wb")) for path in paths]
+            for group, first, shard in shards:
+                digests = _digests(shard, images)
+                while data := b"".join(islice(digests, _AT_ONCE)):
+                    hashes = np.frombuffer(data, "<u8").reshape(-1, 2)
+                    entries = np.zeros(len(hashes), _ENTRY)
+                    entries["hash"], entries["group"] = hashes, group
+                    entries["record"] = np.arange(first, first + len(hashes))
+                    first += len(hashes)
+                    bucket = hashes[:, 0] % np.uint64(buckets)
+                    for number in np.unique(bucket).tolist():
+                        entries[bucket == number].tofile(files[number])
+                on_bytes(shard.entry.bytes)
+        for path in paths:
+            entries = np.fromfile(path, _ENTRY)
+            keys = (entries["record"], entries["group"], *entries["hash"].T)
+            if len(entries):
+                yield entries[np.lexsort(keys)]
+
+
+def _digests(shard: ShardToRead, images: Sequence[str]) -> Iterator[bytes]:
+    """Yields the hash of each record; a Python call for each, 0.9 us."""
+    if not images:
+        for record in shard.records():
+            yield blake2b(record, digest_size=16).digest()
+        return
+    for batch in shard.batches(images):
+        for values in zip(*(column.to_pylist() for column in batch), strict=True):
+            data = b"".join(
+                value if isinstance(value, bytes) else repr(value).encode()
+                for value in values
+            )
+            yield blake2b(data, digest_size=16).digest()
+
+
+def _content_ids(entries: Entries) -> I64:
+    """Returns numbers from 0 on, the same for equal hashes, of sorted entries."""
+    hashes = entries["hash"]
+    ids: I64 = np.cumsum((hashes[1:] != hashes[:-1]).any(axis=1))
+    return np.concatenate([[0], ids])
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """The shards of one dataset.
+class SplitOverlap:
+    """What is in more than one split.
 
     Attributes:
-      shards: each with the number of its split, the same for both datasets.
+      records: how many records have the content of one in another split.
+      examples: some such contents, each with one record of every split that has it.
+      splits: how many were compared.
     """
 
-    shards: Sequence[tuple[int, ShardToRead]]
+    records: int = 0
+    examples: tuple[tuple[RecordName, ...], ...] = ()
+    splits: int = 0
 
-    @property
-    def records(self) -> int:
-        return sum(shard.entry.records for _, shard in self.shards)
+    def summary(self) -> str:
+        """Returns what was found, in a few words."""
+        if self.splits < 2:
+            return "nothing to compare, as there is no second split"
+        found = count(self.records, "record") if self.records else "no records"
+        return f"{found} with the content of one in another split"
 
-    def place(self, number: int) -> tuple[ShardToRead, int]:
-        """Returns the shard and the index in it of a record of the dataset."""
-        for _, shard in self.shards:
-            if number < shard.entry.records:
-                return shard, number
-            number -= shard.entry.records
-        raise IndexError(number)
+    def lines(self) -> list[str]:
+        """Returns what is told of it: how many there are, and some of them."""
+        if not self.records:
+            return []
+        shown = "; ".join(
+            " = ".join(f"{split} {number}" for split, number in each)
+            for each in self.examples
+        )
+        return [
+            f"{count(self.records, 'record')} hold the same content as one of another "
+            f"split, such as (split and number of the record) {shown}"
+        ]
+
+
+def find_overlap(
+    shards: Sequence[ShardToRead], on_bytes: Callable[[int], None] = lambda _: None
+) -> SplitOverlap:
+    """Reads all records of some shards, and compares those of different splits.
+
+    Args:
+      shards: those of a split in their order.
+      on_bytes: told the number of bytes after each shard.
+
+    Raises:
+      CorruptRecordError: a record is damaged.
+      OutputError: a shard is not the one that was written.
+    """
+    names = list(dict.fromkeys(shard.split for shard in shards))
+    if len(names) < 2:
+        return SplitOverlap(splits=len(names))
+    images = [
+        feature.name
+        for feature in shards[0].schema.features
+        if feature.content is Content.IMAGE and shards[0].payload == "example"
+    ]
+    grouped: list[GroupedShard] = []
+    counts = dict.fromkeys(names, 0)
+    for shard in shards:
+        grouped.append((names.index(shard.split), counts[shard.split], shard))
+        counts[shard.split] += shard.entry.records
+    records, examples = 0, list[tuple[RecordName, ...]]()
+    for entries in _buckets(grouped, on_bytes, images):
+        num_records, found = _overlap(entries, names)
+        records += num_records
+        examples = heapq.nsmallest(MAX_EXAMPLES, examples + found)
+    return SplitOverlap(records, tuple(examples), len(names))
+
+
+def _overlap(
+    entries: Entries, names: Sequence[str]
+) -> tuple[int, list[tuple[RecordName, ...]]]:
+    """Returns how many records of a bucket are in several splits, and first examples."""
+    split = entries["group"]
+    starts = np.flatnonzero(np.diff(_content_ids(entries), prepend=-1))
+    ends = np.append(starts[1:], len(entries))
+    shared = split[starts] != split[ends - 1]  # sorted by split within a content
+    starts, ends = starts[shared], ends[shared]
+    first = np.lexsort((entries["record"][starts], split[starts]))[:MAX_EXAMPLES]
+    examples = []
+    for start, end in zip(starts[first], ends[first], strict=True):
+        of_split: dict[int, int] = {}
+        for entry in entries[start:end]:
+            of_split.setdefault(int(entry["group"]), int(entry["record"]))
+        examples.append(tuple((names[s], n) for s, n in of_split.items()))
+    return int((ends - starts).sum()), examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,115 +201,68 @@ class RecordsCompared:
       both: records that both have, in whatever split.
       moved: those of them that are in another split.
       only: how many records only the first has, and only the second.
-      examples: the numbers of some of these, ascending.
+      examples: shard file and index of some of these, in their order.
     """
 
     both: int
     moved: int
     only: tuple[int, int]
-    examples: tuple[tuple[int, ...], tuple[int, ...]]
+    examples: tuple[tuple[RecordName, ...], tuple[RecordName, ...]] = ((), ())
 
 
 def compare_records(
-    one: Side,
-    other: Side,
+    sides: tuple[Sequence[ShardToRead], Sequence[ShardToRead]],
     num_examples: int,
     on_bytes: Callable[[int], None],
-    records_per_pass: int = RECORDS_PER_PASS,
 ) -> RecordsCompared:
     """Compares the records of two datasets, whatever their order.
 
-    A record that comes twice in one and once in the other is once only in one. About
-    `records_per_pass` of each dataset have their hashes in memory at once.
+    A record that comes twice in one and once in the other is once only in one.
     """
-    sides = (one, other)
-    passes = num_passes(one, other, records_per_pass)
-    both = apart = 0
-    only = [0, 0]
-    examples: list[list[int]] = [[], []]
-    for rest in range(passes):
-        read = [_hashes(side, passes, rest, on_bytes) for side in sides]
-        surplus, common = _surplus([(h, None) for h, _, _ in read])
-        _, common_by_split = _surplus([(h, splits) for h, splits, _ in read])
-        both += common
-        apart += common - common_by_split
-        for side, (rows, (_, _, numbers)) in enumerate(zip(surplus, read, strict=True)):
-            only[side] += len(rows)
-            found = np.sort(numbers[rows])[:num_examples].tolist()
-            examples[side] = sorted(examples[side] + found)[:num_examples]
-    named = (tuple(examples[0]), tuple(examples[1]))
-    return RecordsCompared(both, apart, (only[0], only[1]), named)
+    names = list(dict.fromkeys(shard.split for shards in sides for shard in shards))
+    firsts = [[0, *accumulate(s.entry.records for s in shards)] for shards in sides]
+    grouped = [
+        (number * len(names) + names.index(shard.split), first, shard)
+        for number, shards in enumerate(sides)
+        for first, shard in zip(firsts[number], shards, strict=False)
+    ]
+    both = moved = 0
+    only, examples = [0, 0], list[list[int]]([[], []])
+    for entries in _buckets(grouped, on_bytes):
+        side, split = np.divmod(entries["group"].astype(np.int64), len(names))
+        content = _content_ids(entries)
+        counts = _counts_of(content, side)
+        common = counts.min(axis=1)
+        _, in_split = np.unique(content * len(names) + split, return_inverse=True)
+        both += int(common.sum())
+        moved += int(common.sum() - _counts_of(in_split, side).min(axis=1).sum())
+        # Of a content the entries of each side follow each other; the last are too many.
+        starts = offsets_of(counts.ravel())[2 * content + side]
+        surplus = np.arange(len(entries)) - starts >= common[content]
+        for number in (0, 1):
+            numbers = entries["record"][surplus & (side == number)].tolist()
+            only[number] += len(numbers)
+            examples[number] = heapq.nsmallest(num_examples, examples[number] + numbers)
+    named = [
+        tuple(_name(shards, number) for number in numbers)
+        for shards, numbers in zip(sides, examples, strict=True)
+    ]
+    return RecordsCompared(both, moved, (only[0], only[1]), (named[0], named[1]))
 
 
-def num_passes(one: Side, other: Side, records_per_pass: int = RECORDS_PER_PASS) -> int:
-    """Returns how often each dataset is read."""
-    return max(1, -(-max(one.records, other.records) // records_per_pass))
+def _counts_of(ids: I64, side: I64) -> I64:
+    """Returns how often each number from 0 on comes on each of two sides: (ids, 2)."""
+    num_ids = int(ids.max()) + 1
+    return np.bincount(2 * ids + side, minlength=2 * num_ids).reshape(-1, 2)
 
 
-def _hashes(
-    side: Side, passes: int, rest: int, on_bytes: Callable[[int], None]
-) -> tuple[U64, I64, I64]:
-    """Returns hashes of shape (records, 2), splits and numbers of one pass's records."""
-    hashes, splits, numbers = [np.zeros((0, 2), np.uint64)], [], []
-    first = 0
-    for split, shard in side.shards:
-        # A Python call for each record, 0.9 us: no library hashes a batch.
-        digests = b"".join(_digests(shard))
-        found = np.frombuffer(digests, np.uint64).reshape(-1, 2)
-        rows = np.flatnonzero(found[:, 0] % np.uint64(passes) == np.uint64(rest))
-        hashes.append(found[rows])
-        splits.append(np.full(len(rows), split, np.int64))
-        numbers.append(first + rows)
-        first += shard.entry.records
-        on_bytes(shard.entry.bytes)
-    none = np.zeros(0, np.int64)
-    return (
-        np.concatenate(hashes),
-        np.concatenate([none, *splits]),
-        np.concatenate([none, *numbers]),
-    )
-
-
-def _digests(shard: ShardToRead) -> Iterator[bytes]:
-    return (blake2b(record, digest_size=16).digest() for record in shard.records())
-
-
-def _surplus(
-    sides: Sequence[tuple[U64, I64 | None]],
-) -> tuple[tuple[I64, I64], int]:
-    """Compares two lists of hashes, each with a split that must be the same, or none.
-
-    Returns:
-      The rows of each that the other has not, and how many both have. Of rows with the
-      same hash the last ones are those that are too many: hashes a a b and a c give rows
-      1 and 2 of the first, row 1 of the second, and 1 in both.
-    """
-    counts = [len(hashes) for hashes, _ in sides]
-    both = np.concatenate([hashes for hashes, _ in sides])
-    splits = [np.zeros(len(h), np.int64) if s is None else s for h, s in sides]
-    which = np.repeat([0, 1], counts)
-    keys = (which, np.concatenate(splits), both[:, 1], both[:, 0])
-    order = np.lexsort(keys)
-    same = np.ones(max(0, len(order) - 1), np.bool_)
-    for key in keys[1:]:
-        same &= np.diff(key[order]) == 0
-    starts = np.flatnonzero(np.concatenate([[True], ~same]))[: len(order)]
-    if not len(order):
-        return (np.zeros(0, np.int64), np.zeros(0, np.int64)), 0
-    from_other = which[order]
-    of_other = np.add.reduceat(from_other, starts)
-    sizes = np.diff(np.append(starts, len(order)))
-    of_one = sizes - of_other
-    common = np.minimum(of_one, of_other)
-    # In a group the rows of the first dataset come first, in their order.
-    within = np.arange(len(order)) - np.repeat(starts, sizes)
-    within -= np.where(from_other == 1, np.repeat(of_one, sizes), 0)
-    extra: npt.NDArray[np.bool_] = within >= np.repeat(common, sizes)
-    rows = (
-        order[extra & (from_other == 0)],
-        order[extra & (from_other == 1)] - counts[0],
-    )
-    return rows, int(common.sum())
+def _name(shards: Sequence[ShardToRead], number: int) -> RecordName:
+    """Returns the shard's file and the index in it of a record of a dataset."""
+    for shard in shards:
+        if number < shard.entry.records:
+            return shard.entry.file, number
+        number -= shard.entry.records
+    raise IndexError(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +274,12 @@ class Compared:
       splits: records of each split in the first and the second dataset; None where it
         has no such split.
       records: of both.
-      sides: their shards, by which examples are found.
       same_files: whether both name the same shards, so that no record was read.
     """
 
     schema: tuple[str, ...]
     splits: Mapping[str, tuple[int | None, int | None]]
     records: RecordsCompared
-    sides: tuple[Side, Side]
     same_files: bool
 
     @property
@@ -210,41 +307,26 @@ def compare_datasets(
       CorruptRecordError: a record is damaged.
       OutputError: a shard is not the one that its manifest describes.
     """
-    names = list(dict.fromkeys(name for one in manifests for name in one.splits))
-    one, other = (
-        Side(
-            [
-                (names.index(name), shard_to_read(store, manifest, shard))
-                for name, split in manifest.splits.items()
-                for shard in split.shards
-            ]
-        )
-        for store, manifest in zip(stores, manifests, strict=True)
-    )
     same_files = _files(manifests[0]) == _files(manifests[1])
     if same_files:
-        records = RecordsCompared(manifests[0].records, 0, (0, 0), ((), ()))
+        records = RecordsCompared(manifests[0].records, 0, (0, 0))
     else:
         done, total = 0, sum(manifest.num_bytes for manifest in manifests)
-        total *= num_passes(one, other)
 
         def add(num_bytes: int) -> None:
             nonlocal done
             done += num_bytes
             on_progress(done, total)
 
-        records = compare_records(one, other, num_examples, add)
-    splits = {
-        name: (_records_of(manifests[0], name), _records_of(manifests[1], name))
-        for name in names
-    }
+        one, other = map(shards_to_read, stores, manifests)
+        records = compare_records((one, other), num_examples, add)
+    first, second = (
+        {name: split.records for name, split in manifest.splits.items()}
+        for manifest in manifests
+    )
+    splits = {name: (first.get(name), second.get(name)) for name in first | second}
     schema = (*_schema_differences(*manifests), *_class_differences(stores, manifests))
-    return Compared(schema, splits, records, (one, other), same_files)
-
-
-def _records_of(manifest: Manifest, split: str) -> int | None:
-    entry = manifest.splits.get(split)
-    return None if entry is None else entry.records
+    return Compared(schema, splits, records, same_files)
 
 
 def _files(manifest: Manifest) -> object:

@@ -220,6 +220,20 @@ class ChecksummedFile(io.RawIOBase):
             pass
         self._report()
 
+    def require(self, uri: str, entry: ShardEntry) -> None:
+        """Reads the rest of the file, and checks that it is the shard that was written.
+
+        Raises:
+          OutputError: it is not.
+        """
+        self.drain()
+        if f"{self.crc:08x}" != entry.crc32c:
+            raise OutputError(
+                f"{uri}: CRC-32C {self.crc:08x}, the manifest says {entry.crc32c}: this "
+                "is not the file that was written. Run `recordmill verify` to see what "
+                "else is wrong, and convert again or restore it"
+            )
+
     def _report(self) -> None:
         if self._on_bytes is not None and self.bytes > self._reported:
             self._on_bytes(self.bytes - self._reported)

@@ -1,146 +1,54 @@
-"""Reads the records of a finished dataset shard by shard and verifies all of them."""
+"""Reads the records of a finished dataset, shard by shard or one by one, and verifies them."""
 
 from __future__ import annotations
 
-import json
+import io
+import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.names import INDEX_SUFFIX
 from recordmill.schemas.options import Container, Payload
-from recordmill.schemas.text import check_file_name, count
-from recordmill.transforms.arrow import I64, binary_array, offsets_of
+from recordmill.schemas.text import check_file_name
+from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of
 from recordmill.transforms.dataset.files import (
     READ_BYTES,
     ChecksummedFile,
     open_file,
     require_size,
 )
-from recordmill.transforms.decode.examples import decode_records
+from recordmill.transforms.dataset.record_index import index_text, parse_index
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.decode.readable import (
-    FeatureValues,
-    decode_example,
-    decode_sequence_example,
-)
-from recordmill.transforms.encode.payloads import raw_feature
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.array_record import ArrayRecordFile
-from recordmill.transforms.tfrecord import open_stream, read_records
-
-# The package array_record reads local files alone. A shard in a store is copied to a
-# temporary file first: it takes its size on the local disk, but no memory.
-
-
-def open_array_records(store: Store, entry: ShardEntry) -> ArrayRecordShard:
-    """Opens a shard; one in a store is copied to a temporary file, which goes with it.
-
-    Raises:
-      OutputError: the file is not the one that the manifest describes.
-      UsageError: the package array_record is missing.
-    """
-    require_size(store, entry)
-    uri, name = store.uri_of(entry.file), check_file_name(entry.file, store.uri)
-    folder = None
-    if isinstance(store, LocalStore):
-        path = Path(store.root, name)
-    else:
-        folder = mkdtemp(prefix="recordmill-")
-        path = Path(folder, name)
-    try:
-        if folder is not None:
-            with open_file(store, name) as source, path.open("wb") as target:
-                checked = ChecksummedFile(source)
-                shutil.copyfileobj(cast("BinaryIO", checked), target, READ_BYTES)
-            _require_crc(uri, entry, checked.crc)
-        file = ArrayRecordFile(path, uri)
-        if file.records != entry.records:
-            raise OutputError(
-                f"{uri}: {file.records:,} records, the manifest says "
-                f"{entry.records:,}; run `recordmill verify` to see what is wrong"
-            )
-    except BaseException:
-        if folder is not None:
-            _remove(folder, os.getpid())
-        raise
-    shard = ArrayRecordShard(uri, entry, path, file, is_copy=folder is not None)
-    if folder is not None:
-        weakref.finalize(shard, _remove, folder, os.getpid())
-    return shard
-
-
-class ArrayRecordShard:
-    """One ArrayRecord shard, open for reading at any place."""
-
-    def __init__(
-        self,
-        uri: str,
-        entry: ShardEntry,
-        path: Path,
-        file: ArrayRecordFile,
-        *,
-        is_copy: bool,
-    ) -> None:
-        self._uri, self._entry, self._path = uri, entry, path
-        self._file, self._is_copy = file, is_copy
-
-    def read(self, positions: I64) -> pa.BinaryArray:
-        """Returns records in the order of their positions, which may repeat.
-
-        The package checks the hash of each.
-
-        Raises:
-          OutputError: one is damaged.
-        """
-        records = self._file.read(positions.tolist())
-        lengths = np.fromiter(map(len, records), np.int64, len(records))
-        data = np.frombuffer(b"".join(records), np.uint8)
-        return binary_array(offsets_of(lengths), data)
-
-    def records(self) -> Iterator[memoryview]:
-        """Yields all records in order, after a check of the whole file.
-
-        Raises:
-          OutputError: it is not the file that was written.
-        """
-        if not self._is_copy:
-            with self._path.open("rb") as file:
-                checked = ChecksummedFile(file)
-                checked.drain()
-            _require_crc(self._uri, self._entry, checked.crc)
-        for record in self._file.read_all():
-            yield memoryview(record)
-
-
-def _require_crc(uri: str, entry: ShardEntry, crc: int) -> None:
-    if f"{crc:08x}" != entry.crc32c:
-        raise OutputError(
-            f"{uri}: CRC-32C {crc:08x}, the manifest says {entry.crc32c}: this is not the "
-            "file that was written. Convert again or restore it"
-        )
-
-
-def _remove(folder: str, process: int) -> None:
-    """Removes a copy, unless it is the parent's of a process that was forked."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
-
+from recordmill.transforms.tfrecord import (
+    FRAME_BYTES,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    damaged_frame,
+    find_frames,
+    open_stream,
+    read_records,
+)
 
 WINDOW_BYTES = 8 << 20  # of records decoded at once; a single record may be larger
 WINDOW_RECORDS = 1 << 12
+
+_GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
+_PARALLEL = 16  # requests at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +57,21 @@ class ShardToRead:
 
     Attributes:
       store: of the dataset.
+      split: the name of its split.
       entry: the shard's entry in the manifest.
       compression: of the shard.
       container: its file format.
+      schema: of the dataset, without the names of classes.
+      payload: what its records hold.
     """
 
     store: Store
+    split: str
     entry: ShardEntry
     compression: str
     container: Container
+    schema: Schema
+    payload: Payload
 
     @property
     def uri(self) -> str:
@@ -175,7 +89,7 @@ class ShardToRead:
           OutputError: the file is not the one that the manifest describes.
         """
         if self.container == "array_record":
-            yield from open_array_records(self.store, self.entry).records()
+            yield from ArrayRecordShard(self).records()
             return
         expected = self.entry
         require_size(self.store, expected)
@@ -197,29 +111,26 @@ class ShardToRead:
 
     def windows(self) -> Iterator[pa.BinaryArray]:
         """Yields the records as arrays of bounded size."""
-        window: list[memoryview] = []
-        num_bytes = 0
-        for record in self.records():
-            window.append(record)
-            num_bytes += len(record)
-            if num_bytes >= WINDOW_BYTES or len(window) >= WINDOW_RECORDS:
-                yield _binary_array(window)
-                window, num_bytes = [], 0
-        if window:
-            yield _binary_array(window)
+        return record_windows(self.records())
 
-    def batches(self, schema: Schema, payload: Payload) -> Iterator[pa.RecordBatch]:
+    def only(self, names: Collection[str]) -> Schema:
+        """Returns the features to decode for some of them: of plain examples no others."""
+        if self.payload not in ("example", "json"):
+            return self.schema
+        return Schema(tuple(f for f in self.schema.features if f.name in names))
+
+    def batches(self, names: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yields the records' features as columns, as `decode_payload` makes them.
+
+        Args:
+          names: features that are needed, see `only`; None for all.
 
         Raises:
           OutputError: a record does not fit the schema.
         """
-        # Only here: verifying imports this module too, and decodes nothing.
-        from recordmill.transforms.decode.payloads import decode_payload
-
-        first = 0
+        first, schema = 0, self.schema if names is None else self.only(names)
         for window in self.windows():
-            decoded = decode_payload(window, schema, payload)
+            decoded = decode_payload(window, schema, self.payload)
             for row, reason in decoded.row_errors:
                 raise OutputError(
                     f"{self.uri}: record {first + row} does not fit the dataset's "
@@ -228,9 +139,24 @@ class ShardToRead:
             yield decoded.batch
             first += len(window)
 
+    def open(self) -> ArrayRecordShard | OpenShard:
+        """Opens it for reading at any place, as its file format wants it.
+
+        Raises:
+          UsageError: the shard is compressed, or a package is missing.
+          OutputError: the file or its index is not the one that the manifest describes.
+        """
+        kind = ArrayRecordShard if self.container == "array_record" else OpenShard
+        return kind(self)
+
+    def index(self) -> I64:
+        """Reads all records; returns where each frame begins, and where the last ends."""
+        lengths = [len(record) + FRAME_BYTES for record in self.records()]
+        return offsets_of(np.array(lengths, np.int64))
+
 
 def shards_to_read(
-    store: Store, manifest: Manifest, splits: Sequence[str] | None
+    store: Store, manifest: Manifest, splits: Sequence[str] | None = None
 ) -> list[ShardToRead]:
     """Returns the shards of some splits, in the manifest's order.
 
@@ -242,17 +168,20 @@ def shards_to_read(
     Raises:
       UsageError: a split does not exist.
     """
-    wanted = require_splits(store, manifest, *(splits or ()))
+    schema = schema_of(manifest)
     return [
-        shard_to_read(store, manifest, shard)
-        for name in wanted
-        for shard in manifest.splits[name].shards
+        ShardToRead(
+            store,
+            split,
+            entry,
+            manifest.compression,
+            manifest.container,
+            schema,
+            manifest.payload,
+        )
+        for split in require_splits(store, manifest, *(splits or ()))
+        for entry in manifest.splits[split].shards
     ]
-
-
-def shard_to_read(store: Store, manifest: Manifest, shard: ShardEntry) -> ShardToRead:
-    """Returns one shard of a dataset."""
-    return ShardToRead(store, shard, manifest.compression, manifest.container)
 
 
 def require_splits(store: Store, manifest: Manifest, *names: str) -> list[str]:
@@ -270,269 +199,271 @@ def require_splits(store: Store, manifest: Manifest, *names: str) -> list[str]:
     return [name for name in manifest.splits if not names or name in names]
 
 
-def _binary_array(window: Sequence[memoryview]) -> pa.BinaryArray:
-    lengths = np.fromiter(map(len, window), np.int64, len(window))
-    return binary_array(offsets_of(lengths), np.frombuffer(b"".join(window), np.uint8))
+def record_windows(
+    records: Iterable[bytes | memoryview],
+) -> Iterator[pa.BinaryArray]:
+    """Yields records as arrays of bounded size; those before a damaged one come first."""
+    window: list[bytes | memoryview] = []
+    num_bytes = 0
+    damage = None
+    try:
+        for record in records:
+            window.append(record)
+            num_bytes += len(record)
+            if num_bytes >= WINDOW_BYTES or len(window) >= WINDOW_RECORDS:
+                yield _binary_array(window)
+                window, num_bytes = [], 0
+    except CorruptRecordError as error:
+        damage = error
+    if window:
+        yield _binary_array(window)
+    if damage is not None:
+        raise damage
 
 
-_TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
+def _binary_array(records: Sequence[bytes | memoryview]) -> pa.BinaryArray:
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    return binary_array(offsets_of(lengths), np.frombuffer(b"".join(records), np.uint8))
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """What a record must have.
+class ArrayRecordShard:
+    """One ArrayRecord shard, open for reading at any place.
 
-    Attributes:
-      feature: that is looked at.
-      value: that it must have; of a feature with a shape, among its values.
-    """
-
-    feature: FeatureSpec
-    value: bool | int | float | str | bytes
-
-
-def parse_condition(
-    text: str, schema: Schema, names: Mapping[str, Sequence[str]]
-) -> Condition:
-    """Parses FEATURE=VALUE, where the value may be the name of a class.
+    The package array_record reads local files alone. A shard in a store is copied to a
+    temporary file, which goes with this: it takes its size on the local disk, but no memory.
 
     Raises:
-      UsageError: there is no such feature, or it cannot have the value.
-    """
-    name, equals, value = text.partition("=")
-    features = {feature.name: feature for feature in schema.features}
-    if not equals or name not in features:
-        raise UsageError(
-            f"`where`: expected FEATURE=VALUE, got {text!r}; the features are "
-            f"{', '.join(sorted(features))}"
-        )
-    feature = features[name]
-    if feature.content is Content.IMAGE:
-        raise UsageError(f"`where`: the values of {name!r} are images, not to compare")
-    classes = list(names.get(name, ()))
-    if value in classes:
-        return Condition(feature, classes.index(value))
-    try:
-        return Condition(feature, _value_of(value, feature.dtype))
-    except ValueError:
-        expected = feature.dtype + (" or a class name" if classes else "")
-        raise UsageError(
-            f"`where`: {value!r} is no value of {name!r} (expected {expected})"
-        ) from None
-
-
-def rows_with(
-    records: pa.BinaryArray,
-    conditions: Sequence[Condition],
-    schema: Schema,
-    payload: Payload,
-) -> I64:
-    """Returns the indices of the records that meet all conditions, in order."""
-    if payload in ("example", "json"):  # no other feature has to be decoded
-        wanted = {condition.feature.name for condition in conditions}
-        schema = Schema(tuple(f for f in schema.features if f.name in wanted))
-    batch = decode_payload(records, schema, payload).batch
-    found = np.arange(len(records))
-    for condition in conditions:
-        rows = _rows_with(batch.column(condition.feature.name), condition.value)
-        found = np.intersect1d(found, rows)
-    return found
-
-
-def _rows_with(column: pa.Array, value: object) -> I64:
-    rows: I64 = np.arange(len(column))
-    while pa.types.is_nested(column.type):  # a list: any of its values may be the one
-        rows = rows[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)]
-        column = pc.list_flatten(column)
-    if pa.types.is_float16(column.type):
-        column = column.cast(pa.float32())  # Arrow compares no half floats
-    try:
-        scalar = pa.scalar(value, column.type)
-    except (pa.ArrowInvalid, OverflowError):
-        return rows[:0]  # 300 is no uint8: no record has it
-    equal = pc.equal(column, scalar).fill_null(False)
-    found: I64 = rows[equal.to_numpy(zero_copy_only=False)]
-    return found
-
-
-def _value_of(text: str, dtype: str) -> bool | int | float | str | bytes:
-    if dtype == "string":
-        return text
-    if dtype == "bytes":
-        return text.encode()
-    if dtype == "bool":
-        if text.lower() not in _TRUTH_VALUES:
-            raise ValueError(text)
-        return _TRUTH_VALUES[text.lower()]
-    return float(text) if dtype.startswith("float") else int(text)
-
-
-@dataclass(frozen=True, slots=True)
-class ExamplePreview:
-    """One example, with the shard and index that it was read from.
-
-    Attributes:
-      split: name of its split.
-      file: name of its shard.
-      record_index: zero-based index in the shard.
-      values: values by feature; empty for JSON.
-      json_text: the indented text of a JSON record; empty for other payloads.
+      OutputError: the file is not the one that the manifest describes.
+      UsageError: the package array_record is missing.
     """
 
-    split: str
-    file: str
-    record_index: int
-    values: dict[str, FeatureValues]
-    json_text: str = ""
+    def __init__(self, shard: ShardToRead) -> None:
+        store, self._entry, self._uri = shard.store, shard.entry, shard.uri
+        require_size(store, self._entry)
+        name = check_file_name(self._entry.file, store.uri)
+        self._is_copy = not isinstance(store, LocalStore)
+        folder = store.root if isinstance(store, LocalStore) else self._make_folder()
+        self._path = Path(folder, name)
+        if self._is_copy:
+            with open_file(store, name) as source, self._path.open("wb") as target:
+                checked = ChecksummedFile(source)
+                shutil.copyfileobj(cast("BinaryIO", checked), target, READ_BYTES)
+                checked.require(self._uri, self._entry)
+        self._file = ArrayRecordFile(self._path, self._uri)
+        if self._file.records != self._entry.records:
+            raise OutputError(
+                f"{self._uri}: {self._file.records:,} records, the manifest says "
+                f"{self._entry.records:,}; run `recordmill verify` to see what is wrong"
+            )
+
+    def _make_folder(self) -> str:
+        folder = mkdtemp(prefix="recordmill-")
+        weakref.finalize(self, _remove, folder, os.getpid())
+        return folder
+
+    def read(self, positions: I64) -> pa.BinaryArray:
+        """Returns records in the order of their positions, which may repeat.
+
+        The package checks the hash of each.
+
+        Raises:
+          OutputError: one is damaged.
+        """
+        return _binary_array(self._file.read(positions.tolist()))
+
+    def records(self) -> Iterator[memoryview]:
+        """Yields all records in order, after a check of the whole file.
+
+        Raises:
+          OutputError: it is not the file that was written.
+        """
+        if not self._is_copy:
+            with self._path.open("rb") as file:
+                ChecksummedFile(file).require(self._uri, self._entry)
+        for record in self._file.read_all():
+            yield memoryview(record)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which examples are read.
-
-    Attributes:
-      limit: how many at most.
-      split: of which split; "" for all, in their order.
-      first: index of the first one among all records of the selected splits.
-      conditions: what each must have; see conditions.py.
-    """
-
-    limit: int
-    split: str = ""
-    first: int = 0
-    conditions: tuple[Condition, ...] = ()
+def _remove(folder: str, process: int) -> None:
+    """Removes a copy, unless it is the parent's of a process that was forked."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_examples(
-    store: Store, manifest: Manifest, selection: Selection
-) -> Iterator[ExamplePreview]:
-    """Returns the selected examples, in the order of splits and shards.
+class OpenShard:
+    """One uncompressed shard, open for reading at any place.
 
-    They are read one after another as they are asked for.
+    A local file is mapped into memory: what is read stays in the page cache. Of a file in
+    a store, the index is read, or once the whole file if there is none.
 
     Raises:
-      UsageError: there is no such split, or no example with that index.
-      OutputError: a shard cannot be opened, or a record is not a valid example.
-      CorruptRecordError: one of the records is damaged.
+      UsageError: the shard is compressed.
+      OutputError: the file or its index is not the one that the manifest describes.
     """
-    splits = require_splits(store, manifest, *filter(None, [selection.split]))
-    records = sum(manifest.splits[name].records for name in splits)
-    if selection.first and selection.first >= records:
-        raise UsageError(
-            f"{store.uri}: no example {selection.first:,}: there are "
-            f"{count(records, 'record')}, counted from 0"
+
+    def __init__(self, shard: ShardToRead) -> None:
+        if shard.compression != "none":
+            raise UsageError(
+                f"{shard.uri}: compressed by {shard.compression}, so single records "
+                "cannot be read. Read them in order (`for row in dataset`), or convert "
+                "with `compression` none"
+            )
+        self._shard, entry = shard, shard.entry
+        self._map = _mapped(shard)
+        index = shard.store.find(entry.file + INDEX_SUFFIX)
+        offsets = None
+        if index is not None:
+            uri = shard.uri + INDEX_SUFFIX
+            offsets = parse_index(index, uri, entry.records, entry.bytes)
+        elif self._map is not None:
+            offsets = frame_offsets(self._map, entry.records)
+        # Reading all of it says where it is damaged.
+        self._offsets = shard.index() if offsets is None else offsets
+
+    def read(self, positions: I64) -> pa.BinaryArray:
+        """Returns records in the order of their positions, which may repeat.
+
+        Raises:
+          CorruptRecordError: one is damaged; names file, record and byte offset.
+        """
+        starts, ends = self._offsets[positions], self._offsets[positions + 1]
+        if self._map is not None:
+            file, local = self._map, starts
+        else:
+            file, local = self._fetched(starts, ends)
+        lengths = ends - starts
+        bad = damaged_frame(file, local, lengths)
+        if bad is not None:
+            frame = file[local[bad] : local[bad] + lengths[bad]].tobytes()
+            self._refuse(int(positions[bad]), int(starts[bad]), frame)
+        return _without_frames(file, local, lengths)
+
+    def _refuse(self, index: int, offset: int, frame: bytes) -> None:
+        """Raises the error that reading this frame alone raises, at its true place."""
+        try:
+            list(read_records(io.BytesIO(frame), self._shard.uri))
+        except CorruptRecordError as error:
+            raise CorruptRecordError(error.uri, index, offset, error.what) from None
+        # A frame that holds other frames: the index does not belong to this file.
+        raise CorruptRecordError(
+            self._shard.uri, index, offset, "is not one record, as the index says"
         )
-    return _selected(store, manifest, selection, splits)
+
+    def _fetched(self, starts: I64, ends: I64) -> tuple[U8, I64]:
+        """Returns bytes from a store, and where the frames begin in them.
+
+        Frames that are near to each other come by one request.
+        """
+        if not len(starts):
+            return np.zeros(0, np.uint8), starts
+        order = np.argsort(starts, kind="stable")
+        first, last = starts[order], np.maximum.accumulate(ends[order])
+        apart = np.flatnonzero(first[1:] > last[:-1] + _GAP_BYTES) + 1
+        begins = first[np.append(0, apart)]
+        stops = last[np.append(apart, len(last)) - 1]
+        store, name = self._shard.store, self._shard.entry.file
+        spans = zip(begins.tolist(), stops.tolist(), strict=True)
+        pieces = list(ahead(spans, lambda s: store.read_range(name, *s), _PARALLEL))
+        for piece, begin, stop in zip(pieces, begins, stops, strict=True):
+            if len(piece) != stop - begin:
+                raise OutputError(
+                    f"{self._shard.uri}: ends before byte {stop}; run `recordmill verify`"
+                )
+        which = np.searchsorted(begins, starts, side="right") - 1
+        bases = offsets_of(stops - begins)[which]
+        return np.frombuffer(b"".join(pieces), np.uint8), bases + starts - begins[which]
 
 
-def _selected(
-    store: Store, manifest: Manifest, selection: Selection, splits: Sequence[str]
-) -> Iterator[ExamplePreview]:
-    left, skipped = selection.limit, selection.first
-    schema = schema_of(manifest)
-    for split in splits:
-        for shard in manifest.splits[split].shards:
-            if left <= 0:
-                return
-            if skipped >= shard.records:
-                skipped -= shard.records
-                continue
-            for index, data in _records(store, manifest, shard, skipped, selection):
-                values, text = _contents(data, schema, manifest.payload)
-                yield ExamplePreview(split, shard.file, index, values, text)
-                left -= 1
-                if left <= 0:
-                    return
-            skipped = 0
+def _mapped(shard: ShardToRead) -> U8 | None:
+    """Maps a local file into memory; returns None for one in a store."""
+    if not isinstance(shard.store, LocalStore):
+        return None
+    require_size(shard.store, shard.entry)
+    if shard.entry.bytes == 0:  # cannot be mapped
+        return np.zeros(0, np.uint8)
+    with Path(shard.store.root, shard.entry.file).open("rb") as file:
+        return np.frombuffer(
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8
+        )
 
 
-def _records(
+def frame_offsets(file: U8, records: int) -> I64 | None:
+    """Returns where each frame of a file begins, and where the last one ends.
+
+    Only the frames' heads are read: damaged data is found when it is read.
+
+    Args:
+      file: the bytes of an uncompressed TFRecord file, such as a memory map.
+      records: how many it should have.
+
+    Returns:
+      Offsets of shape (records + 1,); None if a length is damaged, or there are not so
+      many records, or something else behind them.
+    """
+    parts = [find_frames(file)]
+    while len(parts[-1]) > 1:  # each time MOST_FRAMES of them
+        parts.append(find_frames(file, int(parts[-1][-1])))
+    offsets = np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
+    whole = len(offsets) == records + 1 and offsets[-1] == len(file)
+    return offsets if whole else None
+
+
+def _without_frames(file: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
+    """Copies the data of frames one after the other."""
+    sizes = lengths - FRAME_BYTES
+    neighbours = (starts[1:] == (starts + lengths)[:-1]).all()
+    if len(starts) and neighbours and (lengths == lengths[0]).all():
+        stop = int(starts[-1] + lengths[-1])
+        rows = file[int(starts[0]) : stop].reshape(len(starts), -1)
+        data = np.ascontiguousarray(rows[:, HEAD_BYTES:-TAIL_BYTES]).reshape(-1)
+    else:
+        begins = (starts + HEAD_BYTES).tolist()
+        stops = (starts + lengths - TAIL_BYTES).tolist()
+        # A Python slice for each record, 2 us with its copy: they lie anywhere.
+        parts = map(file.data.__getitem__, map(slice, begins, stops))
+        data = np.frombuffer(b"".join(parts), np.uint8)
+    return binary_array(offsets_of(sizes), data)
+
+
+def write_indexes(
     store: Store,
     manifest: Manifest,
-    shard: ShardEntry,
-    skipped: int,
-    selection: Selection,
-) -> Iterator[tuple[int, bytes]]:
-    """Yields (index, data) of the records of a shard that meet the conditions."""
-    if selection.conditions:
-        yield from _matching(store, manifest, shard, skipped, selection.conditions)
-        return
+    splits: Sequence[str] | None,
+    on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
+) -> list[str]:
+    """Writes `SHARD.idx` beside each shard; every record is verified on the way.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      splits: which ones; None takes all.
+      on_progress: told (bytes done, bytes in all) after each shard.
+
+    Returns:
+      The names of the index files.
+
+    Raises:
+      UsageError: the shards are compressed, so no reader can jump in them; or there is
+        no such split.
+      CorruptRecordError: a record is damaged.
+    """
     if manifest.container == "array_record":
-        numbered = enumerate(shard_to_read(store, manifest, shard).records())
-        for index, record in islice(numbered, skipped, None):
-            yield index, bytes(record)
-        return
-    try:
-        file = open_file(store, shard.file)
-    except OSError as error:
-        raise OutputError(
-            f"{store.uri}: {shard.file} cannot be read: {error.strerror}; "
-            "run `recordmill verify` to see what else is missing"
-        ) from error
-    with file:
-        stream = open_stream(file, manifest.compression)
-        records = enumerate(map(bytes, read_records(stream, shard.file)))
-        yield from islice(records, skipped, None)
-
-
-def _matching(
-    store: Store,
-    manifest: Manifest,
-    shard: ShardEntry,
-    skipped: int,
-    conditions: Sequence[Condition],
-) -> Iterator[tuple[int, bytes]]:
-    """Yields (index, data) of the records that meet conditions, by whole windows."""
-    schema = schema_of(manifest)
-    first = 0
-    for window in shard_to_read(store, manifest, shard).windows():
-        for row in rows_with(window, conditions, schema, manifest.payload).tolist():
-            if first + row >= skipped:
-                yield first + row, window[row].as_py()
-        first += len(window)
-
-
-def _contents(
-    data: bytes, schema: Schema, payload: Payload
-) -> tuple[dict[str, FeatureValues], str]:
-    """Returns (values of a record's features, its JSON text); one of them is empty."""
-    if payload == "json":
-        return {}, _indent_json(data)
-    if payload == "raw":
-        return {raw_feature(schema).name: [_text_or_bytes(data)]}, ""
-    if payload == "sequence_example":
-        return decode_sequence_example(data), ""
-    values = decode_example(data)
-    _join_ragged(values, data, schema)
-    return dict(sorted(values.items())), ""
-
-
-def _text_or_bytes(data: bytes) -> str | bytes:
-    """Returns a raw record as text if it is printable, otherwise as bytes."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return data
-    return text if "".join(text.split()).isprintable() else data
-
-
-def _join_ragged(values: dict[str, FeatureValues], data: bytes, schema: Schema) -> None:
-    """Replaces the keys of each ragged feature by its lists, if they are valid."""
-    for feature in schema.features:
-        if not feature.is_ragged:
-            continue
-        decoded = decode_records(pa.array([data], pa.binary()), Schema((feature,)))
-        joined = decoded.batch[0][0].as_py()
-        if joined is not None and not decoded.row_errors:
-            for key in feature.keys:
-                del values[key]
-            values[feature.name] = joined
-
-
-def _indent_json(data: bytes) -> str:
-    try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-    except ValueError as error:
-        raise OutputError(
-            f"a record of {len(data)} bytes, {data[:24]!r}..., is not valid JSON: {error}"
-        ) from error
+        raise UsageError(
+            f"{store.uri}: its shards are ArrayRecord files, which have an index in them; "
+            "nothing is to be done"
+        )
+    if manifest.compression != "none":
+        raise UsageError(
+            f"{store.uri}: its shards are compressed by {manifest.compression}, so no "
+            "reader can go to a record in them, and an index is of no use. Convert with "
+            "`compression` none"
+        )
+    shards = shards_to_read(store, manifest, splits)
+    names, done, total = [], 0, sum(shard.entry.bytes for shard in shards)
+    for shard in shards:
+        name = shard.entry.file + INDEX_SUFFIX
+        store.put_bytes(index_text(shard.index()), name)
+        names.append(name)
+        done += shard.entry.bytes
+        on_progress(done, total)
+    return names

@@ -1,4 +1,4 @@
-"""Finds where each record of a shard begins, so that any of them can be read alone.
+"""Writes and reads index files: where each record of a shard begins.
 
 A TFRecord file has no table of contents: to find a record, the lengths of those before it
 are added up. Where a file `SHARD.idx` lies beside a shard, as DALI and the Python package
@@ -17,53 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.transforms.arrow import I64, U8, array_parts
-from recordmill.transforms.native.numpy_loops import unaligned_rows
-from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES
+from recordmill.transforms.arrow import I64, array_parts
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 _LINES = 1 << 20  # made at once: their text fits an Arrow array
-
-
-def frame_offsets(file: U8, records: int) -> I64 | None:
-    """Returns where each frame of a file begins, and where the last one ends.
-
-    Only lengths are read: a damaged record between sound ones is found when it is read.
-
-    Args:
-      file: the bytes of an uncompressed TFRecord file, such as a memory map.
-      records: how many it should have.
-
-    Returns:
-      Offsets of shape (records + 1,); None if the lengths contradict that number, the
-      file's size, or each other.
-    """
-    if records == 0:
-        return np.zeros(1, np.int64) if len(file) == 0 else None
-    same = _same_lengths(file, records)
-    return _walk(file, records) if same is None else same
-
-
-def _same_lengths(file: U8, records: int) -> I64 | None:
-    """Returns the offsets if all frames have the same length, as those of CIFAR."""
-    step, rest = divmod(len(file), records)
-    if rest or step < FRAME_BYTES:
-        return None
-    offsets = np.arange(records + 1, dtype=np.int64) * step
-    lengths = unaligned_rows(file, "<u8")[offsets[:-1]]
-    return offsets if (lengths == step - FRAME_BYTES).all() else None
-
-
-def _walk(file: U8, records: int) -> I64 | None:
-    """Adds up the lengths one by one, 0.2 us each: every one tells where the next is."""
-    data = file.data
-    offsets = [0]
-    offset, last = 0, len(file) - HEAD_BYTES
-    for _ in range(records):
-        if offset > last:
-            return None
-        offset += int.from_bytes(data[offset : offset + 8], "little") + FRAME_BYTES
-        offsets.append(offset)
-    return np.array(offsets, np.int64) if offset == len(file) else None
 
 
 def index_text(offsets: I64) -> bytes:

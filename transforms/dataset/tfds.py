@@ -334,12 +334,7 @@ def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int
         stream = open_stream(cast("BinaryIO", checked), compression)
         try:
             shutil.copyfileobj(stream, copy, READ_BYTES)
-            checked.drain()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OutputError(f"{uri}: {error}; run `recordmill verify`") from error
-    if f"{checked.crc:08x}" != shard.crc32c:
-        raise OutputError(
-            f"{uri}: has CRC-32C {checked.crc:08x}, the manifest says {shard.crc32c}; run "
-            "`recordmill verify` to see what is wrong"
-        )
+        checked.require(uri, shard)
     return target.stat().st_size

@@ -360,15 +360,11 @@ def verify_dataset(
     )
     if duplicates and result.ok:
         # Only here: it imports all that reads records, which runs do not need.
-        from recordmill.transforms.dataset.reader import shard_to_read
-        from recordmill.transforms.dataset.split_overlap import find_overlap
+        from recordmill.transforms.dataset.diff import find_overlap
+        from recordmill.transforms.dataset.reader import shards_to_read
 
-        shards = [
-            (name, shard_to_read(store, manifest, shard))
-            for name, split in manifest.splits.items()
-            for shard in split.shards
-        ]
-        found = find_overlap(manifest, shards, on_progress or (lambda _: None))
+        shards = shards_to_read(store, manifest)
+        found = find_overlap(shards, on_progress or (lambda _: None))
         problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in found.lines()]
         result = replace(result, problems=tuple(problems), duplicates=found.summary())
     return replace(result, output=output)
@@ -457,17 +453,22 @@ def _check_shard(
     if schema is not None:
         # Only here: it imports all that decodes records, which runs do not need.
         from recordmill.transforms.dataset.deep_check import DeepCheck
+        from recordmill.transforms.dataset.reader import ShardToRead, record_windows
 
-        deep = DeepCheck(schema, manifest.payload, is_framed)
+        deep = DeepCheck(schema, manifest.payload, is_framed=is_framed)
     try:
         with open_file(store, shard.file) as file:
             metered = ChecksummedFile(file, on_bytes)
             stream = open_stream(cast("BinaryIO", metered), manifest.compression)
+            found = read_records(stream, shard.file) if is_framed else iter(())
             try:
-                for record in read_records(stream, shard.file) if is_framed else ():
-                    records += 1
-                    if deep is not None:
-                        deep.add(record)
+                if deep is None:
+                    for _ in found:
+                        records += 1
+                else:
+                    for window in record_windows(found):
+                        records += len(window)
+                        deep.add(window)
             except CorruptRecordError as error:
                 damage = (
                     f"record {error.record_index} at byte {error.offset}: {error.what}"
@@ -477,11 +478,10 @@ def _check_shard(
         if not is_framed and same:
             # The bytes are those that were written, and their records were counted then.
             records = shard.records
-            if deep is not None:
-                from recordmill.transforms.dataset.reader import shard_to_read
-
-                for record in shard_to_read(store, manifest, shard).records():
-                    deep.add(record)
+            if deep is not None and schema is not None:
+                how = manifest.compression, manifest.container, schema, manifest.payload
+                for window in ShardToRead(store, "", shard, *how).windows():
+                    deep.add(window)
     except (OSError, OutputError) as error:
         return records, [Problem(shard.file, f"cannot be read: {error}")]
     if is_framed and damage is None and records != shard.records:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
-from typing import Any, NamedTuple, SupportsIndex, TypeVar, overload
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,13 @@ import pyarrow as pa
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.manifest import schema_of
+from recordmill.schemas.options import Payload
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.dataset.files import class_names, read_manifest
-from recordmill.transforms.dataset.random_access import OpenShard, open_shard
 from recordmill.transforms.dataset.reader import (
     ArrayRecordShard,
+    OpenShard,
     ShardToRead,
     shards_to_read,
 )
@@ -152,59 +153,22 @@ def read_ahead(
       window_rows: a window ends with the batch that reaches these.
     """
 
-    def read(window: list[I64], rows: Callable[[], Read]) -> tuple[list[I64], Read]:
-        return window, rows()
+    def windows() -> Iterator[tuple[list[int], Callable[[], Read]]]:
+        left = iter(batches)
+        for first in left:
+            window, ends = [first], [0, len(first)]
+            while ends[-1] < window_rows and (batch := next(left, None)) is not None:
+                window.append(batch)
+                ends.append(ends[-1] + len(batch))
+            yield ends, begin(np.concatenate(window))
 
-    windows = windows_of(batches, window_rows)
-    begun = ((window, begin(np.concatenate(window))) for window in windows)
-    for window, found in ahead(begun, lambda each: read(*each), _THREADS, most=_AHEAD):
-        ends = np.cumsum([len(batch) for batch in window]).tolist()
-        for start, stop in pairwise([0, *ends]):
-            yield found, start, stop
-
-
-def windows_of(batches: Iterable[I64], window_rows: int) -> Iterator[list[I64]]:
-    """Yields batches in groups; each ends with the batch that reaches so many rows."""
-    window: list[I64] = []
-    rows = 0
-    for batch in batches:
-        window.append(batch)
-        rows += len(batch)
-        if rows >= window_rows:
-            yield window
-            window, rows = [], 0
-    if window:
-        yield window
+    found = ahead(windows(), lambda each: (each[0], each[1]()), _THREADS, most=_AHEAD)
+    for ends, read in found:
+        for start, stop in pairwise(ends):
+            yield read, start, stop
 
 
 _OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
-
-
-class Places(NamedTuple):
-    """Where some records are, in files that are open.
-
-    Attributes:
-      parts: of each shard, ascending: the positions of its records.
-      shard_of: the number of each record's shard, in the order that is asked for.
-    """
-
-    parts: list[tuple[OpenShard | ArrayRecordShard, I64]]
-    shard_of: I64
-
-    def read(self) -> pa.BinaryArray:
-        """Reads and verifies the records.
-
-        Raises:
-          CorruptRecordError: one is damaged.
-        """
-        found = [shard.read(positions) for shard, positions in self.parts]
-        if not found:
-            return pa.array([], pa.binary())
-        if len(found) == 1:
-            return found[0]
-        back = np.empty(len(self.shard_of), np.int64)
-        back[np.argsort(self.shard_of, kind="stable")] = np.arange(len(back))
-        return pa.concat_arrays(found).take(pa.array(back))
 
 
 class RecordsByNumber:
@@ -234,20 +198,32 @@ class RecordsByNumber:
             raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
         return np.where(numbers < 0, numbers + count, numbers)
 
-    def places(self, numbers: I64) -> Places:
-        """Opens the shards of some records; not by several threads at once."""
+    def reader(self, numbers: I64) -> Callable[[], pa.BinaryArray]:
+        """Opens the shards of some records; not by several threads at once.
+
+        Returns:
+          A function that reads and verifies them, in any thread.
+        """
         shard_of = np.searchsorted(self._firsts, numbers, side="right") - 1
         parts = [
             (self._opened(shard), numbers[shard_of == shard] - self._firsts[shard])
             for shard in np.unique(shard_of).tolist()
         ]
-        return Places(parts, shard_of)
+
+        def read() -> pa.BinaryArray:
+            found = [shard.read(positions) for shard, positions in parts]
+            if len(found) == 1:
+                return found[0]
+            back = np.argsort(np.argsort(shard_of, kind="stable"))
+            return pa.concat_arrays([pa.array([], pa.binary()), *found]).take(back)
+
+        return read
 
     def _opened(self, shard: int) -> OpenShard | ArrayRecordShard:
         if shard in self._open:
             self._open.move_to_end(shard)
         else:
-            self._open[shard] = open_shard(self._shards[shard])
+            self._open[shard] = self._shards[shard].open()
             if len(self._open) > _OPEN_SHARDS:
                 self._open.popitem(last=False)
         return self._open[shard]
@@ -277,17 +253,14 @@ def row_order(count: int, seed: int | None, epoch: int, *, near: bool) -> Order:
     if seed is None:
         return np.arange
     random = np.random.default_rng([seed % (1 << 64), epoch])
-    if not near:
-        return _pieces_of(random.permutation(count))
-    blocks = random.permutation(-(-count // _BLOCK)) * _BLOCK
-    rows = (blocks[:, None] + np.arange(_BLOCK)).ravel()
-    rows = rows[rows < count]
-    for start in range(0, count, _BLOCK * _BUFFER):
-        random.shuffle(rows[start : start + _BLOCK * _BUFFER])
-    return _pieces_of(rows)
-
-
-def _pieces_of(rows: I64) -> Order:
+    if near:
+        blocks = random.permutation(-(-count // _BLOCK)) * _BLOCK
+        rows = (blocks[:, None] + np.arange(_BLOCK)).ravel()
+        rows = rows[rows < count]
+        for start in range(0, count, _BLOCK * _BUFFER):
+            random.shuffle(rows[start : start + _BLOCK * _BUFFER])
+    else:
+        rows = random.permutation(count)
     return lambda start, stop: rows[start:stop]
 
 
@@ -380,15 +353,14 @@ class Dataset(Sequence[Row]):
         self,
         shards: Sequence[ShardToRead],
         schema: Schema,
-        payload: Any,
+        payload: Payload,
         class_names: Mapping[str, tuple[str, ...]],
         *,
         decode: bool = False,
     ) -> None:
         self.schema = schema
         self.class_names = dict(class_names)
-        self._shards = list(shards)
-        self._payload = payload
+        self._shards, self._payload = list(shards), payload
         self._images = [
             feature.name
             for feature in schema.features
@@ -427,7 +399,7 @@ class Dataset(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         """Yields all rows in their order; of compressed shards, too."""
         for shard in self._shards:
-            for batch in shard.batches(self.schema, self._payload):
+            for batch in shard.batches():
                 yield from self._rows(batch)
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
@@ -447,18 +419,22 @@ class Dataset(Sequence[Row]):
           UsageError: the shards are compressed.
           CorruptRecordError: a record is damaged.
         """
-        numbers = self._records.checked(np.asarray(indices, np.int64))
-        return self._decoded(numbers, self._records.places(numbers))
+        return self._reader(self._records.checked(np.asarray(indices, np.int64)))()
 
-    def _decoded(self, numbers: I64, places: Places) -> pa.RecordBatch:
-        """Reads and decodes rows; several threads may be at it, as all files are open."""
-        found = decode_payload(places.read(), self.schema, self._payload)
-        for row, reason in found.row_errors:
-            raise OutputError(
-                f"row {numbers[row]} does not fit the dataset's schema: {reason}; run "
-                "`recordmill verify --deep` to see all such"
-            )
-        return found.batch
+    def _reader(self, numbers: I64) -> Callable[[], pa.RecordBatch]:
+        """Opens shards; what it returns reads and decodes rows, in any thread."""
+        read = self._records.reader(numbers)
+
+        def decode() -> pa.RecordBatch:
+            found = decode_payload(read(), self.schema, self._payload)
+            for row, reason in found.row_errors:
+                raise OutputError(
+                    f"row {numbers[row]} does not fit the dataset's schema: {reason}; "
+                    "run `recordmill verify --deep` to see all such"
+                )
+            return found.batch
+
+        return decode
 
     def batches(
         self,
@@ -484,7 +460,7 @@ class Dataset(Sequence[Row]):
           UsageError: there is no such worker, or no row in a batch.
         """
         order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
-        for batch, start, stop in self._in_windows(order, lambda batch: batch):
+        for batch, start, stop in read_ahead(order, self._reader, self._window_rows):
             yield batch.slice(start, stop - start)
 
     def numpy_batches(
@@ -500,10 +476,15 @@ class Dataset(Sequence[Row]):
         """Yields batches as {feature: array}; arguments are those of `batches`.
 
         Values of one shape are stacked: CIFAR's images are (size, 32, 32, 3). Others
-        make arrays of objects; see numpy_columns.py.
+        make arrays of objects; see `to_numpy`.
         """
+
+        def begin(numbers: I64) -> Callable[[], dict[str, Column]]:
+            read = self._reader(numbers)
+            return lambda: self._numpy_columns(read())
+
         order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
-        for columns, start, stop in self._in_windows(order, self._numpy_columns):
+        for columns, start, stop in read_ahead(order, begin, self._window_rows):
             batch = {name: column[start:stop] for name, column in columns.items()}
             for name in self._images:
                 batch[name] = stacked(batch[name].tolist())
@@ -514,17 +495,6 @@ class Dataset(Sequence[Row]):
         for name in self._images:
             columns[name] = objects([decoded(cell) for cell in columns[name]])
         return columns
-
-    def _in_windows(
-        self, order: Iterator[I64], convert: Callable[[pa.RecordBatch], Read]
-    ) -> Iterator[tuple[Read, int, int]]:
-        """Yields batches: a window that was read at once, and what of it is the batch."""
-
-        def begin(numbers: I64) -> Callable[[], Read]:
-            places = self._records.places(numbers)
-            return lambda: convert(self._decoded(numbers, places))
-
-        return read_ahead(order, begin, self._window_rows)
 
     def stream(
         self,
@@ -564,7 +534,7 @@ class Dataset(Sequence[Row]):
         rows = itertools.chain.from_iterable(
             self._rows(batch)
             for shard in share.tolist()
-            for batch in self._shards[shard].batches(self.schema, self._payload)
+            for batch in self._shards[shard].batches()
         )
         yield from rows if seed is None else mixed(rows, seed, epoch, worker, buffer)
 

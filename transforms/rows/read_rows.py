@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
@@ -26,10 +27,9 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
-from recordmill.schemas.manifest import schema_of
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.reader import shards_to_read
+from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.storage import open_store
 
 _Shape = tuple[int | None, ...]
@@ -71,7 +71,7 @@ def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
         return list(array.to_pylist())
     if feature.dtype in ("string", "bytes"):
         return [
-            None if cell is None else _nested(cell, _sides(len(cell), shape))
+            None if cell is None else _shaped(np.array(cell, object), shape).tolist()
             for cell in array.to_pylist()
         ]
     offsets = array.offsets.to_numpy()
@@ -86,14 +86,7 @@ def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
 
 def _steps(array: pa.Array, feature: FeatureSpec) -> list[Any]:
     """Returns for each row the list of its steps' values."""
-    one = FeatureSpec(
-        feature.name,
-        feature.kind,
-        dtype=feature.dtype,
-        shape=feature.shape,
-        content=feature.content,
-    )
-    steps = column_values(array.values, one)
+    steps = column_values(array.values, replace(feature, sequence=False))
     offsets = array.offsets.to_pylist()
     valid = array.is_valid().to_pylist()
     return [
@@ -106,28 +99,11 @@ def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]
     return values.reshape(_sides(len(values), shape))
 
 
-def _nested(values: Sequence[Any], sides: tuple[int, ...]) -> list[Any]:
-    """Nests row-major values in lists of these lengths."""
-    if len(sides) == 1:
-        return list(values)
-    step = len(values) // sides[0] if sides[0] else 0
-    return [
-        _nested(values[index * step : (index + 1) * step], sides[1:])
-        for index in range(sides[0])
-    ]
-
-
 def _sides(count: int, shape: _Shape) -> tuple[int, ...]:
     """Returns the shape of `count` values; a side that cannot be computed is 0."""
     known = math.prod(size for size in shape if size is not None)
     open_side = count // known if known else 0
     return tuple(open_side if size is None else size for size in shape)
-
-
-#     for row in read_rows("out/iris", "train"):
-#         print(row["species"], row["petal_length_cm"])
-#
-# It imports neither Beam nor TensorFlow. Every checksum is verified on the way.
 
 
 def read_batches(
@@ -156,8 +132,8 @@ def read_batches(
         manifest.
       CorruptRecordError: a damaged record.
     """
-    for _, batch in _read(dataset, split, reader_index, num_readers, storage):
-        yield batch
+    for shard in _shards(dataset, split, reader_index, num_readers, storage):
+        yield from shard.batches()
 
 
 def read_rows(
@@ -173,27 +149,25 @@ def read_rows(
     Values are numbers, text and bytes; with a shape, NumPy arrays; None where a value
     is missing. Arguments and errors are those of read_batches.
     """
-    for schema, batch in _read(dataset, split, reader_index, num_readers, storage):
-        yield from to_dicts(batch, schema)
+    for shard in _shards(dataset, split, reader_index, num_readers, storage):
+        for batch in shard.batches():
+            yield from to_dicts(batch, shard.schema)
 
 
-def _read(
+def _shards(
     dataset: str | PathLike[str],
     split: str | Sequence[str] | None,
     reader_index: int,
     num_readers: int,
     storage: Mapping[str, Any] | None,
-) -> Iterator[tuple[Schema, pa.RecordBatch]]:
-    """Yields the batches of one reader, each with the schema of the dataset."""
+) -> list[ShardToRead]:
+    """Returns the shards of one reader."""
     if not 0 <= reader_index < num_readers:
         raise UsageError(
             f"reader_index={reader_index} of num_readers={num_readers}: expected an "
             "index from 0 to num_readers - 1"
         )
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
-    manifest = read_manifest(store)
-    schema = schema_of(manifest)
     splits = (split,) if isinstance(split, str) else split
-    for shard in shards_to_read(store, manifest, splits)[reader_index::num_readers]:
-        for batch in shard.batches(schema, manifest.payload):
-            yield schema, batch
+    shards = shards_to_read(store, read_manifest(store), splits)
+    return shards[reader_index::num_readers]

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
-from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.schemas.feature_spec import Content, FeatureSpec
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.dataset.reader import shard_to_read
+from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
 
@@ -115,18 +115,19 @@ def count_classes(
         name: {split: Counter[Any]() for split in manifest.splits} for name in features
     }
     decoded = 0
-    for split, entry in manifest.splits.items():
-        for shard in entry.shards:
-            for records in shard_to_read(store, manifest, shard).windows():
-                if not counts:
-                    return []
-                for name, column in _columns(records, manifest, list(counts)):
-                    counts[name][split].update(_counts(column))
-                    texts = set().union(*counts[name].values())
-                    if features[name].num_classes is None and len(texts) > MAX_TEXTS:
-                        del counts[name]  # no label: a text of its own in many rows
-                decoded += records.nbytes
-                on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
+    for shard in shards_to_read(store, manifest):
+        for records in shard.windows():
+            if not counts:
+                return []
+            schema = shard.only(counts)
+            batch = decode_payload(records, schema, shard.payload).batch
+            for name in [name for name in counts if name in batch.schema.names]:
+                counts[name][shard.split].update(_counts(batch.column(name)))
+                texts = set().union(*counts[name].values())
+                if features[name].num_classes is None and len(texts) > MAX_TEXTS:
+                    del counts[name]  # no label: a text of its own in many rows
+            decoded += records.nbytes
+            on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
     return [
         LabelCounts(name, _named(features[name], found, names.get(name, ())))
         for name, found in counts.items()
@@ -139,16 +140,6 @@ def _comes_again(by_split: Mapping[str, Counter[Any]]) -> bool:
     """Tells whether the texts of a feature come several times on the average."""
     together = sum(by_split.values(), Counter[Any]())
     return together.total() >= MIN_ROWS_EACH * len(together)
-
-
-def _columns(
-    records: pa.BinaryArray, manifest: Manifest, wanted: Sequence[str]
-) -> list[tuple[str, pa.Array]]:
-    schema = schema_of(manifest)
-    if manifest.payload in ("example", "json"):  # no other feature has to be decoded
-        schema = Schema(tuple(f for f in schema.features if f.name in wanted))
-    batch = decode_payload(records, schema, manifest.payload).batch
-    return [(name, batch.column(name)) for name in wanted if name in batch.schema.names]
 
 
 def _counts(column: pa.Array) -> Counter[Any]:

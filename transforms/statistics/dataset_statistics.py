@@ -8,11 +8,11 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
-from recordmill.transforms.dataset.reader import shard_to_read
+from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.statistics.class_counts import (
     MAX_MIX,
@@ -67,18 +67,13 @@ def gather_statistics(
     looked_at = _looked_at(manifest)
     names = class_names(store, manifest)
     found = DatasetStatistics(manifest, looked_at, names, tuple(kinds))
-    # Records of plain examples are read without the other features.
-    partial = manifest.payload in ("example", "json")
-    schema = Schema(looked_at) if partial and looked_at else schema_of(manifest)
-    done, shard_index = 0, 0
-    for split_index, split in enumerate(manifest.splits.values()):
-        for entry in split.shards:
-            shard = shard_to_read(store, manifest, entry)
-            for batch in shard.batches(schema, manifest.payload):
-                found.add(batch, split_index, shard_index)
-                done += len(batch)
-                on_progress(done, manifest.records)
-            shard_index += 1
+    names_of = [feature.name for feature in looked_at] or None
+    splits, done = list(manifest.splits), 0
+    for number, shard in enumerate(shards_to_read(store, manifest)):
+        for batch in shard.batches(names_of):
+            found.add(batch, splits.index(shard.split), number)
+            done += len(batch)
+            on_progress(done, manifest.records)
     return found
 
 

@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.transforms.dataset.random_access import (
-    frame_offsets,
-    index_text,
-    parse_index,
-)
+from recordmill.transforms.dataset.reader import frame_offsets
+from recordmill.transforms.dataset.record_index import index_text, parse_index
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 

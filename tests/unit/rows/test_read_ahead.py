@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.rows.open_dataset import read_ahead, windows_of
+from recordmill.transforms.rows.open_dataset import read_ahead
 
 
 def numbers(*values: int) -> I64:
@@ -31,10 +31,13 @@ def test_the_batches_as_they_were_asked_for(
     assert [window[start:stop] for window, start, stop in found] == batches
 
 
-def test_windows() -> None:
+@pytest.mark.parametrize(
+    ("window_rows", "sizes"), [(0, [2, 2, 2]), (3, [4, 2]), (4, [4, 2]), (9, [6])]
+)
+def test_windows(window_rows: int, sizes: list[int]) -> None:
     batches = [numbers(5, 2), numbers(7, 1), numbers(3, 0)]
-    for rows, sizes in ((0, [1, 1, 1]), (3, [2, 1]), (4, [2, 1]), (9, [3])):
-        assert [len(window) for window in windows_of(batches, rows)] == sizes
+    found = read_ahead(batches, reading, window_rows)
+    assert [len(window) for window, start, _ in found if start == 0] == sizes
 
 
 def test_an_error_comes_where_its_batch_would() -> None:

@@ -1,0 +1,266 @@
+"""Reads single examples of a finished dataset, for people: some, or those with a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.options import Payload
+from recordmill.schemas.text import count
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.dataset.files import open_file
+from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.decode.examples import decode_records
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.decode.readable import (
+    FeatureValues,
+    decode_example,
+    decode_sequence_example,
+)
+from recordmill.transforms.encode.payloads import raw_feature
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tfrecord import open_stream, read_records
+
+_TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a record must have.
+
+    Attributes:
+      feature: that is looked at.
+      value: that it must have; of a feature with a shape, among its values.
+    """
+
+    feature: FeatureSpec
+    value: bool | int | float | str | bytes
+
+
+def parse_condition(
+    text: str, schema: Schema, names: Mapping[str, Sequence[str]]
+) -> Condition:
+    """Parses FEATURE=VALUE, where the value may be the name of a class.
+
+    Raises:
+      UsageError: there is no such feature, or it cannot have the value.
+    """
+    name, equals, value = text.partition("=")
+    features = {feature.name: feature for feature in schema.features}
+    if not equals or name not in features:
+        raise UsageError(
+            f"`where`: expected FEATURE=VALUE, got {text!r}; the features are "
+            f"{', '.join(sorted(features))}"
+        )
+    feature = features[name]
+    if feature.content is Content.IMAGE:
+        raise UsageError(f"`where`: the values of {name!r} are images, not to compare")
+    classes = list(names.get(name, ()))
+    if value in classes:
+        return Condition(feature, classes.index(value))
+    try:
+        return Condition(feature, _value_of(value, feature.dtype))
+    except ValueError:
+        expected = feature.dtype + (" or a class name" if classes else "")
+        raise UsageError(
+            f"`where`: {value!r} is no value of {name!r} (expected {expected})"
+        ) from None
+
+
+def _matching(
+    shard: ShardToRead, conditions: Sequence[Condition]
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (index, data) of the records that meet all conditions, by whole windows."""
+    schema = shard.only({condition.feature.name for condition in conditions})
+    first = 0
+    for window in shard.windows():
+        batch = decode_payload(window, schema, shard.payload).batch
+        found = np.arange(len(window))
+        for condition in conditions:
+            rows = _rows_with(batch.column(condition.feature.name), condition.value)
+            found = np.intersect1d(found, rows)
+        for row in found.tolist():
+            yield first + row, window[row].as_py()
+        first += len(window)
+
+
+def _rows_with(column: pa.Array, value: object) -> I64:
+    rows: I64 = np.arange(len(column))
+    while pa.types.is_nested(column.type):  # a list: any of its values may be the one
+        rows = rows[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)]
+        column = pc.list_flatten(column)
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())  # Arrow compares no half floats
+    try:
+        scalar = pa.scalar(value, column.type)
+    except (pa.ArrowInvalid, OverflowError):
+        return rows[:0]  # 300 is no uint8: no record has it
+    equal = pc.equal(column, scalar).fill_null(False)
+    found: I64 = rows[equal.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _value_of(text: str, dtype: str) -> bool | int | float | str | bytes:
+    if dtype == "string":
+        return text
+    if dtype == "bytes":
+        return text.encode()
+    if dtype == "bool":
+        if text.lower() not in _TRUTH_VALUES:
+            raise ValueError(text)
+        return _TRUTH_VALUES[text.lower()]
+    return float(text) if dtype.startswith("float") else int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplePreview:
+    """One example, with the shard and index that it was read from.
+
+    Attributes:
+      split: name of its split.
+      file: name of its shard.
+      record_index: zero-based index in the shard.
+      values: values by feature; empty for JSON.
+      json_text: the indented text of a JSON record; empty for other payloads.
+    """
+
+    split: str
+    file: str
+    record_index: int
+    values: dict[str, FeatureValues]
+    json_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which examples are read.
+
+    Attributes:
+      limit: how many at most.
+      split: of which split; "" for all, in their order.
+      first: index of the first one among all records of the selected splits.
+      conditions: what each must have.
+    """
+
+    limit: int
+    split: str = ""
+    first: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+def read_examples(
+    store: Store, manifest: Manifest, selection: Selection
+) -> Iterator[ExamplePreview]:
+    """Returns the selected examples, in the order of splits and shards.
+
+    They are read one after another as they are asked for.
+
+    Raises:
+      UsageError: there is no such split, or no example with that index.
+      OutputError: a shard cannot be opened, or a record is not a valid example.
+      CorruptRecordError: one of the records is damaged.
+    """
+    splits = [selection.split] if selection.split else None
+    shards = shards_to_read(store, manifest, splits)
+    records = sum(shard.entry.records for shard in shards)
+    if selection.first and selection.first >= records:
+        raise UsageError(
+            f"{store.uri}: no example {selection.first:,}: there are "
+            f"{count(records, 'record')}, counted from 0"
+        )
+    return _selected(shards, selection)
+
+
+def _selected(
+    shards: Sequence[ShardToRead], selection: Selection
+) -> Iterator[ExamplePreview]:
+    left, skipped = selection.limit, selection.first
+    for shard in shards:
+        if left <= 0:
+            return
+        if skipped >= shard.entry.records:
+            skipped -= shard.entry.records
+            continue
+        records: Iterator[tuple[int, bytes]]
+        if selection.conditions:
+            found = _matching(shard, selection.conditions)
+            records = (each for each in found if each[0] >= skipped)
+        else:
+            records = islice(enumerate(_records(shard)), skipped, None)
+        for index, data in islice(records, left):
+            values, text = _contents(data, shard.schema, shard.payload)
+            yield ExamplePreview(shard.split, shard.entry.file, index, values, text)
+            left -= 1
+        skipped = 0
+
+
+def _records(shard: ShardToRead) -> Iterator[bytes]:
+    """Yields the records of a shard, also of one that is not that of the manifest."""
+    if shard.container == "array_record":
+        yield from map(bytes, shard.records())
+        return
+    store, name = shard.store, shard.entry.file
+    try:
+        file = open_file(store, name)
+    except OSError as error:
+        raise OutputError(
+            f"{store.uri}: {name} cannot be read: {error.strerror}; "
+            "run `recordmill verify` to see what else is missing"
+        ) from error
+    with file:
+        yield from map(bytes, read_records(open_stream(file, shard.compression), name))
+
+
+def _contents(
+    data: bytes, schema: Schema, payload: Payload
+) -> tuple[dict[str, FeatureValues], str]:
+    """Returns (values of a record's features, its JSON text); one of them is empty."""
+    if payload == "json":
+        return {}, _indent_json(data)
+    if payload == "raw":
+        return {raw_feature(schema).name: [_text_or_bytes(data)]}, ""
+    if payload == "sequence_example":
+        return decode_sequence_example(data), ""
+    values = decode_example(data)
+    _join_ragged(values, data, schema)
+    return dict(sorted(values.items())), ""
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    """Returns a raw record as text if it is printable, otherwise as bytes."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    return text if "".join(text.split()).isprintable() else data
+
+
+def _join_ragged(values: dict[str, FeatureValues], data: bytes, schema: Schema) -> None:
+    """Replaces the keys of each ragged feature by its lists, if they are valid."""
+    for feature in schema.features:
+        if not feature.is_ragged:
+            continue
+        decoded = decode_records(pa.array([data], pa.binary()), Schema((feature,)))
+        joined = decoded.batch[0][0].as_py()
+        if joined is not None and not decoded.row_errors:
+            for key in feature.keys:
+                del values[key]
+            values[feature.name] = joined
+
+
+def _indent_json(data: bytes) -> str:
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+    except ValueError as error:
+        raise OutputError(
+            f"a record of {len(data)} bytes, {data[:24]!r}..., is not valid JSON: {error}"
+        ) from error
