@@ -157,7 +157,6 @@ def _infer(
             inputs,
             made.named_files,
             access,
-            keep_unreadable=True,
             open_archives=not made.reads_archives,
         )
         files = exclude_files(files, exclude, made.named_files).files

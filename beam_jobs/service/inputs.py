@@ -153,7 +153,6 @@ def list_all_inputs(
         _inputs_outside(options.inputs, output),
         source.named_files,
         storage,
-        keep_unreadable=True,
         note=links.append,
         open_archives=not source.reads_archives,
     )

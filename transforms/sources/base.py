@@ -157,15 +157,20 @@ class ReferencedRows:
     view_values: Sequence[bytes] | None = None
 
 
-# Then rows need not be kept until their shard is written: `list_references` tells which there
-# are, and the writer of a shard reads its own by `read_references`. Images and records of
-# a fixed size can, as their sizes are known before they are read.
-
 REFERENCE = "reference"  # the column of references
+FRAMED = "framed record"  # the only column of a source that has whole records already
+RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
 
 
-class ByReference:
-    """The part of a source that reads rows by reference; by default there are none.
+class RowSource(ABC):
+    """The rows of an input: as its format reads them, or as a transform makes them.
+
+    A transform (label and split columns, a user's function) stands on another RowSource;
+    how files are cut and where rows lie is asked of `input` alone.
+
+    Rows with a size known before they are read, such as images and records of a fixed
+    size, need not be kept until their shard is written: `list_references` tells which
+    there are, and the writer of a shard reads its own by `read_references`.
 
     Attributes:
       supports_references: whether `list_references` and `read_references` can be called.
@@ -180,6 +185,112 @@ class ByReference:
     lists_rows = False
     sizes_known_upfront = False
     sizes_unknown = ""
+
+    @property
+    @abstractmethod
+    def input(self) -> Source:
+        """Returns the source that reads the files."""
+
+    @abstractmethod
+    def on(self, source: Source) -> RowSource:
+        """Returns the same rows of another source, which reads the same files."""
+
+    @property
+    def infers_types(self) -> bool:
+        """Tells whether column types follow from the cells.
+
+        If so, the type flags of `sample`, `RowSink.observed`, `schema` and
+        `needs_reencode` are those of `text_types.TypeFlag`; else they are empty.
+        """
+        return self.input.infers_types
+
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """Returns names and types of the columns that `read` gives, once prepared."""
+
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        """Returns the type flags of the columns in a few rows of a range."""
+        return ()
+
+    @abstractmethod
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        """Returns the features, given the type flags and missing values of all rows."""
+
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        """Tells whether a range must be encoded again because types came out wider.
+
+        Args:
+          observed: the range's own type flags.
+          used: those that it was encoded for.
+          final: those of the whole input.
+        """
+        return False
+
+    @abstractmethod
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        """Reads a range in batches.
+
+        Args:
+          input_range: the range.
+          expected: the type flags to assume for each column; a batch has the types that
+            this asks for together with all batches so far.
+          sink: gets what is found beside the rows, before the batch that it is about.
+        """
+
+    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
+        """Reads a range with columns whose types are inferred as text.
+
+        So names of classes are what is written.
+        """
+        names = self.columns().names if self.infers_types else ()
+        text = (int(TypeFlag.TEXT),) * len(names)
+        return self.read(input_range, text, RowSink())
+
+    def understood(self) -> InputSummary:
+        """Returns what the input was taken for, once prepared."""
+        return InputSummary()
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        issues: tuple[RowIssue, ...] = (),
+        observed: TypeFlags = (),
+    ) -> InputSummary:
+        """Returns the same once all rows were read.
+
+        Args:
+          schema: the features of the records.
+          issues: of all ranges.
+          observed: the type flags of all rows.
+        """
+        return self.understood()
+
+    def own_splits(self) -> tuple[str, ...]:
+        """Returns the splits that all of the input is divided into by itself.
+
+        They take the place of the default split; () where files are in no split.
+        """
+        return self.input.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        """Returns the rows of each of `own_splits`, where ranges do not tell them."""
+        return ()
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        """Returns an upper estimate of all records' bytes; it sizes the histogram."""
+        return self.input.estimated_bytes(files)
+
+    def input_schema(self, observed: TypeFlags) -> Schema | None:
+        """Returns the features of rows before a function (`map`); None without one.
+
+        Args:
+          observed: the type flags of all rows.
+        """
+        return None
 
     @property
     def refuses_roles(self) -> bool:
@@ -214,124 +325,6 @@ class ByReference:
         return (self.read_references(window, sink) for window in windows)
 
 
-FRAMED = "framed record"  # the only column of a source that has whole records already
-RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
-
-
-class RowSource(ByReference, ABC):
-    """The rows of an input: as its format reads them, or as a transform makes them.
-
-    A transform (label and split columns, a user's function) stands on another RowSource;
-    how files are cut and where rows lie is asked of `input` alone.
-    """
-
-    @property
-    @abstractmethod
-    def input(self) -> Source:
-        """Returns the source that reads the files."""
-
-    @abstractmethod
-    def on(self, source: Source) -> RowSource:
-        """Returns the same rows of another source, which reads the same files."""
-
-    @property
-    def infers_types(self) -> bool:
-        """Tells whether column types follow from the cells.
-
-        If so, the type flags of `sample`, `RowSink.observed`, `schema` and
-        `needs_reencode` are those of `text_types.TypeFlag`; else they are empty.
-        """
-        return self.input.infers_types
-
-    @abstractmethod
-    def columns(self) -> pa.Schema:
-        """Returns names and types of the columns that `read` gives, once prepared."""
-
-    @abstractmethod
-    def sample(self, input_range: InputRange) -> TypeFlags:
-        """Returns the type flags of the columns in a few rows of a range."""
-
-    @abstractmethod
-    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        """Returns the features, given the type flags and missing values of all rows."""
-
-    @abstractmethod
-    def needs_reencode(
-        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
-    ) -> bool:
-        """Tells whether a range must be encoded again because types came out wider.
-
-        Args:
-          observed: the range's own type flags.
-          used: those that it was encoded for.
-          final: those of the whole input.
-        """
-
-    @abstractmethod
-    def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
-    ) -> Iterator[Rows]:
-        """Reads a range in batches.
-
-        Args:
-          input_range: the range.
-          expected: the type flags to assume for each column; a batch has the types that
-            this asks for together with all batches so far.
-          sink: gets what is found beside the rows, before the batch that it is about.
-        """
-
-    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        """Reads a range with columns whose types are inferred as text.
-
-        So names of classes are what is written.
-        """
-        names = self.columns().names if self.infers_types else ()
-        text = (int(TypeFlag.TEXT),) * len(names)
-        return self.read(input_range, text, RowSink())
-
-    @abstractmethod
-    def understood(self) -> InputSummary:
-        """Returns what the input was taken for, once prepared."""
-
-    @abstractmethod
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: TypeFlags = (),
-    ) -> InputSummary:
-        """Returns the same once all rows were read.
-
-        Args:
-          schema: the features of the records.
-          issues: of all ranges.
-          observed: the type flags of all rows.
-        """
-
-    def own_splits(self) -> tuple[str, ...]:
-        """Returns the splits that all of the input is divided into by itself.
-
-        They take the place of the default split; () where files are in no split.
-        """
-        return self.input.own_splits()
-
-    def own_split_rows(self) -> tuple[int, ...]:
-        """Returns the rows of each of `own_splits`, where ranges do not tell them."""
-        return ()
-
-    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        """Returns an upper estimate of all records' bytes; it sizes the histogram."""
-        return self.input.estimated_bytes(files)
-
-    def input_schema(self, observed: TypeFlags) -> Schema | None:
-        """Returns the features of rows before a function (`map`); None without one.
-
-        Args:
-          observed: the type flags of all rows.
-        """
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class Append:
     """A dataset that new files are appended to.
@@ -347,8 +340,6 @@ class Append:
 
 class Source(RowSource):
     """The input of a run in one format.
-
-    What it offers if its rows can be read by reference is in `ByReference`.
 
     Attributes:
       storage: options of the inputs' storage.
@@ -410,17 +401,6 @@ class Source(RowSource):
         """
         return ()
 
-    def understood(self) -> InputSummary:
-        return InputSummary()
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: TypeFlags = (),
-    ) -> InputSummary:
-        return self.understood()
-
     def own_splits(self) -> tuple[str, ...]:
         return ()
 
@@ -455,14 +435,6 @@ class Source(RowSource):
     ) -> list[InputRange]:
         """Returns the ranges with what the surveys found; both in range order."""
         return list(ranges)
-
-    def sample(self, input_range: InputRange) -> TypeFlags:
-        return ()
-
-    def needs_reencode(
-        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
-    ) -> bool:
-        return False
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink

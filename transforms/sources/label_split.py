@@ -158,11 +158,7 @@ def split_by_time(
     found = _found_in(values, are_times=times.are_times, decimal_comma=decimal_comma)
     if found is None:
         return pa.nulls(len(values), pa.int64())
-    missing = found.is_null().to_numpy(zero_copy_only=False)
-    if pt.is_floating(found.type):
-        missing = missing | pc.is_nan(found).fill_null(True).to_numpy(
-            zero_copy_only=False
-        )
+    missing = found.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
     splits = np.zeros(len(values), np.int64)
     for bound in times.bounds:
@@ -263,10 +259,10 @@ def _number_in(text: str) -> float | None:
     return None if math.isnan(number) else number
 
 
-def index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
+def _index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
     """Returns the index of each value among some names; null where it is none."""
-    texts = values if pt.is_string(values.type) else values.cast(pa.string())
-    return pc.index_in(texts, value_set=pa.array(names, pa.string())).cast(pa.int64())
+    names_found = pa.array(names, pa.string())
+    return pc.index_in(values.cast(pa.string()), value_set=names_found).cast(pa.int64())
 
 
 @dataclass(frozen=True)
@@ -292,7 +288,7 @@ class LabelRole:
 
     def find(self, values: pa.Array) -> pa.Int64Array:
         """Returns the label of each row; null where its value is no class."""
-        return index_in(values, self.names)
+        return _index_in(values, self.names)
 
     def reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
@@ -329,7 +325,7 @@ class SplitRole:
 
     def find(self, values: pa.Array) -> pa.Int64Array:
         """Returns the index of each row's split; null where its value is none."""
-        return index_in(values, self.names)
+        return _index_in(values, self.names)
 
     def reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
@@ -380,26 +376,23 @@ class TimeRole(SplitRole):
 class LabelSplitRows(RowSource):
     """The rows of a table, a column of which is the label, or names the split."""
 
-    inner: RowSource
+    inner: Source
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @cached_property
-    def _texts(self) -> tuple[int, ...]:
-        """Returns the numbers of the columns that are read as text."""
-        by_text = () if isinstance(self.split, TimeRole) else (self.split,)
-        roles = [role.column for role in (self.label, *by_text) if role]
-        names = self.inner.columns().names
-        return tuple(number for number, name in enumerate(names) if name in roles)
-
     @property
     def input(self) -> Source:
-        return self.inner.input
+        return self.inner
 
     def on(self, source: Source) -> Self:
-        return replace(self, inner=self.inner.on(source))
+        return replace(self, inner=source)
+
+    @property
+    def _dropped(self) -> str | None:
+        """Returns the column that is no feature."""
+        return self.split.column if self.split and self.split.dropped else None
 
     def understood(self) -> InputSummary:
         return self._told(self.inner.understood())
@@ -420,48 +413,45 @@ class LabelSplitRows(RowSource):
         return self.split.names if self.split else self.inner.own_splits()
 
     def own_split_rows(self) -> tuple[int, ...]:
-        return self.split.rows if self.split else self.inner.own_split_rows()
+        return self.split.rows if self.split else ()
 
     def columns(self) -> pa.Schema:
         found = self.inner.columns()
-        return pa.schema(
-            [
-                pa.field(
-                    each.name, pa.int64() if self._is_label(each.name) else each.type
-                )
-                for each in found
-                if not self._is_dropped(each.name)
-            ]
-        )
-
-    def _is_label(self, name: str) -> bool:
-        return self.label is not None and name == self.label.column
-
-    def _is_dropped(self, name: str) -> bool:
-        return (
-            self.split is not None and self.split.dropped and name == self.split.column
-        )
+        if self.label is not None:
+            number = found.get_field_index(self.label.column)
+            found = found.set(number, pa.field(self.label.column, pa.int64()))
+        return pa.schema([each for each in found if each.name != self._dropped])
 
     def sample(self, input_range: InputRange) -> TypeFlags:
         return self._as_text(self.inner.sample(input_range))
 
+    @cached_property
+    def _texts(self) -> list[bool]:
+        """Returns which columns are read as text."""
+        by_text = () if isinstance(self.split, TimeRole) else (self.split,)
+        roles = [role.column for role in (self.label, *by_text) if role]
+        return [name in roles for name in self.inner.columns().names]
+
     def _as_text(self, flags: TypeFlags) -> TypeFlags:
         """Returns type flags with which the columns with roles stay text."""
-        if not flags or not self.inner.infers_types:
+        if not flags or not self.infers_types:
             return flags  # what sources of known types note is their own
-        changed = list(flags)
-        for number in self._texts:
-            changed[number] |= TypeFlag.TEXT
-        return tuple(changed)
+        return tuple(
+            flag | TypeFlag.TEXT if is_text else flag
+            for flag, is_text in zip(flags, self._texts, strict=True)
+        )
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        features = []
-        for feature in self.inner.schema(self._as_text(observed), nulls).features:
-            if self.label and self._is_label(feature.column):
-                features.append(self.label.feature)
-            elif not self._is_dropped(feature.column):
-                features.append(feature)
-        return Schema(tuple(features))
+        found = self.inner.schema(self._as_text(observed), nulls).features
+        return Schema(
+            tuple(
+                self.label.feature
+                if self.label and each.column == self.label.column
+                else each
+                for each in found
+                if each.column != self._dropped
+            )
+        )
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -471,10 +461,8 @@ class LabelSplitRows(RowSource):
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
-        if self.inner.infers_types:
-            expected = expected or (int(TypeFlag.NOTHING),) * len(
-                self.inner.columns().names
-            )
+        if self.infers_types and not expected:
+            expected = (int(TypeFlag.NOTHING),) * len(self._texts)
         for rows in self.inner.read(input_range, self._as_text(expected), sink):
             sink.observed = self._as_text(sink.observed)
             yield self._with_roles(rows, input_range, sink)
@@ -482,21 +470,19 @@ class LabelSplitRows(RowSource):
 
     def _with_roles(self, rows: Rows, input_range: InputRange, sink: RowSink) -> Rows:
         """Returns the rows with their labels and splits; the others are rejects."""
-        batch = rows.batch
+        batch, splits = rows.batch, None
         reasons: dict[int, str] = {}
-        splits = None
         if self.split is not None:
             found = _found(batch, self.split, reasons)
             splits = found.fill_null(0).to_numpy().astype(np.uint8)
-            if self.split.dropped:
-                batch = batch.drop_columns([self.split.column])
         if self.label is not None:
             number = batch.schema.get_field_index(self.label.column)
             labels = _found(batch, self.label, reasons)
             batch = batch.set_column(number, self.label.column, labels)
-        return sink.reject(
-            replace(rows, batch=batch, splits=splits), reasons, input_range
-        )
+        if self._dropped is not None:
+            batch = batch.drop_columns([self._dropped])
+        rows = replace(rows, batch=batch, splits=splits)
+        return sink.reject(rows, reasons, input_range)
 
 
 def _found(
@@ -505,9 +491,7 @@ def _found(
     """Returns each row's class or split; adds the reasons of rows that have none."""
     values = batch.column(role.column)
     found = role.find(values)
-    if found.null_count:
-        for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
-            value = values[int(row)].as_py()
-            text = None if value is None else str(value)
-            reasons.setdefault(int(row), role.reason(text))
+    for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).tolist():
+        value = values[row].as_py()
+        reasons.setdefault(row, role.reason(None if value is None else str(value)))
     return found

@@ -63,9 +63,6 @@ class FoundFile(NamedTuple):
     is_named: bool = False
 
 
-# A folder is read under its own name, if it is below those that are walked; else under the
-# first link to it by name. A link back to a folder above it would never end.
-
 Note = Callable[[str], None]
 
 
@@ -78,25 +75,59 @@ def walk_folders(
 ) -> Iterator[tuple[str, str]]:
     """Yields each file below some absolute paths, and in which of them it is.
 
-    `note` gets the links that are skipped; `hidden` files are left out elsewhere.
+    A folder is read under its own name, if it is below those that are walked; else under
+    the first link to it by name. A link back to a folder above it would never end.
+
+    Args:
+      folders: to walk.
+      note: gets the links that are skipped.
+      hidden: whether to yield files that are left out elsewhere.
     """
-    walk = _Walk(note, hidden)
+    read: dict[str, str] = {}  # real path -> path of a folder
+    # Found, but not followed yet: path, folder of the walk, and the real paths of the
+    # folders from which links led there.
+    links: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def files(
+        folder: str, real: str, top: str, above: tuple[str, ...]
+    ) -> Iterator[tuple[str, str]]:
+        """Yields the files below a folder, but not those behind links to folders."""
+        if real in read:
+            return
+        read[real] = folder
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_left_out(entry.name) and not hidden:
+                    continue
+                if not _is_folder(entry):
+                    yield entry.path, top
+                elif entry.is_symlink():
+                    links.append((entry.path, top, (*above, real)))
+                else:
+                    inside = f"{real.rstrip('/')}/{entry.name}"
+                    yield from files(entry.path, inside, top, above)
+
     for folder in folders:
         # One that is a link comes after those that have the name; alone it is walked.
         if len(folders) > 1 and os.path.islink(folder):  # noqa: PTH114
             parent = os.path.realpath(os.path.dirname(folder))  # noqa: PTH120
-            walk.links.append((folder, folder, (parent,)))
-            continue
-        for path in walk.files(folder, os.path.realpath(folder), folder, ()):
-            yield path, folder
-    while walk.links:
-        walk.links.sort()
-        path, folder, above = walk.links.pop(0)
-        for file in walk.linked_files(path, folder, above):
-            yield file, folder
+            links.append((folder, folder, (parent,)))
+        else:
+            yield from files(folder, os.path.realpath(folder), folder, ())
+    while links:
+        links.sort()
+        path, top, above = links.pop(0)
+        real = os.path.realpath(path)
+        start = real.rstrip("/") + "/"
+        if any(f"{folder}/".startswith(start) for folder in above):
+            note(f"{path}: a link back to {real}, a folder above it, not followed")
+        elif real in read:
+            note(f"{path}: a link to {real}, passed over: it is read as {read[real]}")
+        else:
+            yield from files(path, real, top, above)
 
 
-def is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     """Tells whether an entry is a folder or a link to one."""
     try:
         return entry.is_dir()
@@ -106,111 +137,60 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-@dataclass(slots=True)
-class _Walk:
-    """One walk."""
-
-    note: Note
-    hidden: bool
-    # Found, but not followed yet: path, folder of the walk, and the real paths of the
-    # folders from which links led there.
-    links: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
-    read: dict[str, str] = field(default_factory=dict)  # real path -> path of a folder
-
-    def files(
-        self, folder: str, real: str, top: str, above: tuple[str, ...]
-    ) -> Iterator[str]:
-        """Yields the files below a folder, but not those behind links to folders."""
-        if real in self.read:
-            return
-        self.read[real] = folder
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if is_left_out(entry.name) and not self.hidden:
-                    continue
-                if not is_folder(entry):
-                    yield entry.path
-                elif entry.is_symlink():
-                    self.links.append((entry.path, top, (*above, real)))
-                else:
-                    inside = f"{real.rstrip('/')}/{entry.name}"
-                    yield from self.files(entry.path, inside, top, above)
-
-    def linked_files(
-        self, path: str, top: str, above: tuple[str, ...]
-    ) -> Iterator[str]:
-        """Yields the files below a folder that a link leads to."""
-        real = os.path.realpath(path)
-        start = real.rstrip("/") + "/"
-        if any(f"{folder}/".startswith(start) for folder in above):
-            self.note(f"{path}: a link back to {real}, a folder above it, not followed")
-        elif real in self.read:
-            self.note(
-                f"{path}: a link to {real}, passed over: it is read as {self.read[real]}"
-            )
-        else:
-            yield from self.files(path, real, top, above)
+def has_files(folder: str) -> bool:
+    """Tells whether a file that is not left out lies anywhere below a local folder."""
+    return next(walk_folders([folder]), None) is not None
 
 
-# Pipes, sockets and devices are listed with a problem and never opened: who opens a pipe
-# waits until somebody writes to it.
-
-
-def _list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
+def _list_local(name: str, note: Note) -> tuple[str, list[FoundFile]]:
     """Returns the folder below which all files of an input are, and these, in any order.
 
     Raises:
       InputError: it cannot be listed, is not there, or is a folder without files.
     """
     try:
-        root, files = _search(name, note)
+        root, files = _search_folders(name, note)
         status = file_status(list(files))
         facts = zip(
             files.items(), status.sizes.tolist(), status.modified.tolist(), strict=True
         )
         return root, [
-            FoundFile(path, size, str(modified), given or root, "", not given)
+            FoundFile(path, size, str(modified), folder or root, "", not folder)
             if size >= 0
-            else _odd_file(path, given or root)._replace(is_named=not given)
-            for (path, given), size, modified in facts
+            else _odd_file(path)._replace(given=folder or root, is_named=not folder)
+            for (path, folder), size, modified in facts
         ]
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
 
 
-def has_files(folder: str) -> bool:
-    """Tells whether a file that is not left out lies anywhere below a local folder."""
-    return next(walk_folders([folder]), None) is not None
-
-
-def _search(name: str, note: Note) -> tuple[str, dict[str, str]]:
+def _search_folders(name: str, note: Note) -> tuple[str, dict[str, str]]:
     """Returns the root, and the folder that each file was found below; "" if it is named."""
     path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
-    parent = os.path.dirname(path)  # noqa: PTH120
+    root = os.path.dirname(path)  # noqa: PTH120
     if os.path.isdir(path):  # noqa: PTH112
-        files = dict(walk_folders([path], note))
-        if not files:
-            raise InputError(f"{name}: the folder holds no files")
-        return path, files
+        if files := dict(walk_folders([path], note)):
+            return path, files
+        raise InputError(f"{name}: the folder holds no files")
     if os.path.exists(path):  # noqa: PTH110
         if kind := _special_kind(os.stat(path).st_mode):  # noqa: PTH116
             raise InputError(
                 f"{name}: is {kind}, expected a file or a folder; write what it gives "
                 "into a file first"
             )
-        return parent, {path: ""}
-    root = (literal_root(path) if has_magic(path) else parent) or "/"
-    files = {}
+        return root, {path: ""}
+    tree = _LocalTree(note)
     if has_magic(path):
-        files = search(_LocalTree(note), root, path)
-    elif os.path.islink(path):  # noqa: PTH114
-        files = {path: ""}
-    if not files:
-        there = root
-        while not os.path.isdir(there):  # noqa: PTH112
-            there = os.path.dirname(there)  # noqa: PTH120
-        raise InputError(nothing_matches(name, there, entries_of(there)))
-    return root, files
+        root = literal_root(path) or "/"
+        files = search(tree, root, path)
+    else:
+        files = {path: ""} if os.path.islink(path) else {}  # noqa: PTH114
+    if files:
+        return root, files
+    there = root
+    while not os.path.isdir(there):  # noqa: PTH112
+        there = os.path.dirname(there)  # noqa: PTH120
+    raise InputError(nothing_matches(name, there, tree.entries(there)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +199,12 @@ class _LocalTree:
 
     note: Note
 
-    def entries(self, folder: str) -> Iterable[tuple[str, bool]]:
-        return entries_of(folder)
+    def entries(self, folder: str) -> list[tuple[str, bool]]:
+        try:
+            with os.scandir(folder) as entries:
+                return [(entry.name, _is_folder(entry)) for entry in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def below(
         self, folders: Sequence[str], *, hidden: bool
@@ -229,17 +213,12 @@ class _LocalTree:
         return walk_folders(there, self.note, hidden=hidden)
 
 
-def entries_of(folder: str) -> list[tuple[str, bool]]:
-    """Returns the names in a folder, and whether each is a folder; () if there is none."""
-    try:
-        with os.scandir(folder) as entries:
-            return [(entry.name, is_folder(entry)) for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def _special_kind(mode: int) -> str:
-    """Returns what a mode that is not of a regular file is of, in words; else ""."""
+    """Returns what a mode that is not of a regular file is of, in words; else "".
+
+    Such files are listed with a problem and never opened: who opens a pipe waits until
+    somebody writes to it.
+    """
     if stat.S_ISREG(mode):
         return ""
     if stat.S_ISFIFO(mode):
@@ -247,7 +226,7 @@ def _special_kind(mode: int) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _odd_file(path: str, given: str) -> FoundFile:
+def _odd_file(path: str) -> FoundFile:
     """Returns a file that `file_status` tells nothing of."""
     try:
         status = os.stat(path)  # noqa: PTH116 (says what is wrong)
@@ -259,11 +238,11 @@ def _odd_file(path: str, given: str) -> FoundFile:
             problem = f"a link in a circle (by way of {link.readlink()})"
         else:
             problem = f"a link to nothing ({link.readlink()} is missing)"
-        return FoundFile(path, 0, "", given, problem)
+        return FoundFile(path, 0, "", "", problem)
     if kind := _special_kind(status.st_mode):
         problem = f"{kind} (not a regular file: move it out of the input)"
-        return FoundFile(path, 0, "", given, problem)
-    return FoundFile(path, status.st_size, str(status.st_mtime_ns), given)
+        return FoundFile(path, 0, "", "", problem)
+    return FoundFile(path, status.st_size, str(status.st_mtime_ns), "")
 
 
 def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
@@ -288,18 +267,14 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[FoundFil
     system, path = filesystem_of(url, options)
     system.invalidate_cache()
     tree = _StoreTree(system)
-    given: dict[str, str] = {}
     root = path
     if has_magic(path) and not system.exists(path):
         root = literal_root(path)
         given = search(tree, root, path)
+    elif path in tree.find(path):
+        root, given = path.rpartition("/")[0], {path: ""}
     else:
-        found = tree.find(path)
-        if path in found:
-            root = path.rpartition("/")[0]
-            given = {path: ""}
-        else:
-            given = dict.fromkeys(_visible(found, path), path)
+        given = dict(tree.below([path], hidden=False))
 
     def uri_of(name: str) -> str:
         return name if "://" in name else f"{protocol}://{name.strip('/')}"
@@ -317,20 +292,12 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[FoundFil
         # Object stores may show a folder as an empty file.
         if info["type"] == "file" and not name.endswith("/")
     ]
-    if not files:
-        there, names = _longest_there(tree, root if given or has_magic(path) else path)
-        shown = uri_of(there) if there else ""
-        raise InputError(nothing_matches(url, shown, names))
-    return uri_of(root), files
-
-
-def _longest_there(tree: _StoreTree, path: str) -> tuple[str, list[tuple[str, bool]]]:
-    """Returns the longest part of a path that holds anything, and the names in it."""
-    while path.strip("/"):
-        if names := tree.entries(path):
-            return path, names
-        path = path.rpartition("/")[0]
-    return "", []
+    if files:
+        return uri_of(root), files
+    names: list[tuple[str, bool]] = []
+    while root.strip("/") and not (names := tree.entries(root)):
+        root = root.rpartition("/")[0]  # the longest part that holds anything
+    raise InputError(nothing_matches(url, uri_of(root) if names else "", names))
 
 
 @dataclass(slots=True)
@@ -361,12 +328,12 @@ class _StoreTree:
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
         for folder in folders:
-            found = self.find(folder)
-            names = found if hidden else _visible(found, folder)
-            # A store finds a file of the folder's own name, too.
-            yield from (
-                (name, folder) for name in names if name.strip("/") != folder.strip("/")
-            )
+            for name in self.find(folder):
+                # A store finds a file of the folder's own name, too.
+                if name.strip("/") != folder.strip("/") and (
+                    hidden or not is_left_out(_below(folder, name))
+                ):
+                    yield name, folder
 
     def find(self, folder: str) -> dict[str, Any]:
         """Returns all files below a folder, or the file of this name."""
@@ -378,15 +345,6 @@ class _StoreTree:
             found = {name: self.system.info(name) for name in found}
         self.infos |= found
         return found
-
-
-def _visible(listing: dict[str, Any], root: str) -> dict[str, Any]:
-    """Returns the entries of a listing that are not left out below a folder."""
-    return {
-        name: info
-        for name, info in listing.items()
-        if not is_left_out(name.removeprefix(root).lstrip("/"))
-    }
 
 
 def _size(uri: str, info: dict[str, Any]) -> int:
@@ -408,8 +366,10 @@ def is_split_name(name: str) -> bool:
     return name.casefold() in SPLIT_NAMES
 
 
-def _open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:
-    """Returns the members of an archive as files below it."""
+def _opened(file: FoundFile, options: StorageOptions) -> Sequence[FoundFile]:
+    """Returns the members of an archive as files below it; any other file as it is."""
+    if file.problem or not is_archive_name(file.uri):
+        return (file,)
     members = list_archive(file.uri, Seen(file.size, file.version), options)
     top = _only_folder([member.name for member, _, _ in members])
     given = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
@@ -503,11 +463,7 @@ def list_inputs(
             files = [
                 each
                 for file in files
-                for each in (
-                    _open_archive(file, options)
-                    if file.is_named and is_archive_name(file.uri) and not file.problem
-                    else (file,)
-                )
+                for each in (_opened(file, options) if file.is_named else (file,))
             ]
         for file in _by_folders(files):
             found.setdefault(file.uri, file)
@@ -515,17 +471,12 @@ def list_inputs(
     # A million files share the text of the few folders that were given.
     given = {file.given: "" for file in found.values()}
     given = {folder: _readable_path(_below(root, folder))[0] for folder in given}
-    below = f"{root.rstrip('/')}/"
-    start = len(below)
-    names = "\n".join(found)
-    is_plain = all(uri.startswith(below) for uri in found) and f"{below}/" not in names
-    if is_plain and _readable_path(names)[1]:
-        listing = [
-            InputFile(uri[start:], uri, size, version, given[folder], problem)
-            for uri, size, version, folder, problem, _ in found.values()
-        ]
-    else:
-        listing = [_escaped(root, file, given[file.given]) for file in found.values()]
+    listing = [
+        InputFile(_below(root, uri), uri, size, version, given[folder], problem)
+        for uri, size, version, folder, problem, _ in found.values()
+    ]
+    if not _readable_path("\n".join(found))[1]:
+        listing = [_escaped(file) for file in listing]
     for each in listing:
         if each.problem and not keep_unreadable:
             raise unreadable_error(each)
@@ -550,15 +501,13 @@ def _by_folders(files: Sequence[FoundFile]) -> list[FoundFile]:
     return sorted(files, key=lambda file: file.uri.replace("/", "\0"))
 
 
-def _escaped(root: str, file: FoundFile, given: str) -> InputFile:
-    """Returns an entry for a file; a name that is not UTF-8 is its problem."""
-    path, is_utf8 = _readable_path(_below(root, file.uri))
+def _escaped(file: InputFile) -> InputFile:
+    """Returns the entry of a file whose name may not be UTF-8, which is its problem."""
+    path, is_utf8 = _readable_path(file.path)
     if is_utf8:
-        uri, problem = file.uri, file.problem
-    else:
-        uri = _readable_path(file.uri)[0]
-        problem = "the file's name is not UTF-8, as names in records must be; rename it"
-    return InputFile(path, uri, file.size, file.version, given, problem)
+        return file
+    problem = "the file's name is not UTF-8, as names in records must be; rename it"
+    return file._replace(path=path, uri=_readable_path(file.uri)[0], problem=problem)
 
 
 def _readable_path(path: str) -> tuple[str, bool]:

@@ -12,7 +12,6 @@ import importlib
 import linecache
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
@@ -51,12 +50,12 @@ from recordmill.transforms.sources.map_check import (
     different_types,
     first_rows,
     map_batch,
+    plain_columns_of,
     try_function,
     try_without_rows,
 )
 from recordmill.transforms.sources.plain_types import (
     merged_type,
-    plain_columns,
     plain_schema,
 )
 from recordmill.transforms.sources.tables import flat_batch
@@ -140,42 +139,6 @@ def _functions(module: ModuleType) -> list[str]:
     ]
 
 
-def _made_schema(
-    tried: Tried, nulls: tuple[int, ...], own: Schema, fixed: Schema | None
-) -> Schema:
-    """Returns the features of what a function makes.
-
-    A column that it gives back as it was keeps its feature among `own`, if any: class
-    names, an image.
-    """
-    by_column = {feature.column: feature for feature in own.features}
-    made = []
-    for feature in plain_schema(tried.arrow_schema(), nulls).features:
-        is_kept = feature.name in tried.kept
-        if is_kept and feature.name not in by_column:
-            continue  # nor is it a feature without the function
-        kept = by_column[feature.name] if is_kept else None
-        made.append(_feature(feature, kept, fixed))
-    return Schema(tuple(made))
-
-
-def _feature(
-    plain: FeatureSpec, kept: FeatureSpec | None, fixed_schema: Schema | None
-) -> FeatureSpec:
-    """Returns the feature of a column that was kept or made."""
-    feature = plain
-    if kept is not None:
-        feature = replace(kept, optional=plain.optional)
-    if fixed_schema is None:
-        return feature
-    for fixed in fixed_schema.features:
-        for choice in filter(None, (feature, plain)):
-            alike = replace(choice, optional=fixed.optional)
-            if alike.as_stored() == fixed.as_stored():
-                return alike
-    return feature
-
-
 def _copies(rows: I64) -> I64:
     """Numbers the rows that come from one row.
 
@@ -202,7 +165,7 @@ class MappedRows(RowSource):
       tried: the columns of the first rows; of other type flags it is learned later.
     """
 
-    inner: RowSource
+    inner: Source
     named: MapFunction
     as_declared: bool
     fixed_schema: Schema | None
@@ -215,20 +178,23 @@ class MappedRows(RowSource):
 
     @property
     def input(self) -> Source:
-        return self.inner.input
+        return self.inner
 
     def on(self, source: Source) -> Self:
-        return replace(self, inner=self.inner.on(source))
+        return replace(self, inner=source)
 
     def _tried_with(self, types: TypeFlags) -> Tried:
         """Returns what the function makes of columns with these type flags."""
         types = self._types(types)
-        return self.tried if types == self.tried_types else self._try_again(types)
+        if not self.infers_types or types == self.tried_types:
+            return self.tried
+        return self._try_again(types)
 
     @lru_cache(maxsize=256)  # noqa: B019 (by the key: once in each process)
     def _try_again(self, types: TypeFlags) -> Tried:
         batch, _ = first_rows(self.inner, self.tried_ranges, types)
-        return _try(self.named, batch, as_declared=self.as_declared)
+        function, label = load_function(self.named), self.named.label
+        return try_function(function, batch, label, as_declared=self.as_declared)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MappedRows) and self.key == other.key
@@ -238,9 +204,7 @@ class MappedRows(RowSource):
 
     def _types(self, flags: TypeFlags) -> TypeFlags:
         """Returns type flags with those of the first rows, which are rows, too."""
-        if not self.infers_types:
-            return ()
-        return merge_type_flags(flags, self.tried_types)
+        return merge_type_flags(flags, self.tried_types) if self.infers_types else flags
 
     def understood(self) -> InputSummary:
         return self._with_function(self.inner.understood(), ())
@@ -251,7 +215,7 @@ class MappedRows(RowSource):
         issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
     ) -> InputSummary:
-        inner = self.inner.schema(self._inner_flags(observed))
+        inner = self.inner.schema(self._types(observed))
         found = self.inner.understood_at_end(inner, issues, observed)
         return self._with_function(found, observed)
 
@@ -260,10 +224,8 @@ class MappedRows(RowSource):
         tried = self._tried_with(observed)
         features = () if self.as_declared else self.schema(observed).features
         kept = [each.name for each in features if each.column in tried.kept]
-        left = {each.column for each in features} or {name for name, _ in tried.columns}
-        made = ", ".join(
-            f"{name} {kind}" for name, kind in tried.columns if name in left
-        )
+        left = {each.column for each in features} or {*tried.columns.names}
+        made = ", ".join(f"{f.name} {f.type}" for f in tried.columns if f.name in left)
         label = f"{self.named.label} (checksum {self.named.checksum[:8]})"
         facts = [("map", f"{label} makes {made}")]
         if kept:
@@ -271,7 +233,7 @@ class MappedRows(RowSource):
         return replace(before, facts=(*before.facts, *facts))
 
     def columns(self) -> pa.Schema:
-        return self.tried.arrow_schema()
+        return self.tried.columns
 
     def sample(self, input_range: InputRange) -> TypeFlags:
         return self._types(self.inner.sample(input_range))
@@ -283,15 +245,29 @@ class MappedRows(RowSource):
         tried = self._tried_with(observed)
         if not tried.has_rows and self.fixed_schema is not None:
             return self.fixed_schema
-        own = self.inner.schema(self._inner_flags(observed))
-        return _made_schema(tried, nulls, own, self.fixed_schema)
+        before = self.inner.schema(self._types(observed)).features
+        own = {each.column: each for each in before}
+        made = []
+        for plain in plain_schema(tried.columns, nulls).features:
+            if plain.name not in tried.kept:
+                made.append(self._as_fixed(plain))
+            elif plain.name in own:  # else it is no feature without the function either
+                # One that is given back as it was stays what it is: class names, an image.
+                kept = replace(own[plain.name], optional=plain.optional)
+                made.append(self._as_fixed(kept, plain))
+        return Schema(tuple(made))
 
-    def _inner_flags(self, observed: TypeFlags) -> TypeFlags:
-        # Those of a source that infers no types are not merged: () has seen nothing.
-        return self._types(observed) if self.infers_types else observed
+    def _as_fixed(self, *choices: FeatureSpec) -> FeatureSpec:
+        """Returns the first choice, or one that the dataset has like it."""
+        for fixed in self.fixed_schema.features if self.fixed_schema else ():
+            for choice in choices:
+                alike = replace(choice, optional=fixed.optional)
+                if alike.as_stored() == fixed.as_stored():
+                    return alike
+        return choices[0]
 
     def input_schema(self, observed: TypeFlags) -> Schema:
-        own = self.inner.schema(self._inner_flags(observed)).features
+        own = self.inner.schema(self._types(observed)).features
         # A value that is missing is the function's affair.
         return Schema(tuple(replace(feature, optional=True) for feature in own))
 
@@ -305,7 +281,7 @@ class MappedRows(RowSource):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         function = load_function(self.named)
-        types = self._types(expected) if self.infers_types else expected
+        types = self._types(expected)
         found = replace(sink)  # its nulls are not those of the columns that are made
         if not self.as_declared:
             sink.add(nulls=(0,) * len(self._tried_with(types).columns))
@@ -352,34 +328,28 @@ class MappedRows(RowSource):
     ) -> pa.RecordBatch:
         """Returns a batch with plain columns, those of the first rows."""
         label = self.named.label
-        try:
-            found = plain_columns(
-                batch.schema, f"`map` {label}", as_declared=self.as_declared
-            )
-            if self.as_declared:
-                return flat_batch(batch, pa.schema(list(found.items())))
-        except InputError as error:
-            raise SchemaError(str(error)) from error
-        expected = dict(tried.columns)
-        if differ := sorted(found.keys() ^ expected.keys()):
+        found = plain_columns_of(batch, label, as_declared=self.as_declared)
+        if self.as_declared:
+            return flat_batch(batch, found)
+        expected = {field.name: field.type for field in tried.columns}
+        if differ := sorted({*found.names} ^ expected.keys()):
             raise SchemaError(
                 f"{input_range.where}: `map` {label}: the function returned the columns "
-                f"{', '.join(found)}, but {', '.join(expected)} for the first rows; they "
-                f"differ in {', '.join(differ)}. It has to return the same columns for "
-                "all rows"
+                f"{', '.join(found.names)}, but {', '.join(expected)} for the first rows; "
+                f"they differ in {', '.join(differ)}. It has to return the same columns "
+                "for all rows"
             )
-        for name, kind in found.items():
+        for name, kind in zip(found.names, found.types, strict=True):
             merged = merged_type(kind, expected[name])
             if merged is None or not merged.equals(expected[name]):
                 text = different_types(label, name, str(expected[name]), str(kind))
                 raise SchemaError(f"{input_range.where}: {text}")
-        return flat_batch(batch, tried.arrow_schema())
+        return flat_batch(batch, tried.columns)
 
     def _pass_on(self, found: RowSink, sink: RowSink) -> None:
         """Passes on what the other source found; its lists are the same."""
-        sink.issues, sink.observed = found.issues, found.observed
-        if self.infers_types and found.observed:
-            sink.observed = self._types(found.observed)
+        sink.issues = found.issues
+        sink.observed = self._types(found.observed) if found.observed else ()
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
         return self.read(input_range, (), RowSink())
@@ -414,36 +384,27 @@ def map_rows(
     if not batch.num_rows:  # rows may be larger than what is sampled
         chosen = tuple(ranges[:1])
         batch, types = first_rows(source, chosen)
-    if is_appended:
+    function, label = load_function(named), named.label
+    if not is_appended and not batch.num_rows:
+        raise InputError(f"the input has no row on which `map` {label} could be tried")
+
+    def try_empty() -> Tried:
         columns = source.columns()
-        tried = _try_appended(named, batch, columns, as_declared=as_declared)
-    else:
-        tried = _try(named, batch, as_declared=as_declared)
-    if not tried.columns:
-        raise InputError(
-            f"the input has no row on which `map` {named.label} could be tried"
-        )
+        return try_without_rows(function, columns, label, as_declared=as_declared)
+
+    try:
+        if batch.num_rows:
+            tried = try_function(function, batch, label, as_declared=as_declared)
+        else:
+            tried = try_empty()
+    except RaisedForAllError as error:
+        if not is_appended:
+            raise
+        try:
+            tried = try_empty()  # new rows may all be bad
+        except InputError:
+            raise error from None
     key = uuid4().hex
     return MappedRows(
         source, named, as_declared, fixed_schema, chosen, types, key, tried
     )
-
-
-def _try(named: MapFunction, batch: pa.RecordBatch, *, as_declared: bool) -> Tried:
-    function = load_function(named)
-    return try_function(function, batch, named.label, as_declared=as_declared)
-
-
-def _try_appended(
-    named: MapFunction, batch: pa.RecordBatch, columns: pa.Schema, *, as_declared: bool
-) -> Tried:
-    """Tries the function on new rows, of which there may be none or only bad ones."""
-    function, label = load_function(named), named.label
-    if not batch.num_rows:
-        return try_without_rows(function, columns, label, as_declared=as_declared)
-    try:
-        return _try(named, batch, as_declared=as_declared)
-    except RaisedForAllError:
-        with suppress(InputError):
-            return try_without_rows(function, columns, label, as_declared=as_declared)
-        raise

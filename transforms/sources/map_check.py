@@ -36,7 +36,7 @@ from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.column_types import is_list, plain
-from recordmill.transforms.sources.base import RowSink, RowSource
+from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.plain_types import plain_columns
 
 Function = Callable[..., Any]
@@ -80,10 +80,8 @@ def map_batch(function: Function, batch: pa.RecordBatch, label: str) -> MappedBa
     if not parts:
         no_rows = np.zeros(0, np.int64)
         return MappedBatch(pa.RecordBatch.from_pylist([]), no_rows, tuple(invalid))
-    joined = _joined([part for part, _ in parts], label)
-    return MappedBatch(
-        joined, np.concatenate([rows for _, rows in parts]), tuple(invalid)
-    )
+    batches, rows = zip(*parts, strict=True)
+    return MappedBatch(_joined(batches, label), np.concatenate(rows), tuple(invalid))
 
 
 def _call_parts(
@@ -217,15 +215,21 @@ def require_row_by_row(
     Raises:
       UsageError: they give other values.
     """
-    half, at = batch.num_rows // 2, 0
-    rows: list[int] = []
-    for start, stop in ((0, half), (half, batch.num_rows)):
-        if start == stop:
-            continue
-        part = map_batch(function, batch.slice(start, stop - start), label)
-        rows += (part.rows + start).tolist()
-        if rows != whole.rows[: len(rows)].tolist():
-            raise UsageError(_message(label, "other rows"))
+    half = batch.num_rows // 2
+    starts = (0, half) if half else (0,)
+    parts = [
+        map_batch(function, batch.slice(start, half if start < half else None), label)
+        for start in starts
+    ]
+    rows = [
+        row + start
+        for start, part in zip(starts, parts, strict=True)
+        for row in part.rows.tolist()
+    ]
+    if rows != whole.rows.tolist():
+        raise UsageError(_message(label, "other rows"))
+    at = 0
+    for part in parts:
         expected = whole.batch.slice(at, part.batch.num_rows)
         at += part.batch.num_rows
         for name in whole.batch.schema.names if part.batch.num_rows else ():
@@ -233,8 +237,6 @@ def require_row_by_row(
                 expected[name], part.batch[name]
             ):
                 raise UsageError(_message(label, f"other values in column {name!r}"))
-    if len(rows) != len(whole.rows):
-        raise UsageError(_message(label, "other rows"))
 
 
 def _message(label: str, what: str) -> str:
@@ -288,27 +290,20 @@ class Tried:
     """What a function made of the first rows.
 
     Attributes:
-      columns: name and plain type of each column that it made.
+      columns: that it made, with plain types.
       kept: those that it gave back as they were.
       rows_each: how many rows it made of one, rounded up.
       has_rows: whether there were rows; without, only types are known.
     """
 
-    columns: tuple[tuple[str, pa.DataType], ...]
-    kept: frozenset[str]
+    columns: pa.Schema
+    kept: frozenset[str] = frozenset()
     rows_each: int = 1
     has_rows: bool = True
 
-    def arrow_schema(self) -> pa.Schema:
-        """Returns the columns as Arrow has them."""
-        return pa.schema(list(self.columns))
-
-
-NOTHING_TRIED = Tried((), frozenset())
-
 
 def first_rows(
-    source: RowSource, ranges: Sequence[InputRange], types: TypeFlags = ()
+    source: Source, ranges: Sequence[InputRange], types: TypeFlags = ()
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Reads a few rows of several ranges, with the types that they need together.
 
@@ -320,39 +315,27 @@ def first_rows(
     Raises:
       InputError: no range can be read.
     """
-    while True:
-        parts, seen = [], types
-        for batch, observed in _starts(source, ranges[:_RANGES], types):
-            parts.append(batch)
+    ranges = ranges[:_RANGES]
+    parts, seen, problems = [], types, []
+    for input_range in ranges:
+        sink = RowSink()
+        try:
+            found = source.read(input_range, types, sink)
+            batch = next((r.batch for r in found if r.batch.num_rows), None)
+        except InputError as error:
+            problems.append(error)  # a range that begins inside a quoted field
+            continue
+        if batch is not None:
+            parts.append(batch.slice(0, -(-TRIED_ROWS // len(ranges))))
             if source.infers_types:
-                seen = merge_type_flags(seen, observed)
-        if seen == types or not parts:
-            break
-        types = seen  # again, as the first parts may have narrower types
+                seen = merge_type_flags(seen, sink.observed)
+    if problems and len(problems) == len(ranges):
+        raise problems[-1]
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=source.columns()), types
+    if seen != types:  # again, as the first parts may have narrower types
+        return first_rows(source, ranges, seen)
     return _joined(parts, "first rows"), types
-
-
-def _starts(
-    source: RowSource, ranges: Sequence[InputRange], types: TypeFlags
-) -> Iterator[tuple[pa.RecordBatch, TypeFlags]]:
-    """Yields the first rows of ranges with their type flags, TRIED_ROWS in all."""
-    problem: InputError | None = None
-    each = -(-TRIED_ROWS // max(1, len(ranges)))
-    any_read = False
-    for input_range in ranges:
-        try:
-            sink = RowSink()
-            for rows in source.read(input_range, types, sink):
-                if rows.batch.num_rows:
-                    yield rows.batch.slice(0, each), sink.observed
-                    break
-            any_read = True
-        except InputError as error:
-            problem = error  # a range that begins inside a quoted field
-    if problem is not None and not any_read:
-        raise problem
 
 
 def try_function(
@@ -365,8 +348,6 @@ def try_function(
       UsageError: one row's result depends on others.
       SchemaError: no schema is declared, and the type of a column is not known.
     """
-    if not batch.num_rows:
-        return NOTHING_TRIED
     made = map_batch(function, batch, label)
     if len(made.invalid_rows) == batch.num_rows:
         raise RaisedForAllError(
@@ -377,19 +358,17 @@ def try_function(
         )
     if not made.invalid_rows:
         require_row_by_row(function, batch, made, label)
-    found = _plain(made.batch, label, as_declared=as_declared)
+    found = plain_columns_of(made.batch, label, as_declared=as_declared)
     kept = _unchanged(batch, made)
-    for name, kind in found.items():
-        if pt.is_null(kind) and name not in kept and not as_declared:
+    for column in found:
+        if pt.is_null(column.type) and column.name not in kept and not as_declared:
             raise SchemaError(
-                f"`map` {label}: column {name!r} has no value in "
+                f"`map` {label}: column {column.name!r} has no value in "
                 f"{_first(batch.num_rows)}, so its type is not known. Give it one in the "
                 "function, as by pyarrow.array(values, type), or declare the features "
                 "in a file (`schema`)"
             )
-    return Tried(
-        tuple(found.items()), kept, max(1, -(-made.batch.num_rows // batch.num_rows))
-    )
+    return Tried(found, kept, max(1, -(-made.batch.num_rows // batch.num_rows)))
 
 
 def _first(rows: int) -> str:
@@ -414,26 +393,33 @@ def try_without_rows(
             f"{type(error).__name__}: {error}"
         ) from error
     made, _ = _checked(returned, 0, label)
-    found = _plain(made, label, as_declared=as_declared)
-    return Tried(tuple(found.items()), frozenset(), has_rows=False)
+    found = plain_columns_of(made, label, as_declared=as_declared)
+    return Tried(found, has_rows=False)
 
 
-def _plain(
+def plain_columns_of(
     batch: pa.RecordBatch, label: str, *, as_declared: bool
-) -> dict[str, pa.DataType]:
+) -> pa.Schema:
+    """Returns the plain columns of what a function made; with its label.
+
+    Raises:
+      SchemaError: a column can be no feature.
+    """
+    where = f"`map` {label}"
     try:
-        return plain_columns(batch.schema, f"`map` {label}", as_declared=as_declared)
+        found = plain_columns(batch.schema, where, as_declared=as_declared)
     except InputError as error:
         raise SchemaError(str(error)) from error
+    return pa.schema(list(found.items()))
 
 
 def _unchanged(batch: pa.RecordBatch, made: MappedBatch) -> frozenset[str]:
     """Returns the columns that a function gave back as it got them."""
     rows = pa.array(made.rows)
+    before, after = batch.schema.names, made.batch.schema.names
     return frozenset(
         name
-        for name in made.batch.schema.names
-        if batch.schema.names.count(name) == 1
-        and made.batch.schema.names.count(name) == 1
+        for name in after
+        if before.count(name) == after.count(name) == 1
         and made.batch[name].equals(batch[name].take(rows))
     )

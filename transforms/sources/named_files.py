@@ -52,13 +52,12 @@ def list_with_named(
     named: Sequence[NamedFile],
     storage: StorageOptions = NO_OPTIONS,
     *,
-    keep_unreadable: bool = False,
     note: Note = no_notes,
     open_archives: bool = True,
 ) -> tuple[tuple[str, ...], str, list[InputFile]]:
     """Lists inputs, and the files that options name where inputs do not hold them.
 
-    For the arguments see `list_inputs`.
+    For the arguments see `list_inputs`; files that cannot be read are listed, too.
 
     Returns:
       The names of such files, the folder that all inputs share, and all files.
@@ -66,20 +65,23 @@ def list_with_named(
     Raises:
       InputError: there is no such file, or as `list_inputs`.
     """
+
+    def listed() -> tuple[str, list[InputFile]]:
+        told.clear()
+        return list_inputs(
+            [*inputs, *names],
+            storage,
+            keep_unreadable=True,
+            note=told.append,
+            open_archives=open_archives,
+        )
+
+    names: dict[str, None] = {}
     told: list[str] = []
-    root, files = list_inputs(
-        inputs,
-        storage,
-        keep_unreadable=keep_unreadable,
-        note=told.append,
-        open_archives=open_archives,
-    )
-    apart = [each for each in named if not find_named(each.name, files)]
-    if not apart:
-        for each_told in told:
-            note(each_told)
-        return (), root, files
-    for each in apart:
+    root, files = listed()
+    for each in named:
+        if find_named(each.name, files):
+            continue
         try:
             list_inputs([each.name], storage)
         except InputError as error:
@@ -87,16 +89,12 @@ def list_with_named(
                 f"`{each.option}`: {error}; expected the path of a file below the input "
                 f"folder {root}, or one like those of inputs"
             ) from error
-    names = tuple(dict.fromkeys(each.name for each in apart))
-    every = [*inputs, *names]
-    root, files = list_inputs(
-        every,
-        storage,
-        keep_unreadable=keep_unreadable,
-        note=note,
-        open_archives=open_archives,
-    )
-    return names, root, files
+        names[each.name] = None
+    if names:
+        root, files = listed()
+    for text in told:
+        note(text)
+    return tuple(names), root, files
 
 
 @dataclass(frozen=True, slots=True)
