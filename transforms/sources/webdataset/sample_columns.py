@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.encode.column_types import is_list
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.arrays.npy import (
@@ -58,11 +59,6 @@ def kind_of(name: str) -> MemberKind:
     return _KINDS.get(name.rpartition(".")[2], "bytes")
 
 
-def _size_names(name: str) -> tuple[str, str]:
-    """Returns the names of an image's height and width."""
-    return f"{name}/height", f"{name}/width"
-
-
 def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values | str:
     """Returns the columns that a file becomes, or why it cannot be read.
 
@@ -71,45 +67,35 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values
       data: of the file.
       headers: gets the header of an image.
     """
-    match kind_of(name):
-        case "image":
-            try:
-                header = check_image(data)
-            except ImageHeaderError as error:
-                return f"{name}: {error}"
-            headers[name] = header
-            height, width = _size_names(name)
-            return {name: data, height: header.height, width: header.width}
-        case "integer":
-            text = data.strip()
-            if not _INTEGER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-                return f"{name}: found {shown(data)}, expected an integer of 64 bits"
-            return {name: int(text)}
-        case "text":
-            try:
-                return {name: data.decode()}
-            except UnicodeDecodeError as error:
-                return (
-                    f"{name}: not UTF-8: byte {data[error.start]:#04x} at {error.start}"
-                )
-        case "json":
-            return _json_values(name, data)
-        case "array":
-            return _array_value(name, data)
-    return {name: data}
-
-
-def _json_values(name: str, data: bytes) -> Values | str:
+    kind = kind_of(name)
+    if kind == "image":
+        try:
+            header = check_image(data)
+        except ImageHeaderError as error:
+            return f"{name}: {error}"
+        headers[name] = header
+        sizes = {f"{name}/height": header.height, f"{name}/width": header.width}
+        return {name: data, **sizes}
+    if kind == "integer":
+        text = data.strip()
+        if not _INTEGER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+            return f"{name}: found {shown(data)}, expected an integer of 64 bits"
+        return {name: int(text)}
+    if kind == "array":
+        return _array_value(name, data)
+    if kind == "bytes":
+        return {name: data}
     try:
-        found = json.loads(data.decode())
+        decoded = data.decode()
+        values = {name: decoded if kind == "text" else json.loads(decoded)}
     except UnicodeDecodeError as error:
         return f"{name}: not UTF-8: byte {data[error.start]:#04x} at {error.start}"
     except json.JSONDecodeError as error:
         return f"{name}: not JSON: {error.msg} at character {error.pos}"
     except (ValueError, RecursionError) as error:
         return f"{name}: not JSON that can be read: {error}"
-    values = flat_values({name: found})
-    return f"{name}: {values}" if isinstance(values, str) else values
+    flat = flat_values(values)
+    return f"{name}: {flat}" if isinstance(flat, str) else flat
 
 
 def _array_value(name: str, data: bytes) -> Values | str:
@@ -157,17 +143,23 @@ def array_type(values: Sequence[Array]) -> pa.DataType:
     return found
 
 
+def _inside(arrow_type: pa.DataType) -> tuple[pa.DataType, list[int | None]]:
+    """Returns what is in lists, and the size of the lists of each level, where fixed."""
+    sides: list[int | None] = []
+    while is_list(arrow_type):
+        is_fixed = pa.types.is_fixed_size_list(arrow_type)
+        sides.append(arrow_type.list_size if is_fixed else None)
+        arrow_type = arrow_type.value_type
+    return arrow_type, sides
+
+
 def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
     """Returns why an array cannot be in a column, or ""."""
-    leaf = arrow_type
-    shape = []
-    while pa.types.is_list(leaf) or pa.types.is_fixed_size_list(leaf):
-        shape.append(leaf.list_size if pa.types.is_fixed_size_list(leaf) else None)
-        leaf = leaf.value_type
-    same = len(shape) == value.ndim and all(
-        side in (None, found) for side, found in zip(shape, value.shape, strict=True)
-    )
-    if not same:
+    leaf, sides = _inside(arrow_type)
+    if len(sides) != value.ndim or any(
+        side not in (None, found)
+        for side, found in zip(sides, value.shape, strict=True)
+    ):
         return f"an array of shape {list(value.shape)}"
     if not np.can_cast(value.dtype, _dtype(leaf), "same_kind"):
         return f"an array of {value.dtype}"
@@ -176,44 +168,26 @@ def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
 
 def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
     """Returns arrays that all fit as a column; None is a missing one."""
-    found = [value for value in values if value is not None]
-    mask = np.array([value is None for value in values], np.bool_)
-    leaf, fixed = arrow_type, list[int]()
-    rank = 0
-    while pa.types.is_list(leaf) or pa.types.is_fixed_size_list(leaf):
-        fixed.append(leaf.list_size if pa.types.is_fixed_size_list(leaf) else -1)
-        leaf, rank = leaf.value_type, rank + 1
+    leaf, sides = _inside(arrow_type)
     dtype = _dtype(leaf)
-    if not rank:
-        filled = [False if value is None else value[()] for value in values]
-        return pa.array(np.array(filled, dtype), leaf, mask=mask)
-    if fixed[0] >= 0:
-        blank = np.zeros(fixed, dtype)
-        parts = [blank if value is None else value for value in values]
-    else:
-        parts = found
-    flat = [part.reshape(-1) for part in parts]
-    column = pa.array(
-        np.concatenate(flat).astype(dtype) if flat else np.zeros(0, dtype), leaf
-    )
-    for level in reversed(range(rank)):
-        if fixed[level] >= 0:
-            column = pa.FixedSizeListArray.from_arrays(
-                column, fixed[level], mask=pa.array(mask) if not level else None
-            )
+    missing = np.array([value is None for value in values], np.bool_)
+    blank = np.zeros([side or 0 for side in sides], dtype)
+    parts = [blank if value is None else value for value in values]
+    flat = [part.astype(dtype, copy=False).reshape(-1) for part in parts]
+    joined = np.concatenate([np.zeros(0, dtype), *flat])
+    column = pa.array(joined, leaf, mask=None if sides else missing)
+    for level in reversed(range(len(sides))):
+        mask = None if level else pa.array(missing)
+        if (side := sides[level]) is not None:
+            column = pa.FixedSizeListArray.from_arrays(column, side, mask=mask)
             continue
-        if level:
-            lengths = [
-                part.shape[level]
-                for part in parts
-                for _ in range(math.prod(part.shape[:level]))
-            ]
-            offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
-            column = pa.ListArray.from_arrays(offsets, column)
-            continue
-        lengths = [0 if value is None else len(value) for value in values]
+        lengths = [
+            part.shape[level]
+            for part in parts
+            for _ in range(math.prod(part.shape[:level]))
+        ]
         offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
-        column = pa.ListArray.from_arrays(offsets, column, mask=pa.array(mask))
+        column = pa.ListArray.from_arrays(offsets, column, mask=mask)
     return column
 
 
@@ -356,23 +330,19 @@ def sample_schema(
       nulls: missing values of each column, or ().
     """
     flags = dict(zip(images_of(columns.names), observed, strict=False))
-    return Schema(tuple(_with_images(plain_schema(columns, nulls).features, flags)))
-
-
-def _with_images(
-    features: Sequence[FeatureSpec], flags: Mapping[str, int]
-) -> Iterator[FeatureSpec]:
-    for feature in features:
-        if feature.name == KEY or not is_image(feature.name):
-            yield feature
-            continue
-        seen = (flags[feature.name],) if feature.name in flags else ()
-        found = all_decodable(seen)
-        decodable = not feature.name.endswith(_UNDECODED) if found is None else found
-        yield replace(
-            feature,
-            kind=Kind.BYTES,
-            dtype="uint8" if decodable else "bytes",
-            shape=(None, None, None) if decodable else (),
-            content=Content.IMAGE,
-        )
+    features = []
+    for feature in plain_schema(columns, nulls).features:
+        if feature.name != KEY and is_image(feature.name):
+            seen = (flags[feature.name],) if feature.name in flags else ()
+            decodable = all_decodable(seen)
+            if decodable is None:
+                decodable = not feature.name.endswith(_UNDECODED)
+            feature = replace(
+                feature,
+                kind=Kind.BYTES,
+                dtype="uint8" if decodable else "bytes",
+                shape=(None, None, None) if decodable else (),
+                content=Content.IMAGE,
+            )
+        features.append(feature)
+    return Schema(tuple(features))
