@@ -376,7 +376,7 @@ class TimeRole(SplitRole):
 class LabelSplitRows(RowSource):
     """The rows of a table, a column of which is the label, or names the split."""
 
-    inner: Source
+    inner: RowSource
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
@@ -384,10 +384,10 @@ class LabelSplitRows(RowSource):
 
     @property
     def input(self) -> Source:
-        return self.inner
+        return self.inner.input
 
     def on(self, source: Source) -> Self:
-        return replace(self, inner=source)
+        return replace(self, inner=self.inner.on(source))
 
     @property
     def _dropped(self) -> str | None:
