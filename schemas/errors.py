@@ -27,13 +27,10 @@ class RecordmillError(Exception):
     """Base of every error that is the input's, the job's or the storage's fault.
 
     Raise it with a message for people; anything else that escapes is a bug.
-
-    Attributes:
-      kind: what the error is about, for programs.
-      in_log: whether an event says it already, so that it need not be shown again.
     """
 
-    kind: ClassVar[str] = OTHER
+    kind: ClassVar[str] = OTHER  # what the error is about, for programs
+    # whether an event says it already, so that it need not be shown again
     in_log: bool = False
 
 

@@ -41,33 +41,23 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """One feature of the example.
+    """One feature of the example."""
 
-    Attributes:
-      name: key in the example's feature map.
-      kind: list type the values are stored in.
-      column: Arrow column they come from; empty means the feature's own name.
-      dtype: the values' NumPy type name, or "string" (UTF-8 text), or "bytes".
-      shape: of one example's value; () is a scalar, None an unknown dimension.
-      content: how to understand bytes.
-      optional: some examples may lack the feature.
-      class_names: for a class label, the text of each index.
-      num_classes: of a class label; a manifest keeps only this, not the names.
-      minimum, maximum: bounds of the values, inclusive; None if there is none.
-      sequence: a feature list of a SequenceExample, one value (of `shape`) a step.
-    """
-
-    name: str
-    kind: Kind
-    column: str = ""
-    dtype: str = ""
+    name: str  # key in the example's feature map
+    kind: Kind  # list type the values are stored in
+    column: str = ""  # Arrow column they come from; empty means the feature's own name
+    dtype: str = ""  # the values' NumPy type name, or "string" (UTF-8 text), or "bytes"
+    # of one example's value; () is a scalar, None an unknown dimension
     shape: Shape = ()
-    content: Content = Content.VALUES
-    optional: bool = False
-    class_names: tuple[str, ...] = ()
+    content: Content = Content.VALUES  # how to understand bytes
+    optional: bool = False  # some examples may lack the feature
+    class_names: tuple[str, ...] = ()  # for a class label, the text of each index
+    # of a class label; a manifest keeps only this, not the names
     num_classes: int | None = None
+    # bounds of the values, inclusive; None if there is none
     minimum: int | float | None = None
     maximum: int | float | None = None
+    # a feature list of a SequenceExample, one value (of `shape`) a step
     sequence: bool = False
 
     def __post_init__(self) -> None:

@@ -19,32 +19,21 @@ from typing import NamedTuple
 
 
 class FileChecksum(NamedTuple):
-    """The CRC-32C of a part of an input file, computed where it was read.
+    """The CRC-32C of a part of an input file, computed where it was read."""
 
-    Attributes:
-      path: of the file, relative to the input root.
-      start: first byte.
-      stop: one after the last byte.
-      crc32c: of these bytes.
-    """
-
-    path: str
-    start: int
-    stop: int
-    crc32c: int
+    path: str  # of the file, relative to the input root
+    start: int  # first byte
+    stop: int  # one after the last byte
+    crc32c: int  # of these bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChecksums:
-    """The checksums of what one task read.
+    """The checksums of what one task read."""
 
-    Attributes:
-      few: them, where they are few enough to pass through the runner.
-      in_file: how many there are in a file of the workspace instead.
-    """
-
+    # them, where they are few enough to pass through the runner
     few: tuple[FileChecksum, ...] = ()
-    in_file: int = 0
+    in_file: int = 0  # how many there are in a file of the workspace instead
 
 
 NO_CHECKSUMS = TaskChecksums()
@@ -58,24 +47,17 @@ class Seen(NamedTuple):
 
 
 class InputFile(NamedTuple):
-    """One file of the inventory; a tuple, as there are millions of them.
+    """One file of the inventory; a tuple, as there are millions of them."""
 
-    Attributes:
-      path: relative to the input root, "/" between parts: the stable origin.
-      uri: where it is read from.
-      size: bytes.
-      version: the store's etag, or mtime in nanoseconds; changes with the content.
-      given: the input folder that it was found below, relative to the input root; of a
-        file that was given by itself, its own folder.
-      problem: why it cannot be read, or "".
-    """
-
-    path: str
-    uri: str
-    size: int
+    path: str  # relative to the input root, "/" between parts: the stable origin
+    uri: str  # where it is read from
+    size: int  # bytes
+    # the store's etag, or mtime in nanoseconds; changes with the content
     version: str = ""
+    # the input folder that it was found below, relative to the input root; of a file
+    # that was given by itself, its own folder
     given: str = ""
-    problem: str = ""
+    problem: str = ""  # why it cannot be read, or ""
 
     @property
     def seen(self) -> Seen:
@@ -94,25 +76,17 @@ _ENDING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """Where the bytes of a member are.
+    """Where the bytes of a member are."""
 
-    Attributes:
-      kind: "stored" in a zip file, "deflated" in one, "tar"; or the compression of a
-        whole tar archive: "gzip", "bz2", "xz", "zstd".
-      offset: of its header in a zip file; of its data in a tar archive, once that is
-        unpacked.
-      stored_bytes: that it takes there, without its header.
-      crc32: of its data, in hexadecimal digits; "" in tar archives.
-      name_chars: of its name in the archive.
-      archive: size and version of the archive.
-    """
-
+    # "stored" in a zip file, "deflated" in one, "tar"; or the compression of a whole
+    # tar archive: "gzip", "bz2", "xz", "zstd"
     kind: str
+    # of its header in a zip file; of its data in a tar archive, once that is unpacked
     offset: int
-    stored_bytes: int
-    crc32: str
-    name_chars: int
-    archive: Seen
+    stored_bytes: int  # that it takes there, without its header
+    crc32: str  # of its data, in hexadecimal digits; "" in tar archives
+    name_chars: int  # of its name in the archive
+    archive: Seen  # size and version of the archive
 
     @property
     def version(self) -> str:

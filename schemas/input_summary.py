@@ -27,17 +27,11 @@ _IN_INPUT = " in the input"
 
 @dataclass(frozen=True, slots=True)
 class SkippedFiles:
-    """Input files that no row comes from, for one reason.
+    """Input files that no row comes from, for one reason."""
 
-    Attributes:
-      reason: in words, after "3 files: ".
-      files: how many.
-      example: path of one of them.
-    """
-
-    reason: str
-    files: int
-    example: str
+    reason: str  # in words, after "3 files: "
+    files: int  # how many
+    example: str  # path of one of them
 
     @staticmethod
     def counted(found: Iterable[tuple[str, str]]) -> tuple[SkippedFiles, ...]:
@@ -55,17 +49,12 @@ class SkippedFiles:
 
 @dataclass(frozen=True, slots=True)
 class InputSummary:
-    """What a source took its input for.
+    """What a source took its input for."""
 
-    Attributes:
-      facts: (name, value) in words, such as ("delimiter", "comma").
-      warnings: what looks wrong, each with the way out.
-      passed_over: files that no row comes from.
-    """
-
+    # (name, value) in words, such as ("delimiter", "comma")
     facts: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-    passed_over: tuple[SkippedFiles, ...] = ()
+    warnings: tuple[str, ...] = ()  # what looks wrong, each with the way out
+    passed_over: tuple[SkippedFiles, ...] = ()  # files that no row comes from
 
     def with_warnings(self, more: Iterable[str]) -> Self:
         """Returns the same with more warnings, each once."""

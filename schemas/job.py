@@ -46,19 +46,16 @@ class MapFunction(BaseModel):
 
     A job names it as FILE.py:FUNCTION or MODULE:FUNCTION. Workers run the text of a file,
     and compare that of a module with their own.
-
-    Attributes:
-      function: its name.
-      text: of the module that it stands in; its checksum stands for it in fingerprints.
-      file: name of the module's file, for messages; "" if it is imported by its name.
-      module: the name by which workers import the module; "" if they run the text.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    function: str
+    function: str  # its name
+    # of the module that it stands in; its checksum stands for it in fingerprints
     text: Annotated[str, Field(repr=False)]
+    # name of the module's file, for messages; "" if it is imported by its name
     file: str = ""
+    # the name by which workers import the module; "" if they run the text
     module: str = ""
 
     @property

@@ -38,36 +38,24 @@ Default = str | int | bool | dict[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option.
+    """One option."""
 
-    Attributes:
-      name: as job files and Python spell it.
-      kind: what its values are; job_options.py has the type of each.
-      fronts: the front ends that offer it.
-      help: one sentence for all front ends, without its full stop.
-      default: what holds if it is not given; None if that is not one value.
-      default_text: the default in words, where `default` does not say it; texts name
-        other options in backticks.
-      choices: all values, of a choice.
-      minimum, maximum: bounds of an integer, both included.
-      flag: the command's spelling without "--", where it is not the name.
-      metavar: how the command's help shows a value.
-      page: of docs/, with more about it.
-      group: heading in the help, in the template's form and in docs/options.md.
-    """
-
-    name: str
-    kind: str
-    fronts: str
-    help: str
+    name: str  # as job files and Python spell it
+    kind: str  # what its values are; job_options.py has the type of each
+    fronts: str  # the front ends that offer it
+    help: str  # one sentence for all front ends, without its full stop
+    # what holds if it is not given; None if that is not one value
     default: Default = None
+    # the default in words, where `default` does not say it; texts name other options in
+    # backticks
     default_text: str = ""
-    choices: tuple[str, ...] = ()
-    minimum: int | None = None
+    choices: tuple[str, ...] = ()  # all values, of a choice
+    minimum: int | None = None  # bounds of an integer, both included
     maximum: int | None = None
-    flag: str = ""
-    metavar: str = ""
-    page: str = ""
+    flag: str = ""  # the command's spelling without "--", where it is not the name
+    metavar: str = ""  # how the command's help shows a value
+    page: str = ""  # of docs/, with more about it
+    # heading in the help, in the template's form and in docs/options.md
     group: str = ""
 
     @property

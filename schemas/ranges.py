@@ -22,16 +22,11 @@ class RejectTotals:
 
     Which files they are in, and in which order, depends on the exchange. So the digest
     is a sum over all lines; the totals of two tasks or parts add up to those of both.
-
-    Attributes:
-      rows: number of rejects, each of which is a line.
-      bytes: of all lines, with their ends.
-      digest: sum of a 64-bit hash of each line, modulo 2**64.
     """
 
-    rows: int = 0
-    bytes: int = 0
-    digest: int = 0
+    rows: int = 0  # number of rejects, each of which is a line
+    bytes: int = 0  # of all lines, with their ends
+    digest: int = 0  # sum of a 64-bit hash of each line, modulo 2**64
 
     def __add__(self, other: RejectTotals) -> RejectTotals:
         return RejectTotals(
@@ -70,17 +65,11 @@ def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
 
 
 class RangeFile(NamedTuple):
-    """One of several files that are an input range together.
+    """One of several files that are an input range together."""
 
-    Attributes:
-      path: relative to the input root.
-      size: bytes.
-      version: as in the inventory.
-    """
-
-    path: str
-    size: int
-    version: str
+    path: str  # relative to the input root
+    size: int  # bytes
+    version: str  # as in the inventory
 
     @property
     def seen(self) -> Seen:
@@ -90,36 +79,26 @@ class RangeFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """A part of the input that can be read on its own, cut by constants.
+    """A part of the input that can be read on its own, cut by constants."""
 
-    Attributes:
-      index: position among all ranges of the run, from 0; fixes ties and input order.
-      path: origin of its rows, relative to the input root.
-      uri: file to read.
-      start: first byte (or inventory row) of the range.
-      stop: end, exclusive.
-      first_position: position of `start` in the whole input, in the same unit.
-      total_positions: size of the whole input, in the same unit.
-      split: the split its file belongs to by the format's own rule, or "".
-      quoted: states of the quotes at `start` and `stop` (csv, see quote_states); 0 at
-        a file's start and end.
-      unclosed: byte offset of a quote whose field is never closed (csv), or -1.
-      seen: size and version of its file; None for a range of several files.
-      files: the whole files that it holds, one after the other, if they are several
-        and not in an inventory of the source's own; `path` and `uri` are the first's.
-    """
-
+    # position among all ranges of the run, from 0; fixes ties and input order
     index: int
-    path: str
-    uri: str
-    start: int
-    stop: int
-    first_position: int
-    total_positions: int
-    split: str = ""
+    path: str  # origin of its rows, relative to the input root
+    uri: str  # file to read
+    start: int  # first byte (or inventory row) of the range
+    stop: int  # end, exclusive
+    first_position: int  # position of `start` in the whole input, in the same unit
+    total_positions: int  # size of the whole input, in the same unit
+    split: str = ""  # the split its file belongs to by the format's own rule, or ""
+    # states of the quotes at `start` and `stop` (csv, see quote_states); 0 at a file's
+    # start and end
     quoted: tuple[int, int] = (0, 0)
+    # byte offset of a quote whose field is never closed (csv), or -1
     unclosed: int = -1
+    # size and version of its file; None for a range of several files
     seen: Seen | None = field(default=None, compare=False)
+    # the whole files that it holds, one after the other, if they are several and not in
+    # an inventory of the source's own; `path` and `uri` are the first's
     files: tuple[RangeFile, ...] = ()
 
     def __post_init__(self) -> None:
@@ -182,38 +161,23 @@ def cut_of(ranges: Iterable[InputRange]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A row that could not be converted.
+    """A row that could not be converted."""
 
-    Attributes:
-      path: origin, relative to the input root.
-      position: byte offset of the row in its file.
-      reason: what was found and what was expected.
-      raw: the row's bytes as they stand in the input.
-    """
-
-    path: str
-    position: int
-    reason: str
-    raw: bytes
+    path: str  # origin, relative to the input root
+    position: int  # byte offset of the row in its file
+    reason: str  # what was found and what was expected
+    raw: bytes  # the row's bytes as they stand in the input
 
 
 @dataclass(frozen=True, slots=True)
 class RowIssue:
-    """What the end of a run tells of rows that were converted.
+    """What the end of a run tells of rows that were converted."""
 
-    Attributes:
-      code: what was found.
-      column: where it was found, if in columns; of images, their format or variant.
-      count: of rows, cells, files or lines.
-      example: the first of them.
-      changes: what was changed in them, if they are images.
-    """
-
-    code: str
-    column: str
-    count: int
-    example: str
-    changes: tuple[str, ...] = ()
+    code: str  # what was found
+    column: str  # where it was found, if in columns; of images, their format or variant
+    count: int  # of rows, cells, files or lines
+    example: str  # the first of them
+    changes: tuple[str, ...] = ()  # what was changed in them, if they are images
 
     @staticmethod
     def merged(parts: Iterable[tuple[RowIssue, ...]]) -> tuple[RowIssue, ...]:
@@ -230,56 +194,34 @@ class RowIssue:
 
 @dataclass(frozen=True, slots=True)
 class SortedRunRef:
-    """One sorted run, in scratch or in memory.
+    """One sorted run, in scratch or in memory."""
 
-    Attributes:
-      stem: scratch path without the .records and .index endings.
-      counts: records of each split, in the job's split order.
-      payload_bytes: size of the .records file.
-      index_crc32c: checksum of the .index file.
-      payload_crc32c: checksum of the .records file.
-      in_memory: whether the process that made it holds it, and there are no files.
-    """
-
-    stem: str
-    counts: tuple[int, ...]
-    payload_bytes: int
-    index_crc32c: int
-    payload_crc32c: int
+    stem: str  # scratch path without the .records and .index endings
+    counts: tuple[int, ...]  # records of each split, in the job's split order
+    payload_bytes: int  # size of the .records file
+    index_crc32c: int  # checksum of the .index file
+    payload_crc32c: int  # checksum of the .records file
+    # whether the process that made it holds it, and there are no files
     in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """A summary of one converted range; small, so that it may pass through the runner.
-
-    Attributes:
-      range: the range converted.
-      rows_read: rows found, rejects included.
-      rows_rejected: rows that went to the rejects file.
-      runs: sorted runs written, in row order.
-      observed_types: what each column was observed to hold.
-      encoded_types: what each column was taken for when the rows were encoded.
-      nulls: missing values of each column.
-      rejects: those in the rejects file.
-      issues: what the end of the run tells of the rows.
-      checksums: of what was read.
-      rows_dropped: rows that a function (`map`) left out.
-      rows_added: rows that it made beside the first of each.
-    """
+    """A summary of one converted range; small, so that it may pass through the runner."""
 
     # A checkpoint of a version with other keys is not taken for one without issues.
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    range: InputRange
-    rows_read: int
-    rows_rejected: int
-    runs: tuple[SortedRunRef, ...]
-    observed_types: TypeFlags = ()
+    range: InputRange  # the range converted
+    rows_read: int  # rows found, rejects included
+    rows_rejected: int  # rows that went to the rejects file
+    runs: tuple[SortedRunRef, ...]  # sorted runs written, in row order
+    observed_types: TypeFlags = ()  # what each column was observed to hold
+    # what each column was taken for when the rows were encoded
     encoded_types: TypeFlags = ()
-    nulls: tuple[int, ...] = ()
-    rejects: RejectTotals = NO_REJECTS
-    issues: tuple[RowIssue, ...] = ()
-    checksums: TaskChecksums = NO_CHECKSUMS
-    rows_dropped: int = 0
-    rows_added: int = 0
+    nulls: tuple[int, ...] = ()  # missing values of each column
+    rejects: RejectTotals = NO_REJECTS  # those in the rejects file
+    issues: tuple[RowIssue, ...] = ()  # what the end of the run tells of the rows
+    checksums: TaskChecksums = NO_CHECKSUMS  # of what was read
+    rows_dropped: int = 0  # rows that a function (`map`) left out
+    rows_added: int = 0  # rows that it made beside the first of each

@@ -13,20 +13,14 @@ KEY_SPACE = 1 << 64  # order keys are u64
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """Where one split is cut into shards.
+    """Where one split is cut into shards."""
 
-    Attributes:
-      split: name of the split.
-      bounds: order keys, one more than there are shards; shard i holds the keys
-        bounds[i] <= key < bounds[i + 1]; the first is 0, the last 2**64.
-      shard_bytes: planned bytes of each shard.
-      shard_records: planned records of each shard.
-    """
-
-    split: str
+    split: str  # name of the split
+    # order keys, one more than there are shards; shard i holds the keys bounds[i] <=
+    # key < bounds[i + 1]; the first is 0, the last 2**64
     bounds: tuple[int, ...]
-    shard_bytes: tuple[int, ...]
-    shard_records: tuple[int, ...]
+    shard_bytes: tuple[int, ...]  # planned bytes of each shard
+    shard_records: tuple[int, ...]  # planned records of each shard
 
     def __post_init__(self) -> None:
         if len(self.shard_records) != self.num_shards:

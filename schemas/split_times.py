@@ -24,16 +24,11 @@ Bound = int | float | datetime
 
 @dataclass(frozen=True)
 class SplitTimes:
-    """Splits by the value of a column.
+    """Splits by the value of a column."""
 
-    Attributes:
-      column: of times or numbers.
-      names: of the splits, the earliest first.
-      bounds: where each but the first begins, rising: all datetimes in UTC, or numbers.
-    """
-
-    column: str
-    names: tuple[str, ...]
+    column: str  # of times or numbers
+    names: tuple[str, ...]  # of the splits, the earliest first
+    # where each but the first begins, rising: all datetimes in UTC, or numbers
     bounds: tuple[Bound, ...]
 
     @property

@@ -55,13 +55,9 @@ SECRET_REFUSED = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageOptions:
-    """Options of one side, for the file system's constructor; free of secrets.
+    """Options of one side, for the file system's constructor; free of secrets."""
 
-    Attributes:
-      items: name and value as JSON, sorted by name.
-    """
-
-    items: tuple[tuple[str, str], ...] = ()
+    items: tuple[tuple[str, str], ...] = ()  # name and value as JSON, sorted by name
 
     def __post_init__(self) -> None:
         for name, value in self.items:

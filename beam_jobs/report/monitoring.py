@@ -12,16 +12,16 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from recordmill.beam_jobs.report.progress import Silent
+from recordmill.beam_jobs.report.progress import Display
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.manifest import Manifest, SplitEntry
 from recordmill.schemas.options import LogFormat, Style, spell
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage.atomic_files import write_atomic
@@ -31,10 +31,25 @@ from recordmill.transforms.tasks.rejects import RejectKind
 
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _REASON_CHARACTERS = 120
-_LAST_SUCCESS = "recordmill_last_success_timestamp_seconds"
+_LAST_SUCCESS = "last_success_timestamp_seconds"
+_HELP = {  # of all gauges, which are named recordmill_...
+    "last_run_success": "whether the last run ended well",
+    "last_run_status": "how the last run ended: done, unchanged or failed",
+    "last_run_timestamp_seconds": "when it ended",
+    "last_run_seconds": "how long it took",
+    "last_run_stage_seconds": "how long its stages took",
+    _LAST_SUCCESS: "when a run last ended well",
+    "dataset_info": "the dataset published",
+    "rows_read": "rows found",
+    "rows_written": "records of each split",
+    "rows_rejected": "rows left out",
+    "rows_rejected_by_reason": "rows left out, by what was wrong",
+    "bytes": "bytes of each split's shards",
+    "shards": "shards of each split",
+    "shard_skew": "bytes of the largest shard by those of the smallest",
+}
 
-_Sample = tuple[Mapping[str, str], float]
-_Family = tuple[str, str, list[_Sample]]  # name, help, samples
+_Sample = tuple[Mapping[str, str], float]  # labels, value
 
 
 def require_metrics_file(file: str) -> None:
@@ -75,15 +90,19 @@ def write_metrics(
     last_dataset, last_success = _last_success(path)
     dataset = dataset or last_dataset
     now = time.time()
-    families = _run_families(outcome, now, seconds, stages)
-    success = now if outcome else last_success
-    if success:
-        what = "when a run last ended well"
-        families.append((_LAST_SUCCESS, what, [({}, success)]))
+    gauges: dict[str, list[_Sample]] = {
+        "last_run_success": [({}, float(outcome is not None))],
+        "last_run_status": [({"status": outcome.status if outcome else "failed"}, 1)],
+        "last_run_timestamp_seconds": [({}, now)],
+        "last_run_seconds": [({}, seconds)],
+        "last_run_stage_seconds": [({"stage": s}, n) for s, n in stages.items()],
+    }
+    if success := now if outcome else last_success:
+        gauges[_LAST_SUCCESS] = [({}, success)]
     if outcome:
         reasons = reason_counts(outcome.reject_kinds)
-        families += _dataset_families(outcome.manifest, reasons)
-    text = "".join(_lines(families, {"dataset": dataset}))
+        gauges |= _dataset_gauges(outcome.manifest, reasons)
+    text = "".join(_lines(gauges, {"dataset": dataset}))
     try:
         write_atomic(path, text.encode())
     except OSError as error:
@@ -92,73 +111,30 @@ def write_metrics(
         ) from error
 
 
-def _run_families(
-    outcome: Outcome | None, now: float, seconds: float, stages: Mapping[str, float]
-) -> list[_Family]:
-    status = outcome.status if outcome else "failed"
-    return [
-        (
-            "recordmill_last_run_success",
-            "whether the last run ended well",
-            [({}, float(outcome is not None))],
-        ),
-        (
-            "recordmill_last_run_status",
-            "how the last run ended: done, unchanged or failed",
-            [({"status": status}, 1.0)],
-        ),
-        ("recordmill_last_run_timestamp_seconds", "when it ended", [({}, now)]),
-        ("recordmill_last_run_seconds", "how long it took", [({}, seconds)]),
-        (
-            "recordmill_last_run_stage_seconds",
-            "how long its stages took",
-            [({"stage": stage}, time) for stage, time in stages.items()],
-        ),
-    ]
-
-
-def _dataset_families(manifest: Manifest, reasons: Mapping[str, int]) -> list[_Family]:
-    splits = manifest.splits.items()
+def _dataset_gauges(
+    manifest: Manifest, reasons: Mapping[str, int]
+) -> dict[str, list[_Sample]]:
     skews: list[_Sample] = []
-    for name, split in splits:
+    for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
         if sizes:
             skews.append(({"split": name}, max(sizes) / max(1, min(sizes))))
+
+    def by_split(number: Callable[[SplitEntry], int]) -> list[_Sample]:
+        splits = manifest.splits.items()
+        return [({"split": name}, number(split)) for name, split in splits]
+
     label = {"version": manifest.version, "fingerprint": manifest.fingerprint}
-    return [
-        ("recordmill_dataset_info", "the dataset published", [(label, 1.0)]),
-        ("recordmill_rows_read", "rows found", [({}, float(manifest.rows_read))]),
-        (
-            "recordmill_rows_written",
-            "records of each split",
-            [({"split": name}, float(split.records)) for name, split in splits],
-        ),
-        (
-            "recordmill_rows_rejected",
-            "rows left out",
-            [({}, float(manifest.rows_rejected))],
-        ),
-        (
-            "recordmill_rows_rejected_by_reason",
-            "rows left out, by what was wrong",
-            [({"reason": reason}, float(n)) for reason, n in reasons.items()],
-        ),
-        (
-            "recordmill_bytes",
-            "bytes of each split's shards",
-            [({"split": name}, float(split.bytes)) for name, split in splits],
-        ),
-        (
-            "recordmill_shards",
-            "shards of each split",
-            [({"split": name}, float(len(split.shards))) for name, split in splits],
-        ),
-        (
-            "recordmill_shard_skew",
-            "bytes of the largest shard by those of the smallest",
-            skews,
-        ),
-    ]
+    return {
+        "dataset_info": [(label, 1)],
+        "rows_read": [({}, manifest.rows_read)],
+        "rows_written": by_split(lambda split: split.records),
+        "rows_rejected": [({}, manifest.rows_rejected)],
+        "rows_rejected_by_reason": [({"reason": r}, n) for r, n in reasons.items()],
+        "bytes": by_split(lambda split: split.bytes),
+        "shards": by_split(lambda split: len(split.shards)),
+        "shard_skew": skews,
+    }
 
 
 def reason_counts(kinds: Sequence[RejectKind]) -> dict[str, int]:
@@ -170,15 +146,18 @@ def reason_counts(kinds: Sequence[RejectKind]) -> dict[str, int]:
     return dict(counts)
 
 
-def _lines(families: Iterable[_Family], common: Mapping[str, str]) -> Iterator[str]:
-    for name, what, samples in families:
+def _lines(
+    gauges: Mapping[str, list[_Sample]], common: Mapping[str, str]
+) -> Iterator[str]:
+    for gauge, samples in gauges.items():
         if not samples:
             continue
-        yield f"# HELP {name} {what}\n# TYPE {name} gauge\n"
+        name = f"recordmill_{gauge}"
+        yield f"# HELP {name} {_HELP[gauge]}\n# TYPE {name} gauge\n"
         for labels, value in samples:
             pairs = {**common, **labels}.items()
             inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in pairs)
-            yield f"{name}{{{inside}}} {value:.17g}\n"
+            yield f"{name}{{{inside}}} {float(value):.17g}\n"
 
 
 def _escaped(text: str) -> str:
@@ -192,7 +171,9 @@ def _last_success(path: Path) -> tuple[str, float]:
     except (OSError, UnicodeDecodeError):
         return "", 0.0
     dataset = re.search(r'^recordmill_\w+\{dataset="(\w*)"', text, re.MULTILINE)
-    success = re.search(rf"^{_LAST_SUCCESS}\{{.*\}} (\S+)$", text, re.MULTILINE)
+    success = re.search(
+        rf"^recordmill_{_LAST_SUCCESS}\{{.*\}} (\S+)$", text, re.MULTILINE
+    )
     return (dataset[1] if dataset else ""), (float(success[1]) if success else 0.0)
 
 
@@ -202,7 +183,7 @@ def _last_success(path: Path) -> tuple[str, float]:
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 
 
-class LogLines(Silent):
+class LogLines(Display):
     """Writes events; as a reporter, those of a run's progress.
 
     Args:
@@ -220,7 +201,7 @@ class LogLines(Silent):
         self._warned: set[str] = set()
         self._stream = stream
         self._ranges = 0
-        self._told = float("inf")
+        self._last_line = float("inf")
 
     def event(self, event: str, level: str = "info", /, **facts: Any) -> None:
         """Writes one line."""
@@ -229,39 +210,35 @@ class LogLines(Silent):
             line = {"time": now, "level": level, "event": event, **facts}
             text = json.dumps(line, default=str)
         else:
-            parts = (
-                f"{key.replace(' ', '_')}={_plain(value)}"
-                for key, value in facts.items()
-            )
-            text = " ".join([now, level.upper(), event, *parts])
+            pairs = (f"{k.replace(' ', '_')}={_plain(v)}" for k, v in facts.items())
+            text = " ".join([now, level.upper(), event, *pairs])
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def tell(self, understood: InputSummary) -> None:
         """Writes what the input was taken for."""
         found = understood.to_dict()
-        passed_over = (
-            {"passed_over": found["passed_over"]} if found["passed_over"] else {}
-        )
-        if found["facts"] or passed_over:
-            self.event("input_understood", **{**found["facts"], **passed_over})
+        facts = found["facts"]
+        if skipped := found["passed_over"]:
+            facts |= {"passed_over": skipped}
+        if facts:
+            self.event("input_understood", **facts)
         self.warn(understood)
 
     def warn(self, understood: InputSummary) -> None:
         """Writes the warnings that were not written before."""
-        for warning in understood.spelled(
-            lambda text: spell(text, self._style)
-        ).warnings:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                self.event("input_warning", "warning", message=warning)
+        for warning in understood.warnings:
+            message = spell(warning, self._style)
+            if message not in self._warned:
+                self._warned.add(message)
+                self.event("input_warning", "warning", message=message)
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         super().begin(context, ranges, input_bytes)
         self._ranges = len(ranges) * context.readings
-        self._told = time.monotonic()
+        self._last_line = time.monotonic()
         self.event(
             "run_started",
             dataset=context.job.name,
@@ -274,21 +251,22 @@ class LogLines(Silent):
 
     def poll(self) -> None:
         super().poll()
-        if time.monotonic() - self._told < SECONDS_BETWEEN:
+        if time.monotonic() - self._last_line < SECONDS_BETWEEN or not self.finished:
             return
-        self._told = time.monotonic()
-        view = self.watch.look(now=True)
-        ranges, shards = self.watch.num_finished()
+        self._last_line = time.monotonic()
+        view = self.look(now=True)
+        ranges, shards = self.finished.counts()
+        is_bytes = view.unit == "bytes"
         self.event(
             "run_progress",
             stage=view.stage,
             ranges_done=ranges,
             ranges=self._ranges,
             shards_done=shards,
-            bytes_done=round(view.done) if view.unit == "bytes" else None,
-            bytes=round(view.total) if view.total and view.unit == "bytes" else None,
+            bytes_done=round(view.done) if is_bytes else None,
+            bytes=round(view.total) if view.total and is_bytes else None,
             rows=view.rows,
-            rows_rejected=self.watch.rows_rejected(),
+            rows_rejected=self.finished.rows_rejected(),
             seconds_left=view.seconds_left and round(view.seconds_left),
         )
 

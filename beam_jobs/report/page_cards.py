@@ -13,6 +13,8 @@ from recordmill.beam_jobs.report.page_charts import (
     Fact,
     bar_chart,
     bin_labels,
+    counted,
+    counts_table,
     histogram_chart,
     number_text,
     percent,
@@ -44,60 +46,59 @@ _SPLITS = 3  # that a table has room for
 def value_card(summary: ColumnSummary, splits: Sequence[str] = ()) -> Card:
     """Returns the card of a feature that is not an image; `splits` are all names."""
     facts, charts, tables = _common_facts(summary), [], []
-    if summary.numbers is not None and summary.numbers.values:
-        facts += _number_facts(summary.numbers)
+    numbers, common, sizes = summary.numbers, summary.common, summary.sizes
+    if numbers is not None and numbers.values:
+        facts += _number_facts(numbers)
+        note = ""
         if summary.rows_seen < summary.rows:
             rows = count(summary.rows_seen, "row")
             facts.append(Fact("Estimated from", rows, f"of {summary.rows:,}"))
-        charts += _number_charts("Values", summary.numbers, _seen(summary))
-    if summary.common is not None and summary.common.total:
-        facts += _value_facts(summary.common)
-        if _stands_out(summary.common):
-            tables.append(("Commonest values", _value_table(summary.common, splits)))
-    if summary.sizes is not None and summary.sizes.values:
+            all_rows = count(summary.rows, "row")
+            note = f"Estimated: of {summary.rows_seen:,} of {all_rows}, evenly spread."
+        charts += _number_charts("Values", numbers, note)
+    if common is not None and common.total:
+        facts += _value_facts(common)
+        if _stands_out(common):
+            tables.append(("Commonest values", _value_table(common, splits)))
+    if sizes is not None and sizes.values:
         unit = "Characters" if summary.feature.dtype == "string" else "Bytes"
-        facts.append(_range_fact(unit, summary.sizes))
-        if summary.common is None or summary.common.distinct > _FEW:
-            charts += _number_charts(unit, summary.sizes)
+        facts.append(_range_fact(unit, sizes))
+        if common is None or common.distinct > _FEW:
+            charts += _number_charts(unit, sizes)
     if summary.lengths is not None:
         facts.append(_range_fact("Values in a row", summary.lengths))
         charts += _number_charts("Values in a row", summary.lengths)
-    kind = kind_text(summary.feature)
-    return Card(
-        shown(summary.feature.name), kind, tuple(facts), tuple(charts), tuple(tables)
-    )
+    return _card(summary, facts, charts, tables)
 
 
 def image_card(summary: ColumnSummary) -> Card:
     """Returns the card of a feature that holds image files."""
     images = summary.images
     assert images is not None
-    facts = _common_facts(summary)
-    total = images.bytes.values
-    tables, charts = [], []
-    if total:
+    facts, charts, tables = _common_facts(summary), [], []
+    if images.bytes.values:
         facts.append(_range_fact("Bytes of a file", images.bytes))
-        tables.append(("Formats and channels", _kinds_table(images, total)))
-        tables.append(("Commonest sizes", _sizes_table(images, total)))
+        tables += _image_tables(images)
     for caption, numbers in (
         ("Width in pixels", images.widths),
         ("Height in pixels", images.heights),
         ("Bytes of a file", images.bytes),
     ):
-        if numbers.values and numbers.minimum != numbers.maximum:
-            charts += _number_charts(caption, numbers)
+        charts += _number_charts(caption, numbers) if numbers.values else []
     if images.damaged:
         problem = f"such as: {shown(images.problem)}"
         facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
-    kind = kind_text(summary.feature)
-    return Card(
-        shown(summary.feature.name),
-        kind,
-        tuple(facts),
-        tuple(charts),
-        tuple(tables),
-        wide=True,
-    )
+    return _card(summary, facts, charts, tables)._replace(wide=True)
+
+
+def _card(
+    summary: ColumnSummary,
+    facts: list[Fact],
+    charts: list[Chart],
+    tables: list[tuple[str, Table]],
+) -> Card:
+    name, kind = shown(summary.feature.name), kind_text(summary.feature)
+    return Card(name, kind, tuple(facts), tuple(charts), tuple(tables))
 
 
 def kind_text(feature: FeatureSpec) -> str:
@@ -118,15 +119,15 @@ def kind_text(feature: FeatureSpec) -> str:
 
 
 def _common_facts(summary: ColumnSummary) -> list[Fact]:
-    facts = []
-    if missing := sum(summary.missing):
-        share = percent(missing, missing + summary.rows)
-        facts.append(Fact("Missing", f"{missing:,}", share))
-    if summary.empty:
-        facts.append(
-            Fact("Empty", f"{summary.empty:,}", percent(summary.empty, summary.rows))
-        )
-    return facts
+    missing = sum(summary.missing)
+    return [
+        *_fact_of("Missing", missing, missing + summary.rows),
+        *_fact_of("Empty", summary.empty, summary.rows),
+    ]
+
+
+def _fact_of(name: str, number: int, total: int) -> list[Fact]:
+    return [Fact(name, *counted(number, total))] if number else []
 
 
 def _number_facts(numbers: NumberSummary) -> list[Fact]:
@@ -142,13 +143,8 @@ def _number_facts(numbers: NumberSummary) -> list[Fact]:
             Fact("Largest", number_text(numbers.maximum)),
             Fact("Std. deviation", _about(numbers.deviation)),
         ]
-    if numbers.nans:
-        share = percent(numbers.nans, numbers.values)
-        facts.append(Fact("NaN", f"{numbers.nans:,}", share))
-    if numbers.infinities:
-        share = percent(numbers.infinities, numbers.values)
-        facts.append(Fact("Infinite", f"{numbers.infinities:,}", share))
-    return facts
+    facts += _fact_of("NaN", numbers.nans, numbers.values)
+    return facts + _fact_of("Infinite", numbers.infinities, numbers.values)
 
 
 def _about(number: float | None) -> str:
@@ -174,44 +170,27 @@ def _range_fact(name: str, numbers: NumberSummary) -> Fact:
     return Fact(name, text, f"mean {_about(numbers.mean)}")
 
 
-def _seen(summary: ColumnSummary) -> str:
-    """Tells which rows the numbers are of, if not of all."""
-    if summary.rows_seen >= summary.rows:
-        return ""
-    return (
-        f"Estimated: of {summary.rows_seen:,} of {count(summary.rows, 'row')}, evenly "
-        "spread."
-    )
-
-
 def _number_charts(caption: str, numbers: NumberSummary, note: str = "") -> list[Chart]:
     histogram = numbers.histogram
     if histogram is None or numbers.minimum == numbers.maximum:
         return []
-    total = sum(histogram.counts) + histogram.below + histogram.above
+    below, above = histogram.below, histogram.above
+    total = sum(histogram.counts) + below + above
     names = bin_labels(histogram)
-    rows = [
-        (name, f"{number:,}", percent(number, total))
-        for name, number in zip(names, histogram.counts, strict=True)
-    ]
-    left_out = []
-    if histogram.below:
-        rows.insert(
-            0, ("below", f"{histogram.below:,}", percent(histogram.below, total))
-        )
-        left_out.append(f"{histogram.below:,} below")
-    if histogram.above:
-        rows.append(("above", f"{histogram.above:,}", percent(histogram.above, total)))
-        left_out.append(f"{histogram.above:,} above")
-    if left_out:
-        note = f"Not drawn: {' and '.join(left_out)}. {note}".strip()
-    peak = names[max(range(len(names)), key=lambda index: histogram.counts[index])]
+    bins = [("below", below)] if below else []
+    bins += zip(names, histogram.counts, strict=True)
+    bins += [("above", above)] if above else []
+    ends = [f"{n:,} {end}" for n, end in ((below, "below"), (above, "above")) if n]
+    if ends:
+        note = f"Not drawn: {' and '.join(ends)}. {note}".strip()
+    peak = names[histogram.counts.index(max(histogram.counts))]
     description = (
         f"Histogram, {caption.lower()}: {count(total, 'value')} from "
         f"{number_text(numbers.minimum)} to {number_text(numbers.maximum)}, most of them "
         f"in {peak}. The table below has its figures."
     )
-    table = Table((caption, "Count", "Share"), tuple(rows))
+    rows = tuple((name, *counted(number, total)) for name, number in bins)
+    table = Table((caption, "Count", "Share"), rows)
     return [Chart(caption, histogram_chart(histogram, description), table, note)]
 
 
@@ -271,32 +250,18 @@ def _value_text(value: str | bytes | bool) -> str:
     return shown(value) if value else "(empty)"
 
 
-def _kinds_table(images: ImageSummary, total: int) -> Table:
-    return Table(
-        ("Format", "Channels", "Count", "Share"),
-        tuple(
-            (kind, f"{depth}", f"{number:,}", percent(number, total))
-            for kind, depth, number in images.kinds
-        ),
-        tuple(number / total for _, _, number in images.kinds),
-    )
-
-
-def _sizes_table(images: ImageSummary, total: int) -> Table:
-    if images.num_sizes is None:
-        note = f"More than {MAX_SIZES:,} sizes; the first {MAX_SIZES:,} are counted."
-    else:
+def _image_tables(images: ImageSummary) -> list[tuple[str, Table]]:
+    total = images.bytes.values
+    note = f"More than {MAX_SIZES:,} sizes; the first {MAX_SIZES:,} are counted."
+    if images.num_sizes is not None:
         more = images.num_sizes - len(images.sizes)
         note = f"{count(more, 'size')} more." if more else ""
-    return Table(
-        ("Width × height", "Count", "Share"),
-        tuple(
-            (f"{width:,} × {height:,}", f"{number:,}", percent(number, total))
-            for width, height, number in images.sizes
-        ),
-        tuple(number / total for _, _, number in images.sizes),
-        note,
-    )
+    kinds = [((kind, f"{depth}"), number) for kind, depth, number in images.kinds]
+    sizes = [((f"{w:,} × {h:,}",), number) for w, h, number in images.sizes]
+    return [
+        ("Formats and channels", counts_table(("Format", "Channels"), kinds, total)),
+        ("Commonest sizes", counts_table(("Width × height",), sizes, total, note)),
+    ]
 
 
 DRAWN_CLASSES = 30  # by split
@@ -309,43 +274,31 @@ _COLOURS = 8  # of the style sheet
 
 def class_card(classes: ClassCounts, splits: Sequence[str]) -> Card:
     """Returns the card of a label: its classes by split."""
-    totals = classes.totals
-    names = [shown(name) for name in classes.names]
-    total = sum(totals)
-    drawn = list(range(len(names)))
-    if len(names) > DRAWN_CLASSES:
-        drawn = sorted(drawn, key=lambda index: -totals[index])[:DRAWN_CLASSES]
-    facts = [Fact("Classes", f"{len(names):,}")]
-    present = [number for number in totals if number]
+    present = [number for number in classes.totals if number]
+    facts = [Fact("Classes", f"{len(classes.names):,}")]
     if present:
         facts.append(Fact("Smallest class", f"{min(present):,}"))
         facts.append(Fact("Largest class", f"{max(present):,}"))
-    if empty := len(totals) - len(present):
+    if empty := len(classes.totals) - len(present):
         facts.append(Fact("Without a row", count(empty, "class")))
     if classes.outside:
         facts.append(Fact("Outside of the classes", f"{classes.outside:,}"))
-    charts: tuple[Chart, ...] = ()
-    if total:
-        charts = (_by_split(classes, splits, names, drawn),)
+    charts = (_by_split(classes, splits),) if present else ()
     return Card(shown(classes.feature), "", tuple(facts), charts, wide=True)
 
 
-def _by_split(
-    classes: ClassCounts,
-    splits: Sequence[str],
-    names: Sequence[str],
-    drawn: Sequence[int],
-) -> Chart:
+def _by_split(classes: ClassCounts, splits: Sequence[str]) -> Chart:
     totals, total = classes.totals, sum(classes.totals)
-    few = len(splits) <= _COLOURS
-    series = (
-        [
-            (shown(split), classes.by_split[number, drawn].tolist())
-            for number, split in enumerate(splits)
-        ]
-        if few
-        else [("all splits", [totals[index] for index in drawn])]
-    )
+    names, shown_splits = list(map(shown, classes.names)), list(map(shown, splits))
+    drawn = list(range(len(names)))
+    note = ""
+    if len(names) > DRAWN_CLASSES:
+        drawn = sorted(drawn, key=lambda index: -totals[index])[:DRAWN_CLASSES]
+        note = f"The {DRAWN_CLASSES} commonest of {len(names):,} classes."
+    series = [("all splits", [totals[index] for index in drawn])]
+    if few := len(splits) <= _COLOURS:
+        numbers = classes.by_split[:, drawn].tolist()
+        series = list(zip(shown_splits, numbers, strict=True))
     drawing = stacked_rows(
         [names[index] for index in drawn],
         series,
@@ -357,22 +310,19 @@ def _by_split(
         (
             names[index],
             *(f"{number:,}" for number in classes.by_split[:, index].tolist()),
-            f"{totals[index]:,}",
-            percent(totals[index], total),
+            *counted(totals[index], total),
         )
         for index in listed
     )
     is_short = len(rows) <= OPEN_ROWS  # it is beside the chart
     more = len(names) - len(listed)
     table = Table(
-        ("Class", *map(shown, splits), "All", "Share"),
+        ("Class", *shown_splits, "All", "Share"),
         rows,
         () if is_short else tuple(totals[index] / max(totals) for index in listed),
         f"{more:,} more classes." if more else "",
     )
-    left_out = len(names) - len(drawn)
-    note = f"The {len(drawn)} commonest of {len(names):,} classes." if left_out else ""
-    key = tuple(shown(split) for split in splits) if few and len(splits) > 1 else ()
+    key = tuple(shown_splits) if few and len(splits) > 1 else ()
     return Chart("Rows by class and split", drawing, table, note, key, is_short)
 
 
@@ -453,20 +403,12 @@ def balance_table(manifest: Manifest) -> Table:
     rows = []
     for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
-        if not sizes:
-            rows.append((shown(name), "0", "–", "–", "–", "–"))
-            continue
-        mean = sum(sizes) / len(sizes)
-        rows.append(
-            (
-                shown(name),
-                f"{len(sizes):,}",
-                human_bytes(min(sizes)),
-                human_bytes(mean),
-                human_bytes(max(sizes)),
-                f"{max(sizes) / mean:.3f}" if mean else "–",
-            )
-        )
+        texts = ["–"] * 4
+        if sizes:
+            mean = sum(sizes) / len(sizes)
+            texts = list(map(human_bytes, (min(sizes), mean, max(sizes))))
+            texts.append(f"{max(sizes) / mean:.3f}" if mean else "–")
+        rows.append((shown(name), f"{len(sizes):,}", *texts))
     columns = ("Split", "Shards", "Smallest", "Mean", "Largest", "Largest / mean")
     return Table(columns, tuple(rows))
 

@@ -74,6 +74,23 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.1f} %"
 
 
+def counted(number: int, total: int) -> tuple[str, str]:
+    """Returns a count and its share."""
+    return f"{number:,}", percent(number, total)
+
+
+def counts_table(
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[tuple[str, ...], int]],
+    total: int,
+    note: str = "",
+) -> Table:
+    """Returns a table of things with their counts and shares, the latter drawn, too."""
+    cells = tuple((*texts, *counted(number, total)) for texts, number in rows)
+    shares = tuple(number / total for _, number in rows)
+    return Table((*columns, "Count", "Share"), cells, shares, note)
+
+
 WIDTH = 400  # units; a page draws them at about a pixel
 _HEIGHT = 170
 _ROW = 26  # units of a horizontal bar
@@ -291,23 +308,15 @@ class Fact(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart with the figures behind it.
+    """A chart with the figures behind it."""
 
-    Attributes:
-      caption: what it shows.
-      drawing: SVG.
-      table: its figures.
-      note: what is not drawn, or estimated.
-      key: names of its colours, in their order; empty if there is one.
-      open: whether the figures are shown from the start.
-    """
-
-    caption: str
-    drawing: Markup
-    table: Table
-    note: str = ""
+    caption: str  # what it shows
+    drawing: Markup  # SVG
+    table: Table  # its figures
+    note: str = ""  # what is not drawn, or estimated
+    # names of its colours, in their order; empty if there is one
     key: tuple[str, ...] = ()
-    open: bool = False
+    open: bool = False  # whether the figures are shown from the start
 
 
 class Card(NamedTuple):

@@ -39,33 +39,19 @@ _WRITE_RATE = 300e6  # bytes a second, measured; until the run itself has writte
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What people are shown of a run at one moment.
+    """What people are shown of a run at one moment."""
 
-    Attributes:
-      stage: one of STAGES, or the name of another command's work.
-      doing: what goes on, where no counts tell it.
-      done: bytes, or the count that `unit` names.
-      total: of the same; None if it is not known.
-      unit: "bytes", or what is counted.
-      rows: that were read or written; None if not known.
-      total_rows: None if not known.
-      is_estimate: whether `total_rows` is extrapolated.
-      rows_per_second: None if not known.
-      rejected: rows that become no record.
-      seconds_left: of the whole run; None if not known.
-    """
-
-    stage: str
-    doing: str = ""
-    done: float = 0
-    total: float | None = None
-    unit: str = "bytes"
-    rows: int | None = None
-    total_rows: int | None = None
-    is_estimate: bool = False
-    rows_per_second: float | None = None
-    rejected: int = 0
-    seconds_left: float | None = None
+    stage: str  # one of STAGES, or the name of another command's work
+    doing: str = ""  # what goes on, where no counts tell it
+    done: float = 0  # bytes, or the count that `unit` names
+    total: float | None = None  # of the same; None if it is not known
+    unit: str = "bytes"  # "bytes", or what is counted
+    rows: int | None = None  # that were read or written; None if not known
+    total_rows: int | None = None  # None if not known
+    is_estimate: bool = False  # whether `total_rows` is extrapolated
+    rows_per_second: float | None = None  # None if not known
+    rejected: int = 0  # rows that become no record
+    seconds_left: float | None = None  # of the whole run; None if not known
 
     @property
     def share(self) -> float | None:
@@ -74,27 +60,27 @@ class View:
 
     def facts(self) -> list[str]:
         """Returns what is known, in words, the most important first."""
+        done, total = self.done, self.total
+        is_bytes = self.unit == "bytes"
         facts = [self.doing] if self.doing else []
         if self.share is not None:
             facts.append(f"{int(100 * self.share)} %")
-        if self.total and self.unit == "bytes":
-            done = min(self.done, self.total)
-            facts.append(f"{human_bytes(done)} of {human_bytes(self.total)}")
-        elif self.total:
-            facts.append(f"{self.done:,.0f} of {count(round(self.total), self.unit)}")
-        elif self.done:
-            facts.append(
-                human_bytes(self.done)
-                if self.unit == "bytes"
-                else count(round(self.done), self.unit)
-            )
+        if total and is_bytes:
+            facts.append(f"{human_bytes(min(done, total))} of {human_bytes(total)}")
+        elif total:
+            facts.append(f"{done:,.0f} of {count(round(total), self.unit)}")
+        elif done:
+            whole = count(round(done), self.unit)
+            facts.append(human_bytes(done) if is_bytes else whole)
         if self.rows is not None and self.total_rows:
             about = "about " if self.is_estimate else ""
             facts.append(f"{self.rows:,} of {about}{count(self.total_rows, 'row')}")
         elif self.rows:
             facts.append(count(self.rows, "row"))
         if self.rows_per_second:
-            facts.append(f"{_rounded(self.rows_per_second):,} rows/s")
+            # Three digits: 182,437 rows/s would say more than is known.
+            digits = max(0, len(str(int(self.rows_per_second))) - 3)
+            facts.append(f"{round(round(self.rows_per_second, -digits)):,} rows/s")
         if self.rejected:
             facts.append(f"{count(self.rejected, 'row')} rejected")
         if self.seconds_left is not None:
@@ -121,12 +107,6 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _rounded(rate: float) -> int:
-    """Returns three digits of a rate: 182,437 rows/s would say more than is known."""
-    digits = len(str(int(rate))) - 3
-    return int(round(rate, -max(0, digits)))
-
-
 @dataclass(slots=True)
 class Rate:
     """The mean speed of a count over the last half minute."""
@@ -134,7 +114,7 @@ class Rate:
     seen: deque[tuple[float, float]] = field(default_factory=deque)
 
     def add(self, now: float, value: float) -> None:
-        """Notes a count; one that fell begins anew."""
+        """Adds a count; one that fell starts again."""
         if self.seen and value < self.seen[-1][1]:
             self.seen.clear()
         self.seen.append((now, value))
@@ -153,16 +133,11 @@ class Rate:
 
 @dataclass(slots=True)
 class RunView:
-    """What is shown of a run: its positions so far become rates and times left.
+    """What is shown of a run: its positions so far become rates and times left."""
 
-    Attributes:
-      input_bytes: of the input.
-      num_ranges: of the input.
-      by_reference: whether ranges are only listed, and shards read the input.
-    """
-
-    input_bytes: int
-    num_ranges: int
+    input_bytes: int  # of the input
+    num_ranges: int  # of the input
+    # whether ranges are only listed, and shards read the input
     by_reference: bool = False
     read_rate: Rate = field(default_factory=Rate)
     write_rate: Rate = field(default_factory=Rate)
@@ -170,12 +145,7 @@ class RunView:
     record_rate: Rate = field(default_factory=Rate)
 
     def at(self, now: float, position: Position) -> View:
-        """Returns what is shown.
-
-        Args:
-          now: seconds of a clock.
-          position: how far the run is.
-        """
+        """Returns what is shown of a position; `now` are seconds of a clock."""
         rejected = position.read.rejected + position.written.rejected
         all_read = position.ranges >= self.num_ranges * position.readings
         begun = position.shards or any(
@@ -255,65 +225,17 @@ SECONDS_BETWEEN_LINES = 10.0
 Clock = Callable[[], float]
 
 
-class Watch:
-    """What is known of the work that is shown; asked by the thread that draws.
-
-    Args:
-      clock: gives seconds.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._run: tuple[FinishedTasks, RunContext, Sequence[InputRange]] | None = None
-        self._run_view: RunView | None = None
-        self.started = clock()
-        self.view = View(STAGES[0])
-        self.first_reject = ""  # in a line; of a task that is finished
-
-    def set(self, view: View) -> None:
-        """Shows this from now on: the work of a command, not of a run's tasks."""
-        self._run = None
-        self.view = view
-
-    def follow(
-        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None:
-        """Follows the tasks of a run from now on."""
-        self._run_view = RunView(
-            input_bytes, len(ranges), by_reference=context.exchange == "reference"
-        )
-        finished = FinishedTasks(context.workspace, self._clock)
-        self._run = finished, context, ranges
-
-    def look(self, *, now: bool = False) -> View:
-        """Returns what there is to show; looks at the run's tasks if it is time."""
-        run = self._run
-        # A folder or store that cannot be read is the run's business, not the watch's.
-        with suppress(Exception):
-            if run is not None and self._run_view is not None and run[0].look(now=now):
-                finished, context, ranges = run
-                position = find_position(finished, ranges, context.readings)
-                self.view = self._run_view.at(self._clock(), position)
-                finished.rest()
-                if self.view.rejected and not self.first_reject:
-                    self.first_reject = first_reject_line(context.workspace)
-        return self.view
-
-    def num_finished(self) -> tuple[int, int]:
-        """Returns how many ranges were read and shards written, at the last look."""
-        return self._run[0].counts() if self._run else (0, 0)
-
-    def rows_rejected(self) -> int | None:
-        """Returns the rejects of the finished tasks; None if nobody knows."""
-        return self._run[0].rows_rejected() if self._run else None
-
-
-class Silent(Reporter):
-    """A reporter that shows no progress, only warnings: the base of those that do.
+class Display(Reporter):
+    """A reporter that follows a run; by itself it shows nothing but warnings.
 
     Args:
       warn: shows a warning, before the work begins.
       clock: gives seconds.
+
+    Attributes:
+      view: what was last seen of the work.
+      first_reject: in a line; of a task that is finished.
+      finished: the tasks of the run that is followed, if one is.
     """
 
     def __init__(
@@ -324,10 +246,18 @@ class Silent(Reporter):
         super().__init__()
         self._warn = warn
         self._clock = clock
-        self.watch = Watch(clock)
+        self._shown_since = clock()
+        self.view = View(STAGES[0])
+        self.first_reject = ""
+        self.finished: FinishedTasks | None = None
+
+    def set(self, view: View) -> None:
+        """Shows this from now on: the work of a command, not of a run's tasks."""
+        self.finished = None
+        self.view = view
 
     def doing(self, stage: str, what: str) -> None:
-        self.watch.set(View(stage, what))
+        self.set(View(stage, what))
 
     def tell(self, understood: InputSummary) -> None:
         for warning in understood.warnings:
@@ -337,16 +267,35 @@ class Silent(Reporter):
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         super().begin(context, ranges, input_bytes)
-        self.watch.follow(context, ranges, input_bytes)
+        by_reference = context.exchange == "reference"
+        run = RunView(input_bytes, len(ranges), by_reference=by_reference)
+
+        def view(finished: FinishedTasks) -> None:
+            position = find_position(finished, ranges, context.readings)
+            self.view = run.at(self._clock(), position)
+            finished.rest()
+            if self.view.rejected and not self.first_reject:
+                self.first_reject = first_reject_line(context.workspace)
+
+        self._view = view
+        self.finished = FinishedTasks(context.workspace, self._clock)
+
+    def look(self, *, now: bool = False) -> View:
+        """Returns what there is to show; looks at the run's tasks if it is time."""
+        finished = self.finished
+        # A folder or store that cannot be read is the run's business.
+        with suppress(Exception):
+            if finished is not None and finished.look(now=now):
+                self._view(finished)
+        return self.view
 
 
-class PlainLines(Silent):
+class PlainLines(Display):
     """A reporter that writes a line every ten seconds, where there is no terminal.
 
     Args:
       stream: where lines go.
-      warn: shows a warning, before the work begins.
-      clock: gives seconds.
+      warn, clock: as of Display.
     """
 
     def __init__(
@@ -357,8 +306,8 @@ class PlainLines(Silent):
     ) -> None:
         super().__init__(warn, clock)
         self._stream = stream
-        self._told = clock()
-        self._rejects_told = False
+        self._last_line = clock()
+        self._reject_shown = False
         self._over = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
@@ -374,14 +323,13 @@ class PlainLines(Silent):
     def write(self) -> None:
         """Writes a line, if it is time; of the first reject at once."""
         now = self._clock()
-        view = self.watch.look()
-        if self.watch.first_reject and not self._rejects_told:
-            self._rejects_told = True
-            self._write_line(self.watch.first_reject)
-        if now - self._told < SECONDS_BETWEEN_LINES:
-            return
-        self._told = now
-        self._write_line(view.line())
+        view = self.look()
+        if self.first_reject and not self._reject_shown:
+            self._reject_shown = True
+            self._write_line(self.first_reject)
+        if now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._write_line(view.line())
 
     def _write_line(self, line: str) -> None:
         # It may have looked at the run for long.
@@ -399,7 +347,7 @@ class PlainLines(Silent):
 _DRAWN_PER_SECOND = 4
 
 
-class Bars(Silent):
+class Bars(Display):
     """A reporter that draws on a terminal: the stages, a bar, and the counts.
 
     Args:
@@ -453,7 +401,7 @@ class Bars(Silent):
 
     def end(self) -> None:
         super().end()
-        self.watch.look(now=True)
+        self.look(now=True)
         self.draw()
 
     def draw(self) -> None:
@@ -471,8 +419,8 @@ class Bars(Silent):
         from rich.table import Table
         from rich.text import Text
 
-        view = self.watch.look()
-        elapsed = self._clock() - self.watch.started
+        view = self.look()
+        elapsed = self._clock() - self._shown_since
         head = Text(no_wrap=True, overflow="ellipsis")
         mark = "|/-\\"[int(elapsed * _DRAWN_PER_SECOND) % 4]
         head.append(f"{mark} {duration(elapsed):>4}  ")
@@ -486,9 +434,8 @@ class Bars(Silent):
         facts = ", ".join(view.facts())
         cells.append(Text(f"{view.stage}: {facts}", overflow="fold"))
         row.add_row(*cells)
-        if self.watch.first_reject:
-            return Group(head, row, Text(self.watch.first_reject, overflow="fold"))
-        return Group(head, row)
+        rejected = Text(self.first_reject, overflow="fold")
+        return Group(head, row, *([rejected] if self.first_reject else []))
 
 
 @contextmanager
@@ -517,8 +464,8 @@ def showing(
         from rich.console import Console
 
         display = Bars(Console(file=stream), stages=(stage,))
-    display.watch.set(View(stage, doing))
+    display.set(View(stage, doing))
     with display:
-        yield lambda done, total: display.watch.set(
+        yield lambda done, total: display.set(
             View(stage, done=done, total=total, unit=unit)
         )

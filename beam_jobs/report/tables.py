@@ -34,20 +34,15 @@ def make_console(stream: TextIO | None) -> Console:
 
 
 class Table(NamedTuple):
-    """A table, of a page or a terminal.
+    """A table, of a page or a terminal."""
 
-    Attributes:
-      columns: their headings. They hold numbers unless their heading begins with "=",
-        or it is the first of a page's table, which names the row.
-      rows: texts, one for each column.
-      shares: of each row, from 0 to 1, drawn as a bar on a page; empty for none.
-      note: what is left out.
-    """
-
+    # their headings. They hold numbers unless their heading begins with "=", or it is
+    # the first of a page's table, which names the row
     columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]  # texts, one for each column
+    # of each row, from 0 to 1, drawn as a bar on a page; empty for none
     shares: tuple[float, ...] = ()
-    note: str = ""
+    note: str = ""  # what is left out
 
 
 def print_table(console: Console, table: Table, title: str = "") -> None:

@@ -83,26 +83,18 @@ _SHOWN_LINKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inventory of a run.
+    """The inventory of a run."""
 
-    Attributes:
-      files: what is converted.
-      side_files: what cells of it may name, if the job pulls any in.
-      check: compares them with those of a dataset.
-      warnings: of what was passed over.
-      facts: what `exclude` left out.
-      apart: files that are inputs because options name them.
-      left_out: paths of input files that `exclude` leaves out.
-      listed_at: the time before they were listed, in Unix seconds.
-    """
-
-    files: list[InputFile]
-    side_files: list[InputFile]
+    files: list[InputFile]  # what is converted
+    side_files: list[InputFile]  # what cells of it may name, if the job pulls any in
+    # compares them with those of a dataset
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
-    warnings: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()  # of what was passed over
+    facts: tuple[tuple[str, str], ...] = ()  # what `exclude` left out
+    # the time before they were listed, in Unix seconds
     listed_at: float = field(default=0.0, compare=False)
-    apart: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()  # files that are inputs because options name them
+    # paths of input files that `exclude` leaves out
     left_out: frozenset[str] = frozenset()
 
     @property

@@ -35,34 +35,25 @@ _COUNTED_BYTES = 16 << 20  # of a dataset whose classes are counted at the end o
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-      status: "done", or "unchanged" if this very dataset was there already.
-      output: folder of the dataset.
-      manifest: of the dataset.
-      seconds: wall time of the whole run.
-      base: of the dataset that the run appended to, or None.
-      understood: what the source took the input for; nothing if nothing was read.
-      reject_kinds: why rows were rejected, the commonest first.
-      locator: finds the lines of rejects.
-      replaced_shards: shards of the replaced dataset that stay until the next run.
-      at_work: detached jobs that may be at work for the same output.
-      classes: how often each class comes; None if that was not counted.
-      stages: seconds of each stage of the run.
-    """
-
-    status: str
-    output: str
-    manifest: Manifest
-    seconds: float
-    base: Manifest | None = None
+    status: str  # "done", or "unchanged" if this very dataset was there already
+    output: str  # folder of the dataset
+    manifest: Manifest  # of the dataset
+    seconds: float  # wall time of the whole run
+    base: Manifest | None = None  # of the dataset that the run appended to, or None
+    # what the source took the input for; nothing if nothing was read
     understood: InputSummary = NOTHING
+    # why rows were rejected, the commonest first
     reject_kinds: tuple[RejectKind, ...] = ()
-    locator: RejectLocator = UNKNOWN_INPUT
+    locator: RejectLocator = UNKNOWN_INPUT  # finds the lines of rejects
+    # shards of the replaced dataset that stay until the next run
     replaced_shards: int = 0
+    # detached jobs that may be at work for the same output
     at_work: tuple[str, ...] = ()
+    # how often each class comes; None if that was not counted
     classes: tuple[LabelCounts, ...] | None = None
+    # seconds of each stage of the run
     stages: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -40,19 +40,12 @@ from recordmill.transforms.tasks.context import (
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can start.
+    """A run that can start."""
 
-    Attributes:
-      context: what every task needs to know.
-      ranges: the input ranges, one task each.
-      inputs: the inventory that they were cut from.
-      understood: what the source took the input for.
-    """
-
-    context: RunContext
-    ranges: list[InputRange]
-    inputs: Inputs
-    understood: InputSummary
+    context: RunContext  # what every task needs to know
+    ranges: list[InputRange]  # the input ranges, one task each
+    inputs: Inputs  # the inventory that they were cut from
+    understood: InputSummary  # what the source took the input for
 
     @property
     def exchange_reason(self) -> str:

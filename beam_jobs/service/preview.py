@@ -117,31 +117,22 @@ Verdict = Literal[
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run would do.
+    """What a run would do."""
 
-    Attributes:
-      run: the job with its inputs and its output.
-      verdict: whether it would convert afresh, append to the dataset that is there,
-        resume a killed run, only publish what one had finished, replace another
-        dataset, find nothing to do, or be refused.
-      reason: why it would be refused, else "".
-      kind: what that reason is about, else "" (schemas/errors.py).
-      warnings: what may go wrong.
-      prepared: the run, prepared; None if nothing would be converted.
-      understood: what the source takes the input for.
-      estimate: what it writes; None if nothing would be converted.
-      finished_ranges: input ranges that a killed run finished.
-    """
-
-    run: ResolvedRun
+    run: ResolvedRun  # the job with its inputs and its output
+    # whether it would convert afresh, append to the dataset that is there, resume a
+    # killed run, only publish what one had finished, replace another dataset, find
+    # nothing to do, or be refused
     verdict: Verdict
-    reason: str = ""
-    kind: str = ""
-    warnings: tuple[str, ...] = ()
+    reason: str = ""  # why it would be refused, else ""
+    kind: str = ""  # what that reason is about, else "" (schemas/errors.py)
+    warnings: tuple[str, ...] = ()  # what may go wrong
+    # the run, prepared; None if nothing would be converted
     prepared: PreparedRun | None = None
-    understood: InputSummary = NOTHING
+    understood: InputSummary = NOTHING  # what the source takes the input for
+    # what it writes; None if nothing would be converted
     estimate: Estimate | None = None
-    finished_ranges: int = 0
+    finished_ranges: int = 0  # input ranges that a killed run finished
 
     @property
     def removed(self) -> tuple[str, ...]:

@@ -56,21 +56,13 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class AppendPlan:
-    """What is appended to which dataset.
+    """What is appended to which dataset."""
 
-    Attributes:
-      base: the manifest of the dataset that is there.
-      schema: its features.
-      kept: the files that were converted before.
-      inputs: those that are new; without any, there is nothing to do.
-      reading: how the new ones are read (see `registry.describe_inputs`).
-    """
-
-    base: Manifest
-    schema: Schema
-    kept: list[InputFile]
-    inputs: Inputs
-    reading: str = ""
+    base: Manifest  # the manifest of the dataset that is there
+    schema: Schema  # its features
+    kept: list[InputFile]  # the files that were converted before
+    inputs: Inputs  # those that are new; without any, there is nothing to do
+    reading: str = ""  # how the new ones are read (see `registry.describe_inputs`)
 
     @property
     def part(self) -> int:
@@ -142,22 +134,15 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
 
 @dataclass(frozen=True, slots=True)
 class VersionPlan:
-    """Which version a run publishes, and what becomes of the others.
+    """Which version a run publishes, and what becomes of the others."""
 
-    Attributes:
-      job: with that version.
-      options: with that version's folder.
-      store: of the folder that holds all versions and latest.json.
-      found: the versions that are there, oldest first.
-      stale: unfinished versions of other jobs or inputs; they go before the run.
-      newest: the newest version's manifest, if it is what this job gives.
-    """
-
-    job: JobSpec
-    options: RunOptions
-    store: Store
-    found: list[VersionFolder]
+    job: JobSpec  # with that version
+    options: RunOptions  # with that version's folder
+    store: Store  # of the folder that holds all versions and latest.json
+    found: list[VersionFolder]  # the versions that are there, oldest first
+    # unfinished versions of other jobs or inputs; they go before the run
     stale: list[str]
+    # the newest version's manifest, if it is what this job gives
     newest: Manifest | None
 
 
@@ -211,26 +196,16 @@ def _is_of(store: Store, version: str, run_key: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A job with its inputs, its output and all that follows from both.
+    """A job with its inputs, its output and all that follows from both."""
 
-    Attributes:
-      job: what is converted and how, with the version that is published.
-      options: how it is run; `output` is the folder of that version.
-      store: of the output.
-      inputs: what is converted; only what is new if inputs are appended.
-      run_key: hash of the job and its inputs as they were listed.
-      expected: a schema that the dataset must keep to, or None.
-      append_plan: what is appended to which dataset, or None.
-      version_plan: what is done with the other versions, or None without version auto.
-    """
-
-    job: JobSpec
-    options: RunOptions
-    store: Store
-    inputs: Inputs
-    run_key: str
-    expected: Schema | None
-    append_plan: AppendPlan | None = None
+    job: JobSpec  # what is converted and how, with the version that is published
+    options: RunOptions  # how it is run; `output` is the folder of that version
+    store: Store  # of the output
+    inputs: Inputs  # what is converted; only what is new if inputs are appended
+    run_key: str  # hash of the job and its inputs as they were listed
+    expected: Schema | None  # a schema that the dataset must keep to, or None
+    append_plan: AppendPlan | None = None  # what is appended to which dataset, or None
+    # what is done with the other versions, or None without version auto
     version_plan: VersionPlan | None = None
 
     @property

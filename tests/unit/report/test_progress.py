@@ -40,7 +40,7 @@ def test_a_line_every_ten_seconds() -> None:
     for second in range(35):
         clock.now = 1_000 + second
         if second == 15:
-            lines.watch.set(View("read", done=1, total=4))
+            lines.set(View("read", done=1, total=4))
         lines.write()
     assert stream.getvalue().splitlines() == [
         "scan: listing the inputs",
@@ -62,7 +62,7 @@ def test_no_line_comes_behind_the_end() -> None:
     stream, clock = io.StringIO(), Clock()
     with PlainLines(stream, clock=clock) as lines:
         clock.now += 60
-    lines.watch.first_reject = "rejected: a.csv byte 17"
+    lines.first_reject = "rejected: a.csv byte 17"
     lines.write()
     assert stream.getvalue() == ""
 
@@ -120,7 +120,7 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
         bars.doing("scan", "reading the first rows")
         bars.tell(InputSummary((("delimiter", "comma"),), ("use `max_rejects`",)))
         clock.now += 75
-        bars.watch.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
+        bars.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
         bars.draw()
     stream.flush()
     shown = text_of(shown_on(ours))
@@ -138,13 +138,13 @@ def test_the_first_reject_is_told_while_the_run_goes_on(
     """At once, and in a log only once: who made a mistake need not wait for the end."""
     ours, stream = terminal
     with Bars(Console(file=stream, width=120, force_terminal=True)) as bars:
-        bars.watch.first_reject = "rejected: a.csv byte 17: price: '?' is no number"
+        bars.first_reject = "rejected: a.csv byte 17: price: '?' is no number"
         bars.draw()
     stream.flush()
     assert "rejected: a.csv byte 17: price: '?' is no number" in text_of(shown_on(ours))
     log = io.StringIO()
     lines = PlainLines(log, clock=Clock())
-    lines.watch.first_reject = "rejected: a.csv byte 17"
+    lines.first_reject = "rejected: a.csv byte 17"
     lines.write()
     lines.write()
     assert log.getvalue() == "rejected: a.csv byte 17\n"
@@ -153,7 +153,7 @@ def test_the_first_reject_is_told_while_the_run_goes_on(
 def test_a_narrow_terminal_shows_all(terminal: tuple[int, TextIO]) -> None:
     ours, stream = terminal
     with Bars(Console(file=stream, width=40, force_terminal=True)) as bars:
-        bars.watch.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
+        bars.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
         bars.draw()
     stream.flush()
     shown = re.sub(r"\s+", "", text_of(shown_on(ours)))
