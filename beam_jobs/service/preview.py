@@ -43,12 +43,7 @@ _NEGLIGIBLE_BYTES = 64 << 20
 
 
 def require_space(prepared: PreparedRun, options: PipelineOptions, memory: str) -> None:
-    """Refuses a run that surely does not fit on the disks it writes to.
-
-    Args:
-      prepared: the run.
-      options: of the pipeline; runs that go to other machines need no space here.
-      memory: what sorted records may take of it (see `RunOptions`).
+    """Refuses a run that surely does not fit on the disks of this machine.
 
     Raises:
       NoRoomError: which folder, what is needed and free, and what to do.
@@ -78,13 +73,7 @@ def _free_bytes(folder: str) -> int:
 
 
 def run_budget(context: RunContext, memory: str, *, in_threads: bool) -> HoldBudget:
-    """Returns what the sorted runs of a run may hold in memory.
-
-    Args:
-      context: the run.
-      memory: as asked for (see `RunOptions`).
-      in_threads: whether all workers are threads of one process.
-    """
+    """Returns what the sorted runs of a run may hold in memory, of threads of one process."""
     # References are small, and a run that resumes needs those of all its ranges.
     if context.exchange != "scratch" or not in_threads:
         return NO_BUDGET
@@ -167,13 +156,10 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
     if estimate.rejected:
         understood = understood.of_input()
+    found = (*understood.warnings, *_warnings(run.job, estimate))
     plan = replace(
         plan,
-        warnings=(
-            *plan.warnings,
-            *understood.warnings,
-            *_warnings(run.job, estimate),
-        ),
+        warnings=plan.warnings + found,
         prepared=prepared,
         understood=understood,
         estimate=estimate,
@@ -182,8 +168,8 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     if verdict in ("convert", "append") and finished:
         return replace(plan, verdict="resume")
     is_embedded, in_threads = _workers(options)
-    held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
     if verdict != "refused" and is_embedded:
+        held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
         if short := _shortage(context.workspace, estimate, held):
             return replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
     return plan

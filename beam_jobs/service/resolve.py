@@ -61,70 +61,12 @@ class AppendPlan:
     base: Manifest  # the manifest of the dataset that is there
     schema: Schema  # its features
     kept: list[InputFile]  # the files that were converted before
-    inputs: Inputs  # those that are new; without any, there is nothing to do
-    reading: str = ""  # how the new ones are read (see `registry.describe_inputs`)
 
     @property
     def part(self) -> int:
         """Returns the number of the part that is added."""
         return self.base.appended + 1
 
-    @property
-    def run_key(self) -> str:
-        """Returns the key of the run that appends; the base's without new inputs."""
-        if not self.inputs.files:
-            return self.base.fingerprint
-        return appended_fingerprint(
-            self.base.fingerprint,
-            self.inputs.files,
-            self.inputs.side_files,
-            reading=self.reading,
-        )
-
-
-def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None:
-    """Compares the inputs with those of the dataset that is there, if there is one.
-
-    Args:
-      job: what is converted and how.
-      store: of the output.
-      inputs: all inputs that there are now.
-
-    Returns:
-      What is appended to it, or None if there is no dataset yet.
-
-    Raises:
-      OutputError: nothing can be appended to the dataset that is there.
-      InputError: files that it was made from are gone or have changed.
-    """
-    base = find_manifest(store)
-    if base is None:
-        return None
-    known = read_inputs(store, base, job)
-    new, side = new_files(
-        known,
-        inputs.files,
-        inputs.side_files,
-        store.uri,
-        inputs.check,
-        left_out=inputs.left_out,
-    )
-    if new and base.appended >= MAX_APPENDS:
-        raise OutputRefusedError(
-            f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
-            "convert all inputs again with `overwrite=true`"
-        )
-    fresh = {file.path for file in new}
-    return AppendPlan(
-        base=base,
-        schema=schema_of_dataset(store, base),
-        kept=[file for file in inputs.files if file.path not in fresh],
-        inputs=replace(inputs, files=new, side_files=side),
-        reading=describe_inputs(job, new) if new else "",
-    )
-
-
-# Only reads: nothing is made or changed here.
 
 # The version is part of a job and so of its fingerprint. So "the same job but for its
 # version" is asked the other way round: is the newest version what this job would be, if
@@ -134,64 +76,12 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
 
 @dataclass(frozen=True, slots=True)
 class VersionPlan:
-    """Which version a run publishes, and what becomes of the others."""
+    """What becomes of the other versions of a run that publishes a version."""
 
-    job: JobSpec  # with that version
-    options: RunOptions  # with that version's folder
     store: Store  # of the folder that holds all versions and latest.json
     found: list[VersionFolder]  # the versions that are there, oldest first
-    # unfinished versions of other jobs or inputs; they go before the run
-    stale: list[str]
-    # the newest version's manifest, if it is what this job gives
-    newest: Manifest | None
-
-
-def _choose_version(
-    job: JobSpec, options: RunOptions, store: Store, inputs: Inputs
-) -> VersionPlan:
-    """Finds the version that this job is, or else becomes; touches nothing."""
-    # A store that does not answer is reported within seconds, not minutes.
-    seen = store.with_short_retries()
-    found = list_versions(seen)
-    newest = _newest_if_same(seen, job, found, inputs)
-    if newest is not None:
-        version = newest.version
-    else:
-        whole = [entry.version for entry in found if entry.is_whole]
-        version = next_version(whole[-1] if whole else None)
-    chosen = job.model_copy(update={"version": version})
-    run_key = inputs.run_key(chosen)
-    stale = [
-        entry.version
-        for entry in found
-        if not entry.is_whole
-        and is_ours(seen, entry.version)
-        and can_be_cleared(seen, entry.version)
-        and not (entry.version == version and _is_of(seen, version, run_key))
-    ]
-    folder = replace(
-        options, output=store.below(version).uri, auto_version=False, overwrite=False
-    )
-    return VersionPlan(chosen, folder, store, found, stale, newest)
-
-
-def _newest_if_same(
-    store: Store, job: JobSpec, found: list[VersionFolder], inputs: Inputs
-) -> Manifest | None:
-    """Returns the newest version, if this job with its number would give the same."""
-    whole = [entry.version for entry in found if entry.is_whole]
-    if not whole:
-        return None
-    folder = store.below(whole[-1])
-    manifest = read_manifest(folder)
-    same = job.model_copy(update={"version": whole[-1]})
-    return manifest if inputs.give(folder, manifest, same) else None
-
-
-def _is_of(store: Store, version: str, run_key: str) -> bool:
-    """Tests whether all runs that left an unfinished version had this key."""
-    runs = unfinished_runs(store, version)
-    return all(run_key.startswith(run) for run in runs)
+    stale: list[str]  # unfinished ones of other jobs or inputs; they go before the run
+    newest: Manifest | None  # of the newest version, if it is what this job gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +93,9 @@ class ResolvedRun:
     store: Store  # of the output
     inputs: Inputs  # what is converted; only what is new if inputs are appended
     run_key: str  # hash of the job and its inputs as they were listed
-    expected: Schema | None  # a schema that the dataset must keep to, or None
-    append_plan: AppendPlan | None = None  # what is appended to which dataset, or None
-    # what is done with the other versions, or None without version auto
-    version_plan: VersionPlan | None = None
+    expected: Schema | None  # a schema that the dataset must keep to
+    append_plan: AppendPlan | None = None  # what is appended to which dataset
+    version_plan: VersionPlan | None = None  # None without `version=auto`
 
     @property
     def workspace(self) -> Workspace:
@@ -265,48 +154,113 @@ def resolve(
         cannot hold versions.
     """
     _require_detachable(options)
-    check_names(job, _output_store(options), auto_version=options.auto_version)
+    if not is_local(options.scratch):
+        raise UsageError(f"`scratch` {options.scratch}: expected a local folder")
+    store = open_store(options.output, options.storage.output)
+    check_names(job, store, auto_version=options.auto_version)
     require_container(job.container)
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
-    version_plan = None
+    version_plan = append_plan = expected = None
     if options.auto_version:
-        versions = _output_store(options)
-        version_plan = _choose_version(job, options, versions, inputs)
-        job, options = version_plan.job, version_plan.options
-    store = _output_store(options)
-    append_plan = None
-    if options.append:
-        # A store that does not answer is reported within seconds, not minutes.
-        append_plan = plan_append(job, store.with_short_retries(), inputs)
-    if append_plan is None:
-        run_key = inputs.run_key(job)
+        job, version_plan = _choose_version(job, store, inputs)
+        store = store.below(job.version)
+        options = replace(
+            options, output=store.uri, auto_version=False, overwrite=False
+        )
+    appended = _append_to(job, store, inputs) if options.append else None
+    if appended is not None:
+        append_plan, inputs, run_key = appended
     else:
-        run_key, inputs = append_plan.run_key, append_plan.inputs
-    expected = None
+        run_key = inputs.run_key(job)
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
     return ResolvedRun(
-        job=job,
-        options=options,
-        store=store,
-        inputs=inputs,
-        run_key=run_key,
-        expected=expected,
-        append_plan=append_plan,
-        version_plan=version_plan,
+        job,
+        options,
+        store,
+        inputs,
+        run_key,
+        expected,
+        append_plan,
+        version_plan,
     )
 
 
+def _append_to(
+    job: JobSpec, store: Store, inputs: Inputs
+) -> tuple[AppendPlan, Inputs, str] | None:
+    """Returns what is appended, the new inputs, and the key; None without a dataset."""
+    # A store that does not answer is reported within seconds, not minutes.
+    store = store.with_short_retries()
+    base = find_manifest(store)
+    if base is None:
+        return None
+    known = read_inputs(store, base, job)
+    new, side = new_files(
+        known,
+        inputs.files,
+        inputs.side_files,
+        store.uri,
+        inputs.check,
+        left_out=inputs.left_out,
+    )
+    if new and base.appended >= MAX_APPENDS:
+        raise OutputRefusedError(
+            f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
+            "convert all inputs again with `overwrite=true`"
+        )
+    run_key = base.fingerprint  # without new inputs there is nothing to do
+    if new:
+        reading = describe_inputs(job, new)
+        run_key = appended_fingerprint(run_key, new, side, reading=reading)
+    fresh = {file.path for file in new}
+    kept = [file for file in inputs.files if file.path not in fresh]
+    plan = AppendPlan(base, schema_of_dataset(store, base), kept)
+    return plan, replace(inputs, files=new, side_files=side), run_key
+
+
+def _choose_version(
+    job: JobSpec, store: Store, inputs: Inputs
+) -> tuple[JobSpec, VersionPlan]:
+    """Returns the job with the version that it is, or else becomes; touches nothing."""
+    # A store that does not answer is reported within seconds, not minutes.
+    seen = store.with_short_retries()
+    found = list_versions(seen)
+    whole = [entry.version for entry in found if entry.is_whole]
+    newest = None
+    if whole:
+        folder = seen.below(whole[-1])
+        manifest = read_manifest(folder)
+        same = job.model_copy(update={"version": whole[-1]})
+        newest = manifest if inputs.give(folder, manifest, same) else None
+    version = newest.version if newest else next_version(whole[-1] if whole else None)
+    job = job.model_copy(update={"version": version})
+    run_key = inputs.run_key(job)
+
+    def is_of_job(entry: VersionFolder) -> bool:
+        """Tests whether all runs that left an unfinished version had this key."""
+        return entry.version == version and all(
+            run_key.startswith(run) for run in unfinished_runs(seen, version)
+        )
+
+    stale = [
+        entry.version
+        for entry in found
+        if not entry.is_whole
+        and is_ours(seen, entry.version)
+        and can_be_cleared(seen, entry.version)
+        and not is_of_job(entry)
+    ]
+    return job, VersionPlan(store, found, stale, newest)
+
+
 def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
-    """Looks for this very dataset in the output, and checks that it is as asked for.
+    """Returns this very dataset, if it is in the output and as asked for.
 
     Args:
       run: what is to be published.
       store: of the output, with short retries or long ones.
-
-    Returns:
-      Its manifest, or None if the run may go on.
 
     Raises:
       OutputError: another dataset is there, or files that no run wrote; or a shard is
@@ -314,48 +268,38 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
       RejectLimitError: more rows were rejected than the job now allows.
       SchemaError: it differs from the schema expected.
     """
-    overwrite, base = run.options.overwrite, run.base_fingerprint
-    inputs = run.inputs
+    job, inputs = run.job, run.inputs
+
+    def is_same(found: Manifest) -> bool:
+        if run.append_plan is not None:
+            return is_of_run(store, found, run.run_key)
+        return inputs.give(store, found, job)
+
     manifest = check_output(
         store,
         run.run_key,
-        overwrite=overwrite,
+        overwrite=run.options.overwrite,
         # A number that is not whole is given again: no reader has seen it.
         take_over=run.version_plan is not None,
-        base=base,
-        is_same=lambda found: _is_made_by(run, store, found),
+        base=run.base_fingerprint,
+        is_same=is_same,
         changes_since=lambda other: dataset_changes(
-            store, other, run.job, inputs.files, inputs.side_files, inputs.check
+            store, other, job, inputs.files, inputs.side_files, inputs.check
         ),
     )
     if manifest is None:
         return None
     require_stored(store, manifest)
-    read, rejected = manifest.rows_read, manifest.rows_rejected
     check_reject_limit(
-        run.job.max_rejects,
-        read,
-        rejected,
+        job.max_rejects,
+        manifest.rows_read,
+        manifest.rows_rejected,
         f"recordmill rejects {shlex.quote(store.uri)}",
         published_rejects(store),
         run.locator,
     )
     require_schema(run.expected, schema_of(manifest, class_names(store, manifest)))
     return manifest
-
-
-def _is_made_by(run: ResolvedRun, store: Store, manifest: Manifest) -> bool:
-    """Tells whether a dataset is what a run makes; may read the inputs for it."""
-    if run.append_plan is not None:
-        return is_of_run(store, manifest, run.run_key)
-    return run.inputs.give(store, manifest, run.job)
-
-
-def _output_store(options: RunOptions) -> Store:
-    """Returns the store of the output folder; touches no storage."""
-    if not is_local(options.scratch):
-        raise UsageError(f"`scratch` {options.scratch}: expected a local folder")
-    return open_store(options.output, options.storage.output)
 
 
 def _require_detachable(options: RunOptions) -> None:

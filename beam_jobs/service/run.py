@@ -7,13 +7,13 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
@@ -28,7 +28,6 @@ from recordmill.beam_jobs.service.resolve import (
 )
 from recordmill.schemas.errors import (
     NO_ROOM,
-    OTHER,
     PERMANENT,
     USAGE,
     DamagedScratchError,
@@ -65,7 +64,7 @@ from recordmill.transforms.commit.versions import (
     remove_version,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
-from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import (
     Lease,
@@ -159,11 +158,8 @@ def run_metadata(
 ) -> dict[str, object]:
     """Returns what run.json will say, except how long the run took.
 
-    Args:
-      context: the run.
-      beam_options: of its pipeline.
-      started: when, in Unix seconds; None: now.
-      understood: what the source took the input for.
+    `started` are Unix seconds, now if None; `understood` is what the source took the
+    input for.
     """
     from recordmill.beam_jobs.runners.embedded import runner_name
 
@@ -183,8 +179,8 @@ def run_metadata(
 
 
 # The dataset is published by the pipeline's last step (transforms/commit/detached.py),
-# under a lease that the step takes itself: when rows are converted, nobody waits. Until
-# then a sign of life keeps the job's files (transforms/tasks/launches.py).
+# under a lease that the step takes itself. Until then a heartbeat keeps the job's files
+# (transforms/tasks/launches.py).
 
 
 class JobSubmitted(Exception):  # noqa: N818  not an error: what was asked for
@@ -193,8 +189,7 @@ class JobSubmitted(Exception):  # noqa: N818  not an error: what was asked for
     Attributes:
       status: "submitted", or "translated" if the runner was asked for no more.
       output: where the dataset goes once the job has run.
-      template: where the pipeline was written to, or "".
-      job: the runner's name of the job, or "".
+      template, job: where the pipeline was written to, the runner's name of the job; "".
     """
 
     def __init__(
@@ -211,9 +206,6 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     """Prepares what the workers of a detached job need: a workspace of its own.
 
     Which manifest the job may replace is decided here, not when it publishes.
-
-    Returns:
-      The context that workers get.
 
     Raises:
       OutputError: another run is at work here, or the job must not write here.
@@ -272,43 +264,42 @@ _log = logging.getLogger("recordmill")
 _PERMANENT = ("UsageError", "SchemaError", "RejectLimitError")
 
 
-def _is_scratch_damaged(workspace: Workspace) -> bool:
-    """Tests whether the run failed because of damaged scratch, by now removed."""
-    kind = DamagedScratchError.__name__
-    return any(note["kind"] == kind for note in read_errors(workspace))
+def _noted_error(note: Mapping[str, Any], message: str) -> RecordmillError:
+    """Returns the error that a worker noted, with another message."""
+    error = error_of(note["about"], message)
+    error.add_note(note["traceback"])  # for --debug
+    return error
 
 
 def _raise_permanent_error(workspace: Workspace) -> None:
     """Raises what a worker noted, if trying again does not help."""
     for note in read_errors(workspace):
         if note["kind"] in _PERMANENT:
-            error = error_of(str(note.get("about", OTHER)), str(note["message"]))
-            error.add_note(str(note["traceback"]))  # for --debug
-            raise error
+            raise _noted_error(note, note["message"])
 
 
 def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
     """Returns the first error that a worker noted, in place of the runner's report."""
-    notes = read_errors(workspace)
-    if notes:
-        _log.error("%s", notes[0]["traceback"])
-        kind, message = str(notes[0].get("about", OTHER)), str(notes[0]["message"])
-        if not notes[0]["expected"]:
-            message = f"unexpected {notes[0]['kind']}: {message}"
-    else:
-        kind, message = kind_of(error), str(error)
-        if not isinstance(error, RecordmillError):
-            message = f"the runner failed: {type(error).__name__}: {message}"
-    if kind != USAGE:
-        message = f"{message}\n{_nothing_published(workspace, kind)}"
-    explained = error_of(kind, message)
-    for note in notes[:1]:
-        explained.add_note(str(note["traceback"]))  # for --debug
-    return explained
+    if notes := read_errors(workspace):
+        note = notes[0]
+        _log.error("%s", note["traceback"])
+        message = note["message"]
+        if not note["expected"]:
+            message = f"unexpected {note['kind']}: {message}"
+        return _noted_error(note, message + _end_of(note["about"], workspace))
+    message = str(error)
+    if not isinstance(error, RecordmillError):
+        message = f"the runner failed: {type(error).__name__}: {message}"
+    kind = kind_of(error)
+    return error_of(kind, message + _end_of(kind, workspace))
+
+
+def _end_of(kind: str, workspace: Workspace) -> str:
+    """Returns the line after an error: what was not published, and how to go on."""
+    return "" if kind == USAGE else f"\n{_nothing_published(workspace, kind)}"
 
 
 def _nothing_published(workspace: Workspace, kind: str) -> str:
-    """Tells that nothing was published, where the log is, and how to go on."""
     found = f"Log and rejects are in {workspace.root}"
     if workspace.shared:
         rejects = workspace.display_path(REJECTS_NAME)
@@ -385,7 +376,8 @@ def _execute_pipeline(
             try:
                 run()
             except Exception:
-                if not _is_scratch_damaged(workspace):
+                kinds = [note["kind"] for note in read_errors(workspace)]
+                if DamagedScratchError.__name__ not in kinds:
                     raise
                 _log.exception("scratch of an earlier try is damaged: trying once more")
                 _make_folders(workspace, context.exchange, cut_of(ranges))
@@ -410,17 +402,14 @@ class _RunLog(TextIOWrapper):
     _has_room = True
 
     def write(self, text: str, /) -> int:
-        """Writes, unless an earlier write failed."""
         self._try(lambda: super(_RunLog, self).write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flushes, unless an earlier write failed."""
         self._try(super().flush)
 
     def close(self) -> None:
-        """Closes the file; what could not be written is lost."""
-        with suppress(OSError):
+        with suppress(OSError):  # what could not be written is lost
             super().close()
 
     def _try(self, write: Callable[[], object]) -> None:
@@ -431,20 +420,16 @@ class _RunLog(TextIOWrapper):
             self._has_room = False
 
 
-def _open_log(path: Path) -> _RunLog:
-    """Opens the log of a run."""
-    try:
-        return _RunLog(path.open("ab"), encoding="utf-8")
-    except OSError as error:
-        raise output_error(error, str(path), "written") from error
-
-
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
-    with _open_log(path) as log, redirect_stderr(log):
+    try:
+        opened = _RunLog(path.open("ab"), encoding="utf-8")
+    except OSError as error:
+        raise output_error(error, str(path), "written") from error
+    with opened as log, redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -459,18 +444,7 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
-    """Runs a job to its published dataset.
-
-    Args:
-      run: the job with its inputs and its output.
-      reporter: shows the progress.
-
-    Raises:
-      UsageError: the job or its options are put wrongly.
-      RecordmillError: anything else that a person can mend; nothing was published,
-        and what was finished is kept for the next try.
-      JobSubmitted: the runner has the job, and nobody is to wait for it.
-    """
+    """Runs a resolved job to its published dataset; raises as `run_versioned`."""
     started = time.time()
     require_fast_crc()
     store, workspace = run.store, run.workspace
@@ -573,19 +547,20 @@ def _telling_state(run: ResolvedRun) -> Iterator[None]:
 def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """Runs a job to its published dataset, as the next version if its options say so.
 
-    Args:
-      job: what is converted and how.
-      options: how it is run.
-      reporter: shows the progress.
-
     Raises:
       UsageError: the job or its options are put wrongly.
       RecordmillError: anything else that a person can mend; nothing was published,
         and what was finished is kept for the next try.
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
+
+    def tell(text: str) -> None:
+        """Shows that inputs are read before it is known whether there is work."""
+        reporter.doing("scan", text)
+        reporter.tell(InputSummary(facts=(("inputs", text),)))
+
     reporter.doing("scan", "listing the inputs")
-    run = resolve(job, options, tell=lambda text: _tell(reporter, text))
+    run = resolve(job, options, tell=tell)
     reporter.tell(InputSummary(warnings=run.inputs.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
@@ -595,13 +570,15 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         # Chosen again, because another run may have ended before this one had the
         # lease; but for the same inputs, which are not listed again.
         run = resolve(job, options, run.inputs)
-        assert run.version_plan is not None  # as before: the options are the same
+        versions = run.version_plan
+        assert versions is not None  # as before: the options are the same
         remove_orphans(store)
-        for version in run.version_plan.stale:
+        for version in versions.stale:
             left = clear_unfinished(store, version, run.job.version)
             for name in left if options.scratch else ():
                 shutil.rmtree(local_path(options.scratch) / name, ignore_errors=True)
-        _remove_other_scratch(store, run.options.output, run.run_key)
+        if not isinstance(store, LocalStore):  # else it lay in the version's folder
+            _remove_other_scratch(run.options.output, run.run_key)
         outcome = run_job(run, reporter)
         lease.require_held()
         move_latest(store, outcome.manifest)
@@ -610,12 +587,6 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
             if not has_live_launch(store.below(version)):  # which is to replace it
                 remove_version(store, version)
     return outcome
-
-
-def _tell(reporter: Reporter, text: str) -> None:
-    """Tells of the inputs that are read before it is known whether there is work."""
-    reporter.doing("scan", text)
-    reporter.tell(InputSummary(facts=(("inputs", text),)))
 
 
 def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
@@ -629,10 +600,8 @@ def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
     )
 
 
-def _remove_other_scratch(store: Store, output: str, run_key: str) -> None:
+def _remove_other_scratch(output: str, run_key: str) -> None:
     """Removes what other runs for the same version left on this machine."""
-    if isinstance(store, LocalStore):
-        return  # it lay in the version's folder
     for run in Path(work_folder_of(output)).glob("*"):
         if not run_key.startswith(run.name):
             shutil.rmtree(run, ignore_errors=True)
