@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,16 @@ def _opened(output: str, storage: tuple[str, ...]) -> tuple[Store, Manifest]:
 def _show(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
     from recordmill.beam_jobs.report.tables import write_json
 
-    write_json(facts, None) if as_json else click.echo(text)
+    write_json(facts) if as_json else click.echo(text)
+
+
+def _showing(
+    stage: str, as_json: bool, doing: str = "", unit: str = "bytes"
+) -> AbstractContextManager[Callable[[float, float | None], None]]:
+    """Shows the progress of a command on stderr; not beside JSON."""
+    from recordmill.beam_jobs.report.progress import showing
+
+    return showing(sys.stderr, stage, doing, unit=unit, wanted=not as_json)
 
 
 @_command(
@@ -155,15 +165,13 @@ def verify_command(
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
-    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.tables import show_verify
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
 
     options = storage_of(storage).output
     dataset = followed(output, options)
-    doing = "reading the manifest"
-    with showing(sys.stderr, "verify", doing, wanted=not as_json) as on_progress:
+    with _showing("verify", as_json, "reading the manifest") as on_progress:
         read = 0
 
         def add(num_bytes: int) -> None:
@@ -223,7 +231,7 @@ def clean_command(
             facts["at_work"] = [launch.describe() for launch in cleaned.at_work]
         if dry_run:
             facts |= {"dry_run": True, "names": list(cleaned.names)}
-        write_json(facts, None)
+        write_json(facts)
         return
     if dry_run:
         for name, size in cleaned.names.items():
@@ -262,7 +270,6 @@ def diff_command(
     same splits, 1 if they differ, 2 if there is
     no dataset.
     """
-    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.tables import show_diff
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.dataset.diff import compare_datasets
@@ -272,7 +279,7 @@ def diff_command(
     except OutputError as error:  # not to be taken for a difference
         raise UsageError(str(error)) from error
     stores, manifests = zip(*both, strict=True)
-    with showing(sys.stderr, "diff", wanted=not as_json) as on_progress:
+    with _showing("diff", as_json) as on_progress:
         compared = compare_datasets(stores, manifests, num_rows, on_progress)
     show_diff((one, other), compared, as_json=as_json)
     if not compared.same:
@@ -301,12 +308,11 @@ def tfds_command(
     A dataset without appended parts and without gzip needs no export. Local shards are
     linked, so FOLDER takes no space if it is on the same disk.
     """
-    from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.text import count
     from recordmill.transforms.dataset.tfds import export_tfds
 
     store, manifest = _opened(output, storage)
-    with showing(sys.stderr, "export", wanted=not as_json) as on_progress:
+    with _showing("export", as_json) as on_progress:
         names = export_tfds(store, manifest, Path(folder), on_progress)
     shards = count(manifest.num_shards, "shard")
     text = f"{Path(folder)}: {shards} for tfds.builder_from_directory"
@@ -331,12 +337,11 @@ def index_command(
     record without reading those before it. They go with their shards when the dataset is
     replaced.
     """
-    from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.text import count
     from recordmill.transforms.dataset.reader import write_indexes
 
     store, manifest = _opened(output, storage)
-    with showing(sys.stderr, "index", wanted=not as_json) as on_progress:
+    with _showing("index", as_json) as on_progress:
         names = write_indexes(store, manifest, split or None, on_progress)
     where = f"such as {names[0]}" if names else "as there are no shards"
     text = f"{store.uri}: {count(len(names), 'index file')} written, {where}"
@@ -381,11 +386,7 @@ def rejects_command(
     """
     from itertools import islice
 
-    from recordmill.beam_jobs.report.tables import (
-        rejects_summary,
-        show_rejects,
-        write_json,
-    )
+    from recordmill.beam_jobs.report.tables import show_rejects
     from recordmill.schemas.errors import OutputError
     from recordmill.schemas.manifest import MANIFEST_NAME
     from recordmill.schemas.text import count
@@ -426,11 +427,7 @@ def rejects_command(
         if published
         else unpublished_locator(store, scratch, access)
     )
-    if as_json:
-        summary = rejects_summary(kinds, rows, published=published, locator=locator)
-        write_json(summary, None)
-    else:
-        show_rejects(kinds, rows, published=published, locator=locator)
+    show_rejects(kinds, rows, locator, published=published, as_json=as_json)
     if published and not reason:
         expected = read_manifest(store).rows_rejected
         lost = expected - sum(kind.rows for kind in kinds)
@@ -466,7 +463,6 @@ def report_command(
     network. A file that is not such a page is never replaced.
     """
     from recordmill.beam_jobs.report.page import build_page, check_target, write_page
-    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
@@ -478,7 +474,7 @@ def report_command(
     sides = storage_of(storage)
     folder = followed(output, sides.output)
     store, manifest = _opened(folder, storage)
-    with showing(sys.stderr, "report", unit="row", wanted=not as_json) as on_progress:
+    with _showing("report", as_json, unit="row") as on_progress:
         figures = gather_statistics(store, manifest, on_progress)
     locator = published_locator(store, sides.input)
     understood = understood_at_end(store, manifest)

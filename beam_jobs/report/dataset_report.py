@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.summary import map_text
@@ -20,6 +20,7 @@ from recordmill.beam_jobs.report.tables import (
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.dataset.examples import (
     ExamplePreview,
@@ -41,8 +42,6 @@ from recordmill.transforms.storage import open_store
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from recordmill.schemas.storage_options import StorageOptions
 
 
 _JSON_LINES = 60  # of one record
@@ -66,8 +65,7 @@ def show_inspect(
     images: str = "",
     as_json: bool = False,
     tf: bool = False,
-    storage: StorageOptions | None = None,
-    stream: TextIO | None = None,
+    storage: StorageOptions = NO_OPTIONS,
 ) -> None:
     """Shows what a dataset holds: features, splits and its first examples.
 
@@ -80,22 +78,18 @@ def show_inspect(
       as_json: write one JSON object instead of tables.
       tf: write only a program that loads the dataset with TensorFlow.
       storage: options of the dataset's storage.
-      stream: where to; standard output by default.
 
     Raises:
       OutputError: there is no dataset in the folder, or a shard is missing.
       UsageError: images were requested, and no feature holds any.
       CorruptRecordError: one of the first records is damaged.
     """
-    store = open_store(output, storage) if storage else open_store(output)
+    store = open_store(output, storage)
     manifest = read_manifest(store)
     names = class_names(store, manifest)
     if tf:
         code = loading_code(manifest, names, output)
-        if as_json:
-            write_json({"tf": code}, stream)
-        else:
-            (stream or sys.stdout).write(code)
+        write_json({"tf": code}) if as_json else sys.stdout.write(code)
         return
     schema = schema_of(manifest, names)
     conditions = tuple(parse_condition(text, schema, names) for text in where)
@@ -118,9 +112,9 @@ def show_inspect(
             | ({"images": _write_images(example, features, images)} if images else {})
             for example in examples
         ]
-        write_json(_inspect_json(manifest, names, shown, classes), stream)
+        write_json(_inspect_json(manifest, names, shown, classes))
         return
-    console = make_console(stream)
+    console = make_console()
     _print_header(console, output, manifest)
     print_table(console, _features(manifest), "features")
     print_table(console, _splits(manifest), "splits")

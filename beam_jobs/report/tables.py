@@ -6,12 +6,11 @@ import base64
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, human_bytes, json_bytes, printable
 from recordmill.transforms.tasks.rejects import (
-    UNKNOWN_INPUT,
     RejectKind,
     RejectLocator,
     readable_raw,
@@ -24,13 +23,11 @@ if TYPE_CHECKING:
     from recordmill.transforms.dataset.verify import VerifyResult
 
 
-def make_console(stream: TextIO | None) -> Console:
+def make_console() -> Console:
     """Makes a console that takes all text as it is; with colour only on a terminal."""
     from rich.console import Console
 
-    return Console(
-        file=stream or sys.stdout, markup=False, highlight=False, emoji=False
-    )
+    return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
 
 
 class Table(NamedTuple):
@@ -68,62 +65,51 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
         console.print(table.note)
 
 
-def write_json(value: dict[str, Any], stream: TextIO | None) -> None:
-    """Writes one JSON object, to standard output unless given another stream."""
-    (stream or sys.stdout).write(json_bytes(value).decode())
+def write_json(value: dict[str, Any]) -> None:
+    """Writes one JSON object to standard output."""
+    sys.stdout.write(json_bytes(value).decode())
 
 
-def rejects_summary(
+def show_rejects(
     kinds: Sequence[RejectKind],
     rows: Sequence[Reject],
+    locator: RejectLocator,
     *,
     published: bool,
-    locator: RejectLocator = UNKNOWN_INPUT,
-) -> dict[str, Any]:
-    """Returns the JSON object."""
-    return {
-        "published": published,
-        "rows_rejected": sum(kind.rows for kind in kinds),
-        "reasons": [
+    as_json: bool,
+) -> None:
+    """Shows the reasons with their counts, then single rows.
+
+    Args:
+      kinds: the reasons, the commonest first.
+      rows: single rejects to show.
+      locator: finds their lines.
+      published: whether they belong to a dataset, or to a run that did not finish.
+      as_json: write one JSON object instead of lines and a table.
+    """
+    rejected = sum(kind.rows for kind in kinds)
+    if as_json:
+        reasons = [
             {
                 "reason": kind.kind,
                 "rows": kind.rows,
                 "first": _fields(kind.first, locator),
             }
             for kind in kinds
-        ],
-        "rows": [_fields(row, locator) for row in rows],
-    }
-
-
-def show_rejects(
-    kinds: Sequence[RejectKind],
-    rows: Sequence[Reject],
-    *,
-    published: bool,
-    locator: RejectLocator = UNKNOWN_INPUT,
-    stream: TextIO | None = None,
-) -> None:
-    """Prints the reasons with their counts, then single rows.
-
-    Args:
-      kinds: the reasons, the commonest first.
-      rows: single rejects to show.
-      published: whether they belong to a dataset, or to a run that did not finish.
-      locator: finds their lines.
-      stream: where to print; standard output by default.
-    """
-    console = make_console(stream)
-    total = count(sum(kind.rows for kind in kinds), "row")
+        ]
+        facts = {"published": published, "rows_rejected": rejected, "reasons": reasons}
+        write_json(facts | {"rows": [_fields(row, locator) for row in rows]})
+        return
+    console = make_console()
     which = "" if published else " by runs that published nothing"
-    console.print(f"{total} rejected{which}")
+    console.print(f"{count(rejected, 'row')} rejected{which}")
     if not kinds:
         return
-    reasons = [
+    cells = [
         (f"{kind.rows:,}", kind.example, locator.describe(kind.first)) for kind in kinds
     ]
     columns = ("rows", "=reason, as of the first", "=first")
-    print_table(console, Table(columns, reasons))
+    print_table(console, Table(columns, cells))
     for row in rows:
         where = locator.describe(row)
         console.print(f"{where}: {printable(row.reason)}", soft_wrap=True)
@@ -159,20 +145,12 @@ _ADVICE = {
 _UNLIMITED = 1 << 16  # characters in a line
 
 
-def show_verify(
-    result: VerifyResult, *, as_json: bool = False, stream: TextIO | None = None
-) -> None:
-    """Shows what a verification found.
-
-    Args:
-      result: of recordmill.transforms.dataset.verify.verify_dataset.
-      as_json: write one JSON object instead of lines and a table.
-      stream: where to; standard output unless given.
-    """
+def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
+    """Shows what a verification found: lines and a table, or one JSON object."""
     if as_json:
-        write_json(_verify_json(result), stream)
+        write_json(_verify_json(result))
         return
-    console = make_console(stream)
+    console = make_console()
     if not console.is_terminal:
         console.width = _UNLIMITED  # programs read whole names
     size = human_bytes(result.bytes)
@@ -222,26 +200,14 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
 
 
 def show_diff(
-    outputs: tuple[str, str],
-    compared: Compared,
-    *,
-    as_json: bool = False,
-    stream: TextIO | None = None,
+    outputs: tuple[str, str], compared: Compared, *, as_json: bool = False
 ) -> None:
-    """Shows what was found.
-
-    Args:
-      outputs: the folders of the two datasets.
-      compared: what recordmill.transforms.dataset.diff found.
-      as_json: write one JSON object.
-      stream: where to; standard output unless given.
-    """
+    """Shows what was found of two datasets in these folders, or writes a JSON object."""
     if as_json:
-        write_json(_json(outputs, compared), stream)
+        write_json(_json(outputs, compared))
         return
-    lines = _lines([printable(output) for output in outputs], compared)
-    console = make_console(stream)
-    for line in lines:
+    console = make_console()
+    for line in _lines([printable(output) for output in outputs], compared):
         console.print(line, soft_wrap=True)
 
 

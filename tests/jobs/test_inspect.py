@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def plain_console(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def inspected(folder: Path, **options: Any) -> str:
     stream = io.StringIO()
-    show_inspect(str(folder), stream=stream, **options)
+    with redirect_stdout(stream):
+        show_inspect(str(folder), **options)
     return stream.getvalue()
 
 
@@ -287,8 +289,9 @@ def test_damaged_first_record(tmp_path: Path) -> None:
     file = tmp_path / "zoo" / "zoo-train.tfrecord-00000-of-00002"
     file.write_bytes(b"\xff" + file.read_bytes()[1:])
     stream = io.StringIO()
-    with pytest.raises(CorruptRecordError, match="record 0 at byte 0"):
-        show_inspect(str(tmp_path / "zoo"), stream=stream)
+    problem = pytest.raises(CorruptRecordError, match="record 0 at byte 0")
+    with problem, redirect_stdout(stream):
+        show_inspect(str(tmp_path / "zoo"))
     assert "splits" in stream.getvalue()  # what is known is shown all the same
 
 
@@ -306,7 +309,8 @@ def test_no_dataset(tmp_path: Path) -> None:
 
 def verified(result: VerifyResult, *, as_json: bool = False) -> str:
     stream = io.StringIO()
-    show_verify(result, as_json=as_json, stream=stream)
+    with redirect_stdout(stream):
+        show_verify(result, as_json=as_json)
     return stream.getvalue()
 
 

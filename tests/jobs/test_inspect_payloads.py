@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,15 @@ def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines of the tables, with single spaces."""
     monkeypatch.setenv("COLUMNS", "100")
     stream = io.StringIO()
-    show_inspect(str(folder), stream=stream)
+    with redirect_stdout(stream):
+        show_inspect(str(folder))
     return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
 
 
 def facts(folder: Path) -> list[Any]:
     stream = io.StringIO()
-    show_inspect(str(folder), as_json=True, stream=stream)
+    with redirect_stdout(stream):
+        show_inspect(str(folder), as_json=True)
     examples: list[Any] = json.loads(stream.getvalue())["examples"]
     return examples
 
