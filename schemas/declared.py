@@ -302,12 +302,9 @@ _NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's marks of a union or a
 def parse_declared(
     value: Any, uri: str, line_of: Callable[[Loc], int] | None = None
 ) -> DeclaredSchema:
-    """Returns the schema that plain values declare.
+    """Returns the schema that plain values declare: {"features": {name: fields or text}}.
 
-    Args:
-      value: what a schema file holds: {"features": {name: fields or short form}}.
-      uri: the file's.
-      line_of: the line of a part of it, where that is known.
+    `line_of` gives the line of a part of the file, where that is known.
 
     Raises:
       SchemaError: one line for each problem.

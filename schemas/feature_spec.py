@@ -227,11 +227,9 @@ def differences(expected: Schema, found: Schema) -> list[str]:
 def range_violations(
     expected: Schema, observed: Mapping[str, tuple[Number, Number]]
 ) -> list[str]:
-    """Returns the features with values out of their expected range, a line each.
+    """Returns features with values out of the bounds expected, a line each.
 
-    Args:
-      expected: its features' minimum and maximum, both inclusive.
-      observed: the lowest and highest value that each feature was seen to have.
+    `observed` are the lowest and highest value that each feature was seen to have.
     """
     lines = []
     for spec in expected.features:

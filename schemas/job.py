@@ -97,10 +97,6 @@ def is_file(place: str) -> bool:
 def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
     """Reads the text of the module that a job names; runs nothing of a file.
 
-    Args:
-      given: as the job names it.
-      read: reads a file by its URI.
-
     Raises:
       UsageError: there is no such module, or it is not Python.
       RecordmillError: the file cannot be read.

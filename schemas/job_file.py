@@ -81,10 +81,7 @@ class _Placeholders:
     def fill(self, value: Any, place: KeyPath, *, as_text: bool) -> Any:
         """Returns a value with every placeholder filled in.
 
-        Args:
-          value: plain values as YamlDocument has them.
-          place: where it is in the file.
-          as_text: whether a placeholder alone gives text, whatever it looks like.
+        With `as_text` a placeholder alone gives text, whatever it looks like.
         """
         if isinstance(value, dict):
             for key in value:
@@ -155,12 +152,11 @@ def load_job(
       settings: parameters that the command was given.
       today: the date for {{ date }} (UTC).
       read: reads the files that the job names: of the schema, of `map`.
-      formats: the options of each format that `source` may name; only those of the
-        format that is named are looked up, unless the file is wrong.
+      formats: only those of the format that is named are looked up, unless the file is
+        wrong.
 
     Raises:
-      UsageError: all that is wrong with it, a line for each.
-      SchemaError: the schema that it declares is wrong.
+      UsageError, SchemaError: all that is wrong with it, a line for each.
     """
     try:
         document = YamlDocument(data, uri)
@@ -296,11 +292,7 @@ _ANY_PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 
 def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
-    """Returns what a job file may hold; a placeholder may stand for any value.
-
-    Args:
-      formats: the options of each format that `source` may name.
-    """
+    """Returns what a job file may hold; a placeholder may stand for any value."""
     made = without_titles(job_file_model(formats).model_json_schema())
     made["properties"]["source"] |= {"enum": list(formats)}
     del made["properties"]["source"]["minLength"]

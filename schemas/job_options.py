@@ -199,11 +199,7 @@ def _field_of(option: Option) -> tuple[Any, Any]:
 
 
 def job_file_model(formats: Formats) -> type[BaseModel]:
-    """Returns the model of all options: those declared, and a section for each format.
-
-    Args:
-      formats: each format's options, by its name, which is the section's.
-    """
+    """Returns the model of all options: those declared, and a section for each format."""
     fields: dict[str, Any] = {
         _field_name(option.name): _field_of(option) for option in offered_by(JOB_FILE)
     }
@@ -218,11 +214,7 @@ def job_file_model(formats: Formats) -> type[BaseModel]:
 
 
 def split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with the options together: (option, text).
-
-    Args:
-      given: values by option name; what is not given is left out.
-    """
+    """Yields what is wrong with the options that are given: (option, text)."""
     if "label" in given and "schema" in given:
         yield (
             "label",
@@ -315,14 +307,7 @@ def make_job(
     style: Style,
     function: MapFunction | None = None,
 ) -> LoadedJob:
-    """Makes a job of options that `check_options` returned.
-
-    Args:
-      values: all options by name.
-      declared: the schema that `schema` names or holds.
-      style: how messages spell options.
-      function: the one that `map` names.
-    """
+    """Makes a job of options that `check_options` returned; `style` is that of messages."""
     is_auto = values["version"] == AUTO_VERSION
     last_part = values["output"].rstrip("/").rpartition("/")[2]
     if "://" not in values["output"]:

@@ -271,9 +271,7 @@ def schema_of(
 ) -> Schema:
     """Returns the schema of a dataset's records, by which readers can decode them.
 
-    Args:
-      manifest: the dataset's.
-      class_names: by feature, those of its labels file.
+    `class_names` are those of the labels files, by feature.
     """
     names = class_names or {}
     return Schema(
@@ -287,9 +285,7 @@ def schema_of(
 def publish_as(staged: Manifest, generation: int) -> Manifest:
     """Returns the manifest of a staged part under the names of its commit.
 
-    Args:
-      staged: the part's manifest, whose shards have the names they are staged under.
-      generation: how many commits there were before in its folder.
+    `generation` is how many commits there were before in its folder.
     """
     mark = commit_mark(staged.fingerprint, generation)
     splits = {}
@@ -315,9 +311,6 @@ def join_manifests(
       base: of the dataset before.
       more: of the appended part alone; its fingerprint is that of the whole.
       stale_files: metadata files that do not describe the whole and are removed.
-
-    Raises:
-      ValueError: the two are not of one job and schema, which is a bug of the caller.
     """
     same = {"name", "version", "seed", "shuffle", "compression", "container"}
     same |= {"payload", "features"}

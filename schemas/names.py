@@ -27,11 +27,9 @@ _CONTAINER = rf"(?:{'|'.join(CONTAINERS)})-"
 
 
 def commit_mark(fingerprint: str, generation: int) -> str:
-    """Returns the mark in the names of the files that a commit adds.
+    """Returns the mark in the names of the files that a commit of a dataset adds.
 
-    Args:
-      fingerprint: of the dataset that it publishes.
-      generation: how many commits there were before in this folder.
+    `generation` is how many commits there were before in this folder.
 
     >>> commit_mark("0123456789abcdef", 0), commit_mark("0123456789abcdef", 12)
     ('01234567', 'g00012-01234567')
@@ -191,20 +189,10 @@ def shard_file_name(
     mark: str = "",
     container: str = "tfrecord",
 ) -> str:
-    """Returns a shard's file name.
+    """Returns a shard's file name; those of one part sort as the shards do.
 
-    Names of one part sort as the shards do. The marks stand behind a dot, which no
-    split's name has, so that no split can be called like them.
-
-    Args:
-      name: the dataset's name.
-      split: name of the split.
-      shard_index: position of the shard among those of its split and part.
-      num_shards: how many those are.
-      compression: of the shards.
-      part: which append wrote it; 0 is the first run.
-      mark: of the commit that publishes it; "" while it is staged.
-      container: the file format, as TFDS calls it.
+    The marks stand behind a dot, which no split's name has, so that no split can be
+    called like them. `part` is 0 for the first run, `mark` is "" while it is staged.
 
     >>> shard_file_name("digits", "train", 0, 8)
     'digits-train.tfrecord-00000-of-00008'

@@ -312,14 +312,8 @@ def parse_pairs(
 ) -> dict[str, str]:
     """Parses texts like KEY=VALUE, of which each has a key of its own.
 
-    Args:
-      option: that they are values of.
-      form: how messages show what they look like.
-      texts: as they were typed.
-      keys: regular expression of keys.
-
     Raises:
-      UsageError: a text of another form, or a key that is given twice.
+      UsageError: a text of another form (`form` shows it), or a key that is given twice.
     """
     values: dict[str, str] = {}
     for text in texts:

@@ -48,11 +48,7 @@ _LINE_CHARACTERS = 88
 
 
 def load_schema(data: bytes, uri: str) -> DeclaredSchema:
-    """Reads the schema in a file.
-
-    Args:
-      data: the file's bytes.
-      uri: its name; the ending tells the form (.yaml, .yml, .pbtxt), else the content.
+    """Reads the schema in a file, whose ending tells the form, else its content.
 
     Raises:
       SchemaError: all that is wrong with it, with lines where they can be known.
@@ -96,10 +92,6 @@ def texts_as_written(schema: Any, written: Any) -> Any:
     """Returns a schema's plain values, with text as it is written in the file.
 
     `classes: [yes, no]`, `[1, 2]` and `default: 007` are text, whatever YAML says.
-
-    Args:
-      schema: as `YamlDocument.value` has it.
-      written: as `YamlDocument.as_written` has it.
     """
     features = schema.get("features") if isinstance(schema, dict) else None
     if not isinstance(features, dict):

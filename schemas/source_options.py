@@ -44,12 +44,7 @@ class SourceOptions(BaseModel):
 
 
 def declared_options(source: str, model: type[SourceOptions]) -> tuple[Option, ...]:
-    """Declares a format's own options as those of all jobs are declared.
-
-    Args:
-      source: name of the format.
-      model: of its options.
-    """
+    """Declares a format's own options as those of all jobs are declared."""
     return tuple(
         _declare(source, name, field) for name, field in model.model_fields.items()
     )

@@ -147,9 +147,6 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
       name: with `/` between folders, in every kind of store.
       where: the folder or file that has the name, for the message.
       plain: whether it has to be a file's own name, without folders.
-
-    Raises:
-      UnsafeNameError: it does not.
     """
     parts = name.split("/")
     outside = any(part in ("", ".", "..") for part in parts)

@@ -209,12 +209,7 @@ def _bounds(domain: Message) -> Fields:
 
 
 def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set[str]]:
-    """Finds features that lie in several keys, named as TFDS names them.
-
-    Returns:
-      For the key of the flat values, the feature's name and shape; and all keys of
-      row lengths.
-    """
+    """Returns name and shape of each ragged feature by its key, and all keys of row lengths."""
     ragged: dict[str, tuple[str, _Shape]] = {}
     row_lengths: set[str] = set()
     known = {feature.name for feature in proto.feature}

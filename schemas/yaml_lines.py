@@ -172,12 +172,7 @@ class YamlDocument:
 
 
 def write_yaml(value: Any, *, flow: bool) -> str:
-    """Writes the value as YAML text, with a newline at its end.
-
-    Args:
-      value: as `YamlDocument.value` has it.
-      flow: on one line, as {a: 1, b: [2, 3]}; otherwise a line for each key or item.
-    """
+    """Writes the value as YAML text, with a newline at its end; `flow` puts it on one line."""
     return yaml.dump(
         value,
         Dumper=_Writer,

@@ -80,15 +80,10 @@ def report_failure(
     dataset: str,
     stages: Mapping[str, float] | None = None,
 ) -> Iterator[None]:
-    """Notes in the metrics and the log that a run failed.
+    """Writes to the metrics and the log that a run failed.
 
-    Args:
-      options: where they are.
-      dataset: its name; "" if it is not known yet.
-      stages: seconds of each stage, filled in as the run goes on.
-
-    Raises:
-      BaseException: what was raised inside; one that is in the log is marked so.
+    `stages` are the seconds of each, filled in as the run goes on. An error that is in the
+    log is marked so.
     """
     started, stream = time.time(), sys.stderr  # which a run redirects to its log
 

@@ -80,13 +80,8 @@ def shortage(error: BaseException, *, unexpected: bool = False) -> str:
     """Returns a message if an error says that memory is short, or "".
 
     Libraries fail in many ways where a process may not have the memory to load them: an
-    import error with words of the linker, an exit of OpenBLAS. The warning before the
-    work explains those that nobody can catch.
-
-    Args:
-      error: that ended the command.
-      unexpected: whether it is none that people are told of. Under a low limit it
-        counts as a shortage, whatever a library that was half loaded says.
+    import error with words of the linker, an exit of OpenBLAS. Under a low limit any
+    `unexpected` error counts, whatever a library that was half loaded says.
     """
     is_short = (
         (unexpected and bool(limit_warning()))
@@ -154,11 +149,7 @@ def style_of(arguments: Sequence[str]) -> Style:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the command and returns its exit status.
-
-    Args:
-      argv: arguments without the command's name; those behind "--" are Beam's.
-    """
+    """Runs the command, whose arguments after "--" are Beam's; returns its exit status."""
     arguments = list(argv)
     beam_args: list[str] = []
     if "--" in arguments:

@@ -117,13 +117,9 @@ def command(
     params: Iterable[click.Parameter] = (),
     **texts: str | None,
 ) -> Callable[[Callable[..., None]], LaidOutCommand]:
-    """Returns a decorator that makes a command.
+    """Returns a decorator that makes a command with examples in its help.
 
-    Args:
-      name: of the command.
-      examples: for its help.
-      params: that come after those that click's decorators add.
-      texts: `help` and `short_help`, as click takes them.
+    `params` come after those that click's decorators add, `texts` are click's.
     """
 
     def decorate(function: Callable[..., None]) -> LaidOutCommand:
@@ -164,11 +160,7 @@ class _Integer(click.ParamType):  # type: ignore[type-arg]
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]
-    """The name of a file or folder, or a URL: a shell completes names.
-
-    Args:
-      kind: "file", where folders are completed on the way to files, or "dir".
-    """
+    """The name of a file or folder, or a URL: a shell completes names of this kind."""
 
     name = "text"
 
@@ -195,10 +187,8 @@ def click_option(
 ) -> click.Option:
     """Makes an option of the command; one that is not given is None, or False.
 
-    Args:
-      option: as declared.
-      replaces: whether it replaces what a job file says, so that it has no default.
-      group: heading in the help; None for the declared one, "" for none.
+    `replaces` is for what replaces values of a job file, and so has no default. `group` is
+    the heading in the help; None for the declared one, "" for none.
     """
     flag = option.command_flag
     kind: click.ParamType | None = None  # type: ignore[type-arg]
@@ -259,11 +249,7 @@ def storage_of(given: Sequence[str]) -> BothSides:
 
 
 class FormatGroup(LaidOutGroup):
-    """A group with a subcommand for each format, made when it is asked for.
-
-    Args:
-      make: makes the subcommand of a SourceFormat.
-    """
+    """A group with a subcommand for each format, made when it is asked for."""
 
     def __init__(
         self, name: str, help_text: str, make: Callable[[Any], click.Command]

@@ -55,11 +55,7 @@ def ignore_signals() -> None:
 
 @contextmanager
 def told_at_the_deadline(tell: Callable[[Interrupted], None]) -> Iterator[None]:
-    """Calls a function if the main thread does not end in time.
-
-    Args:
-      tell: what is said about the interrupted run; called in another thread.
-    """
+    """Calls a function in another thread if the main thread does not end in time."""
     _last_words.append(tell)
     try:
         yield

@@ -74,14 +74,9 @@ def write_metrics(
     outcome: Outcome | None,
     stages: Mapping[str, float],
 ) -> None:
-    """Writes the metrics of a run that ended.
+    """Writes the metrics of a run that ended, in place of those of the last one.
 
-    Args:
-      file: the textfile; that of the last run is replaced in one step.
-      dataset: its name; "" if the job could not even be read.
-      seconds: how long it took.
-      outcome: how it ended; None if it failed.
-      stages: seconds of each stage, as far as the run came.
+    `outcome` is None if it failed, `dataset` "" if the job could not even be read.
 
     Raises:
       OutputError: the file cannot be written.
@@ -184,13 +179,7 @@ SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 
 
 class LogLines(Display):
-    """Writes events; as a reporter, those of a run's progress.
-
-    Args:
-      form: of a line.
-      stream: where they go.
-      style: how options are spelled.
-    """
+    """Writes events; as a reporter, those of a run's progress."""
 
     def __init__(
         self, form: LogFormat, stream: TextIO, style: Style = "command"

@@ -113,12 +113,7 @@ def build_page(
 ) -> dict[str, Any]:
     """Returns all that the page shows, by the names of page.html.
 
-    Args:
-      manifest: of the dataset.
-      statistics: of its rows.
-      folder: of the dataset, a path or a URL, as the code on the page names it.
-      locator: finds the lines of rejects.
-      understood: by the run that made it, or appended to it last.
+    `understood` is by the run that made the dataset, or appended to it last.
     """
     splits = list(manifest.splits)
     mixes = [mix_chart(classes, manifest) for classes in statistics.classes.values()]

@@ -109,12 +109,7 @@ _LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
 
 
 def histogram_chart(histogram: Histogram, description: str) -> Markup:
-    """Draws a histogram.
-
-    Args:
-      histogram: of equally wide intervals.
-      description: what it shows, in a sentence, for those who do not see it.
-    """
+    """Draws a histogram; the description is for those who do not see it."""
     chart = _chart(pygal.Histogram, _HEIGHT)
     # Drawn by the numbers of the intervals: pygal adds steps to floats until they are
     # reached, which large ones never are.
@@ -151,14 +146,7 @@ def bin_labels(histogram: Histogram) -> list[str]:
 def bar_chart(
     names: Sequence[str], values: Sequence[int], texts: Sequence[str], description: str
 ) -> Markup:
-    """Draws a bar for each of many things in order, such as shards.
-
-    Args:
-      names: of the things.
-      values: how long each bar is.
-      texts: the values as people read them.
-      description: what the chart shows.
-    """
+    """Draws a bar for each of many things in order, such as shards."""
     chart = _chart(pygal.Bar, _HEIGHT)
     chart.add(
         "",
@@ -175,13 +163,7 @@ def stacked_rows(
     series: Sequence[tuple[str, Sequence[int]]],
     description: str,
 ) -> Markup:
-    """Draws a horizontal bar for each of a few things, divided by series.
-
-    Args:
-      names: of the things, from top to bottom.
-      series: name and one value for each thing.
-      description: what the chart shows.
-    """
+    """Draws a horizontal bar for each of a few things, divided by series."""
     chart = _chart(pygal.HorizontalStackedBar, _ROW * len(names) + 40)
     chart.x_labels = [_shortened(name) for name in reversed(names)]
     chart.y_labels = whole_steps(

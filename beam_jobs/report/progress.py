@@ -228,10 +228,6 @@ Clock = Callable[[], float]
 class Display(Reporter):
     """A reporter that follows a run; by itself it shows nothing but warnings.
 
-    Args:
-      warn: shows a warning, before the work begins.
-      clock: gives seconds.
-
     Attributes:
       view: what was last seen of the work.
       first_reject: in a line; of a task that is finished.
@@ -291,12 +287,7 @@ class Display(Reporter):
 
 
 class PlainLines(Display):
-    """A reporter that writes a line every ten seconds, where there is no terminal.
-
-    Args:
-      stream: where lines go.
-      warn, clock: as of Display.
-    """
+    """A reporter that writes a line every ten seconds, where there is no terminal."""
 
     def __init__(
         self,
@@ -348,14 +339,7 @@ _DRAWN_PER_SECOND = 4
 
 
 class Bars(Display):
-    """A reporter that draws on a terminal: the stages, a bar, and the counts.
-
-    Args:
-      console: of the terminal.
-      clock: gives seconds.
-      spell: spells the options in warnings.
-      stages: of the work, in order.
-    """
+    """A reporter that draws on a terminal: the stages, a bar, and the counts."""
 
     def __init__(
         self,
@@ -447,14 +431,9 @@ def showing(
     unit: str = "bytes",
     wanted: bool = True,
 ) -> Iterator[Callable[[float, float | None], None]]:
-    """Gives a function that shows (done, total) of a command's work.
+    """Gives a function that shows (done, total) of a command's work, in one word.
 
-    Args:
-      stream: where it is shown: a terminal always, others a line now and then.
-      stage: the work, in one word.
-      doing: what goes on before the first counts are known.
-      unit: what is counted.
-      wanted: whether to show anything.
+    `doing` is what goes on before the first counts are known, `unit` what is counted.
     """
     if not wanted:
         yield lambda _done, _total: None

@@ -80,12 +80,7 @@ def show_rejects(
 ) -> None:
     """Shows the reasons with their counts, then single rows.
 
-    Args:
-      kinds: the reasons, the commonest first.
-      rows: single rejects to show.
-      locator: finds their lines.
-      published: whether they belong to a dataset, or to a run that did not finish.
-      as_json: write one JSON object instead of lines and a table.
+    `published` tells whether they belong to a dataset, or to a run that did not finish.
     """
     rejected = sum(kind.rows for kind in kinds)
     if as_json:

@@ -125,10 +125,7 @@ def list_all_inputs(
 ) -> Inputs:
     """Lists all input files, and those that cells may name: all below the input root.
 
-    Args:
-      job: what is converted.
-      options: how it is run.
-      tell: is told of the work before files are read to compare them.
+    `tell` is called before files are read to compare them.
 
     Raises:
       InputError: an input that is not there or cannot be listed.

@@ -141,11 +141,8 @@ def resolve(
 ) -> ResolvedRun:
     """Finds the inputs, the version, the output and the key of a run.
 
-    Args:
-      job: what is converted and how.
-      options: how it is run.
-      inputs: the inventory, if it is known already.
-      tell: is told of the work before inputs are read to compare them.
+    `inputs` are the inventory, if it is known already; `tell` is called before inputs are
+    read to compare them.
 
     Raises:
       UsageError: the options contradict each other, or the input lies in the output.
@@ -258,9 +255,7 @@ def _choose_version(
 def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     """Returns this very dataset, if it is in the output and as asked for.
 
-    Args:
-      run: what is to be published.
-      store: of the output, with short retries or long ones.
+    `store` is that of the output, with short retries or long ones.
 
     Raises:
       OutputError: another dataset is there, or files that no run wrote; or a shard is
