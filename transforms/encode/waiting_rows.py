@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.feature_spec import Kind, Schema
 from recordmill.transforms import native
@@ -113,15 +114,10 @@ def payloads_of(rows: pa.RecordBatch) -> pa.Array:
     return binary_array(offsets, data)
 
 
-def ordered_payloads(
-    rows: pa.RecordBatch, order: npt.NDArray[np.integer] | None = None
-) -> pa.BinaryArray:
-    """Returns the payloads of rows in another order; each is copied once."""
+def binary_payloads(rows: pa.RecordBatch) -> pa.BinaryArray:
+    """Returns the payloads of rows, one behind the other; views are copied once."""
     payloads = payloads_of(rows)
-    if is_of_views(payloads):
-        payloads = payloads if order is None else take_views(payloads, order)
-        return payloads.cast(pa.binary())
-    return payloads if order is None else payloads.take(pa.array(order))
+    return payloads.cast(pa.binary()) if is_of_views(payloads) else payloads
 
 
 def join_rows(
@@ -137,10 +133,16 @@ def join_rows(
     """
     schema = _common_schema(parts)
     if schema is not None:
-        rows = pa.concat_batches(
-            [part if part.schema == schema else part.cast(schema) for part in parts]
+        parts = [part if part.schema == schema else part.cast(schema) for part in parts]
+        # A column at a time: what was joined is still in the cache when it is ordered,
+        # and only one column is there twice.
+        columns = map(
+            pa.concat_arrays, zip(*(part.columns for part in parts), strict=True)
         )
-        return rows if order is None else rows.take(pa.array(order))
+        if order is not None:
+            indices = pa.array(order)
+            columns = (pc.take(c, indices, boundscheck=False) for c in columns)
+        return pa.RecordBatch.from_arrays(list(columns), schema=schema)
     views = pa.concat_arrays(
         [payloads_of(part).cast(pa.binary_view()) for part in parts]
     )

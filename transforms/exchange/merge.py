@@ -13,10 +13,10 @@ import pyarrow as pa
 from recordmill.schemas.shards import ShardTask
 from recordmill.transforms.arrow import I64, U64, offsets_of
 from recordmill.transforms.encode.waiting_rows import (
+    binary_payloads,
     has_values,
     join_rows,
     lengths_of,
-    ordered_payloads,
 )
 from recordmill.transforms.parallel import ahead
 
@@ -252,7 +252,7 @@ def _read_rows(
     positions = np.empty(len(window), np.intp)
     positions[by_place] = np.arange(len(window))
     is_sorted = bool(np.all(positions[:-1] < positions[1:]))
-    return ordered_payloads(join_rows(found), None if is_sorted else positions)
+    return binary_payloads(join_rows(found, None if is_sorted else positions))
 
 
 def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:

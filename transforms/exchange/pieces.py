@@ -27,9 +27,10 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.arrow import I64, value_offsets
 from recordmill.transforms.encode.waiting_rows import (
+    binary_payloads,
     has_values,
+    join_rows,
     lengths_of,
-    ordered_payloads,
     payload_rows,
 )
 from recordmill.transforms.exchange.merge import (
@@ -235,7 +236,7 @@ def _packable(
         is_small = _overhead(rows) <= _MOST_OVERHEAD * piece_bytes
         if is_small and len(order) >= _LEAST_ROWS * num_pieces:
             return rows.take(pa.array(order))
-    return payload_rows(ordered_payloads(rows, order))
+    return payload_rows(binary_payloads(join_rows([rows], order)))
 
 
 def _packed_schema(rows: pa.RecordBatch) -> bytes:

@@ -51,8 +51,8 @@ from recordmill.transforms.arrow import (
     offsets_of,
 )
 from recordmill.transforms.encode.waiting_rows import (
+    binary_payloads,
     lengths_of,
-    ordered_payloads,
     payload_rows,
 )
 from recordmill.transforms.exchange.merge import (
@@ -212,7 +212,7 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
     targets = np.linspace(0, offsets[-1], num_windows + 1)[1:-1]
     edges = [0, *np.searchsorted(offsets, targets).tolist(), len(offsets) - 1]
     for first, end in pairwise(edges):
-        starts, data = array_parts(ordered_payloads(rows.slice(first, end - first)))
+        starts, data = array_parts(binary_payloads(rows.slice(first, end - first)))
         yield data.data[starts[0] : starts[-1]]
 
 

@@ -26,7 +26,7 @@ from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
-from recordmill.transforms.encode.waiting_rows import ordered_payloads, payload_rows
+from recordmill.transforms.encode.waiting_rows import binary_payloads, payload_rows
 from recordmill.transforms.exchange.keys import shuffle_keys
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.plan import packed_histogram
@@ -176,7 +176,7 @@ class RowsEncoder:
         observed, self._observed = self._observed, ObservedFeatures()
         for framed in frame_rows(batch, RECORD_SCHEMA, as_is):
             own = np.array(groups, np.uint64)[kept] if groups else None
-            yield from self._block(ordered_payloads(framed.rows), own, observed)
+            yield from self._block(binary_payloads(framed.rows), own, observed)
 
     def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowsSummary]]:
         batches = element.to_batches() if isinstance(element, pa.Table) else [element]
@@ -246,11 +246,11 @@ class RowsEncoder:
           rows_of: returns the batch's rows, for those that are rejects.
         """
         if self._rule.column is None:
-            yield from self._block(ordered_payloads(framed.rows), None)
+            yield from self._block(binary_payloads(framed.rows), None)
             return
         values = batch[self._rule.column].take(pa.array(framed.kept))
         found = self._rule.find(values)
-        records = ordered_payloads(framed.rows)
+        records = binary_payloads(framed.rows)
         if found.null_count:
             rows = rows_of()
             for index in np.flatnonzero(found.is_null().to_numpy(False)).tolist():

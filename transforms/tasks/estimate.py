@@ -24,7 +24,7 @@ from recordmill.schemas.ranges import (
     merge_type_flags,
 )
 from recordmill.transforms.arrow import array_parts
-from recordmill.transforms.encode.waiting_rows import lengths_of, ordered_payloads
+from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
 from recordmill.transforms.storage.gzip_packer import gzip_packer
@@ -207,7 +207,7 @@ def _add(
             sample.histogram.add_bytes(
                 make_histogram(context, keys[kept], splits[kept], lengths)
             )
-        yield ordered_payloads(framed.rows)
+        yield binary_payloads(framed.rows)
 
 
 def _reads_files(context: RunContext) -> bool:

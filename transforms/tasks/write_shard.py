@@ -22,7 +22,7 @@ from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, Shard
 from recordmill.transforms.arrow import offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.encode.large_values import Window, record_lengths, whole
-from recordmill.transforms.encode.waiting_rows import ordered_payloads
+from recordmill.transforms.encode.waiting_rows import binary_payloads
 from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
@@ -377,7 +377,7 @@ def _encode_references(
             for row, reason in framed.invalid_rows:
                 path, position, raw = referenced.raw(row)
                 sink.rejects.append(Reject(path, position, reason, raw))
-            yield ordered_payloads(framed.rows)
+            yield binary_payloads(framed.rows)
 
 
 def _verify(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:

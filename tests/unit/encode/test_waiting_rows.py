@@ -23,11 +23,11 @@ from waiting_zoo import (
 from recordmill.transforms import native
 from recordmill.transforms.encode import waiting_rows
 from recordmill.transforms.encode.waiting_rows import (
+    binary_payloads,
     has_values,
     join_rows,
     lengths_of,
     load_rows,
-    ordered_payloads,
     payload_rows,
     payloads_of,
 )
@@ -51,16 +51,15 @@ def test_any_rows_in_any_order(
         if not is_compiled:
             patch.setattr(native, "loops", numpy_loops)
         joined = join_rows(loaded)
-        assert ordered_payloads(joined).to_pylist() == expected
+        assert binary_payloads(joined).to_pylist() == expected
         assert lengths_of(joined).tolist() == [*map(len, expected)]
         shuffled = [expected[row] for row in order.tolist()]
-        assert ordered_payloads(joined, order).to_pylist() == shuffled
         taken = join_rows(loaded, order)
-        assert ordered_payloads(taken).to_pylist() == shuffled
+        assert binary_payloads(taken).to_pylist() == shuffled
         assert lengths_of(taken).tolist() == [*map(len, shuffled)]
         first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
         some = taken.slice(first, end - first)
-        assert ordered_payloads(some).to_pylist() == shuffled[first:end]
+        assert binary_payloads(some).to_pylist() == shuffled[first:end]
         assert lengths_of(some).tolist() == [*map(len, shuffled[first:end])]
 
 
@@ -116,4 +115,4 @@ def test_more_than_a_column_can_hold_is_not_joined(
     joined = join_rows(loaded)
     assert not has_values(joined)
     expected = [record for batch in batches for record in at_once(batch, schema)]
-    assert ordered_payloads(joined).to_pylist() == expected
+    assert binary_payloads(joined).to_pylist() == expected

@@ -17,10 +17,10 @@ from waiting_zoo import batch_of, loaded_from, schema_of
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.encode.waiting_rows import (
+    binary_payloads,
     has_values,
     lengths_of,
     load_rows,
-    ordered_payloads,
     payload_rows,
     payloads_of,
 )
@@ -90,7 +90,7 @@ def values_block(rows: list[Row]) -> Block:
 
 
 def written(block: Block) -> Block:
-    return replace(block, rows=payload_rows(ordered_payloads(block.rows)))
+    return replace(block, rows=payload_rows(binary_payloads(block.rows)))
 
 
 def both(rows: list[Row]) -> tuple[Block, Block]:
