@@ -19,8 +19,12 @@ from recordmill.schemas.names import MAX_APPENDS
 from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored
-from recordmill.transforms.commit.dataset_changes import dataset_changes
-from recordmill.transforms.commit.inputs import is_of_run, new_files, read_inputs
+from recordmill.transforms.commit.inputs import (
+    dataset_changes,
+    is_of_run,
+    new_files,
+    read_inputs,
+)
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.commit.versions import (
     VersionFolder,

@@ -14,14 +14,13 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.transforms.sources.images.rows import parse_references, reference_to
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage import read_member
-from recordmill.transforms.storage.conditional import can_read_version
+from recordmill.transforms.storage.clouds import can_read_version
 from recordmill.transforms.storage.read_member import close_all
 from recordmill.transforms.storage.reading import (
     is_local,
+    open_input,
     read_file,
     read_range,
-    read_rows,
 )
 
 # Its listings name no files that can be opened.
@@ -36,7 +35,8 @@ def rows_of(place: Place, file: InputFile) -> bytes:
     """The whole file as rows of 40 bytes, read by their offsets."""
     target = np.zeros((251, 40), np.uint8)
     rows = np.arange(251)
-    read_rows(file.uri, rows * 40, target, rows, place.options, file.seen)
+    found = open_input(file.uri, place.options, file.seen)
+    found.read_rows(rows * 40, target, rows)
     return target.tobytes()
 
 
@@ -135,7 +135,6 @@ def test_members_of_the_version_that_was_listed(store_place: Place, name: str) -
     ]
     assert read_file(two.uri, place.options, two.seen) == DATA[:7]
     close_all()  # as in another process
-    read_member._kept.cache_clear()
     place.store.put_bytes(ARCHIVES[name](members | {"b": DATA[:9]}), name)
     for read in READS.values():
         with pytest.raises(

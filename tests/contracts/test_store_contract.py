@@ -18,8 +18,7 @@ from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.clouds import filesystem_of
-from recordmill.transforms.storage.conditional import RemoteFile
+from recordmill.transforms.storage.clouds import RemoteFile, filesystem_of
 from recordmill.transforms.storage.store import Level
 from recordmill.transforms.tfrecord import crc32c
 

@@ -68,7 +68,7 @@ def test_inputs(job: list[Argument]) -> None:
     for number in range(5):
         (folder / f"d{number}.csv").write_text("a,b\n5,6\n")
     assert refused(*job) == [
-        "input files: 5 new (d0.csv, d1.csv, d2.csv, ...), 1 gone (a.csv), "
+        "input files: 5 new (d0.csv, d1.csv, d2.csv and 2 more), 1 gone (a.csv), "
         "1 changed (b.csv), 1 written again with the same size (c.csv)"
     ]
 

@@ -444,7 +444,7 @@ def test_inputs_that_changed(tmp_path: Path) -> None:
     write_rows(source / "new.csv", 60, 10)
     told = refused("csv", source, output)
     assert (
-        "of the 6 files it was made from, 4 are missing (0.csv, 1.csv, 2.csv, ...) and "
+        "of the 6 files it was made from, 4 are missing (0.csv, 1.csv, 2.csv and 1 more) and "
         "1 changed (4.csv)" in told
     )
     assert "--overwrite" in told

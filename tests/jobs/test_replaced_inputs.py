@@ -23,7 +23,7 @@ from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.storage.conditional import RemoteFile
+from recordmill.transforms.storage.clouds import RemoteFile
 from recordmill.transforms.tasks import write_shard
 
 FILES = {"csv": "a.csv", "cifar": "data_batch_1.bin", "images": "cat/b.jpg"}

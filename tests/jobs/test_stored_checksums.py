@@ -55,7 +55,7 @@ SHARD = "iris-train.tfrecord-00001-of-00002"
 @pytest.fixture
 def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setitem(clouds._CLOUDS, "sums", clouds._MEMORY)
+    monkeypatch.setitem(clouds._CLOUDS, "sums", clouds.Memory)
     return f"sums://{tmp_path.name}/iris"
 
 

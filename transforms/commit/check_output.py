@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import first_names, printable
 from recordmill.transforms.commit.commit import has_own_journal, open_journals
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import LocalStore, Store
@@ -104,8 +104,7 @@ def check_output(
     top_names = {name.split("/")[0] for name in store.list()}
     if foreign := sorted(top_names - {WORK_FOLDER}):
         raise OutputRefusedError(
-            f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
-            f"{', ...' if len(foreign) > 3 else ''}) and does not hold a dataset; use "
+            f"{store.uri}: is not empty ({first_names(foreign, 3)}) and does not hold a dataset; use "
             "another folder. Nothing was changed"
         )
     return None

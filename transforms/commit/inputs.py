@@ -22,10 +22,11 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import inputs_name, inventory_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, human_bytes
+from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.parallel import ahead
+from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.storage.left_out import is_left_out
@@ -309,6 +310,40 @@ _AHEAD = 2 * _THREADS  # parts
 Pair = tuple[KeptFile, InputFile]
 
 
+def read_contents(
+    files: Sequence[tuple[InputFile, int]], storage: StorageOptions
+) -> Iterator[str]:
+    """Yields the content of each file, in order; a few parts are read ahead.
+
+    Args:
+      files: each with the number of bytes to read of it, at least one.
+      storage: options of their storage.
+
+    Raises:
+      InputError: one cannot be read, or is another one by now.
+    """
+
+    def read(part: tuple[InputFile, int, int]) -> FileChecksum:
+        file, start, stop = part
+        data = read_range(file.uri, start, stop, storage, file.seen)
+        if len(data) < stop - start:
+            raise InputError(
+                f"{file.uri}: ends at byte {start + len(data)}, but had {file.size} "
+                "bytes when it was listed; did it change meanwhile?"
+            )
+        return FileChecksum(file.path, start, stop, crc32c(data))
+
+    sizes = {file.path: file.size for file, _ in files}
+    parts = (
+        (file, start, min(start + PART_BYTES, size))
+        for file, size in files
+        for start in range(0, size, PART_BYTES)
+    )
+    checksums = ahead(parts, read, _THREADS, most=_AHEAD)
+    for path, own in groupby(checksums, lambda checksum: checksum.path):
+        yield contents(own, {path: sizes[path]}).get(path, "")
+
+
 @dataclass
 class ContentCheck:
     """A comparison of files with those of a dataset; reads each file once at most.
@@ -330,21 +365,29 @@ class ContentCheck:
         Args:
           pairs: each file as it was kept, and as it is now.
         """
-        unsure: list[Pair] = []
-        any_changed = False
-        for kept, file in pairs:
-            same = same_unread(kept, file)
-            if same is False:
-                any_changed = True
-                yield file
-            elif same is None:
-                unsure.append((kept, file))
-        if any_changed:
+        same = [same_unread(*pair) for pair in pairs]
+        if False in same:
+            yield from (pairs[i][1] for i, each in enumerate(same) if each is False)
             return
-        todo = [(kept, file) for kept, file in unsure if file not in self._known]
-        if todo:
-            self._tell(todo)
-        yield from self._changed_by_content(unsure)
+        unsure = [pair for pair, each in zip(pairs, same, strict=True) if each is None]
+        unread = [
+            (file, _bytes_to_read(kept))
+            for kept, file in unsure
+            if file not in self._known
+        ]
+        if unread:
+            files = count(len(unread), "input file")
+            have = "has another time" if len(unread) == 1 else "have other times"
+            size = human_bytes(sum(size for _, size in unread))
+            self.tell(
+                f"{files} of the same name and size {have}: reading {size} to compare"
+            )
+        found = read_contents(unread, self.storage)
+        for kept, file in unsure:
+            if file not in self._known:
+                self._known[file] = next(found)
+            if self._known[file] != kept.content:
+                yield file
 
     def versions_read(self) -> dict[str, str]:
         """Returns the versions of the files that were read, by path."""
@@ -354,54 +397,6 @@ class ContentCheck:
         """Tells whether a file is the same, as far as that is known without reading."""
         same = same_unread(kept, file)
         return self._known.get(file) == kept.content if same is None else same
-
-    def _tell(self, pairs: Sequence[Pair]) -> None:
-        total = sum(_bytes_to_read(kept) or 0 for kept, _ in pairs)
-        files = count(len(pairs), "input file")
-        have = "has another time" if len(pairs) == 1 else "have other times"
-        self.tell(
-            f"{files} of the same name and size {have}: reading {human_bytes(total)} to "
-            "compare"
-        )
-
-    def _changed_by_content(self, pairs: Sequence[Pair]) -> Iterator[InputFile]:
-        unread = []
-        for kept, file in pairs:
-            if file not in self._known:
-                unread.append((kept, file))
-            elif self._known[file] != kept.content:
-                yield file
-        parts = [
-            (file, start, min(start + PART_BYTES, size))
-            for kept, file in unread
-            if (size := _bytes_to_read(kept))
-            for start in range(0, size, PART_BYTES)
-        ]
-        kept_of = {file.path: kept for kept, file in unread}
-        for file, own in groupby(self._read(parts), lambda found: found[0]):
-            checksums = [checksum for _, checksum in own]
-            found = contents(checksums, {file.path: file.size}).get(file.path, "")
-            self._known[file] = found
-            if found != kept_of[file.path].content:
-                yield file
-
-    def _read(
-        self, parts: Iterable[tuple[InputFile, int, int]]
-    ) -> Iterator[tuple[InputFile, FileChecksum]]:
-        """Yields the checksums of parts in order; a few are read ahead."""
-
-        def read(
-            file: InputFile, start: int, stop: int
-        ) -> tuple[InputFile, FileChecksum]:
-            data = read_range(file.uri, start, stop, self.storage, file.seen)
-            if len(data) < stop - start:
-                raise InputError(
-                    f"{file.uri}: ends at byte {start + len(data)}, but had {file.size} "
-                    "bytes when it was listed; did it change meanwhile?"
-                )
-            return file, FileChecksum(file.path, start, stop, crc32c(data))
-
-        yield from ahead(parts, lambda part: read(*part), _THREADS, most=_AHEAD)
 
 
 def same_unread(kept: KeptFile, file: InputFile) -> bool | None:
@@ -441,6 +436,10 @@ def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
         for path, file in kept.files.items()
     }
     return replace(kept, files=files, run_key=listed.run_key)
+
+
+def _read_parts(store: Store, manifest: Manifest) -> list[KeptInputs]:
+    return [read_part(store, manifest, part) for part in range(manifest.appended + 1)]
 
 
 def read_inventory(store: Store, manifest: Manifest, part: int) -> KeptInputs | None:
@@ -561,17 +560,15 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
       OutputError: its inventories are missing or damaged, or it was made by another
         job.
     """
-    files: dict[str, KeptFile] = {}
-    for part in range(manifest.appended + 1):
-        uri = store.uri_of(inputs_name(part))
-        try:
-            kept = read_part(store, manifest, part)
-        except MissingFileError as error:
-            raise OutputRefusedError(
-                f"{uri}: is missing; without this inventory of the converted inputs "
-                f"nothing can be appended; {CONVERT_ALL}"
-            ) from error
-        files |= kept.files
+    uri = store.uri_of(inputs_name(manifest.appended))
+    try:
+        parts = _read_parts(store, manifest)
+    except MissingFileError as error:
+        raise OutputRefusedError(
+            f"{error}; without this inventory of the converted inputs nothing can be "
+            f"appended; {CONVERT_ALL}"
+        ) from error
+    kept = parts[-1]
     if kept.fingerprint != manifest.fingerprint:
         raise OutputRefusedError(
             f"{uri}: belongs to another dataset (fingerprint {kept.fingerprint}, the "
@@ -587,7 +584,7 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
             f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
             f"with the options of the first run, or {CONVERT_ALL}"
         )
-    return files
+    return {path: file for part in parts for path, file in part.files.items()}
 
 
 def new_files(
@@ -616,16 +613,13 @@ def new_files(
     inputs = {file.path: file for file in files}
     sides = {file.path: file for file in side_files}
     missing: list[str] = []
-    changed: list[str] = []
-    both: list[tuple[KeptFile, InputFile]] = []
+    both: list[Pair] = []
     for path, before in kept.items():
         found = inputs.get(path) or (sides.get(path) if before.is_side else None)
-        if found is None and is_left_out(path):
-            continue  # earlier versions listed junk, too; it holds no rows
-        if found is None:
-            missing.append(path)
-        else:
+        if found is not None:
             both.append((before, found))
+        elif not is_left_out(path):  # earlier versions listed junk, too
+            missing.append(path)
     if missing:
         changed = [pair[1].path for pair in both if same_unread(*pair) is False]
     else:
@@ -635,12 +629,8 @@ def new_files(
         gone = [path for path in missing if path not in left_out]
         raise InputError(_describe_changes(uri, len(kept), gone, own, changed, files))
     new_inputs = [f for f in files if f.path not in kept or kept[f.path].is_side]
-    new_paths = {file.path for file in new_inputs}
-    return new_inputs, [
-        file
-        for file in side_files
-        if file.path not in kept and file.path not in new_paths
-    ]
+    known = {*kept, *(file.path for file in new_inputs)}
+    return new_inputs, [file for file in side_files if file.path not in known]
 
 
 def _describe_changes(
@@ -652,8 +642,7 @@ def _describe_changes(
     files: Sequence[InputFile],
 ) -> str:
     changes = [
-        f"{len(paths):,} {state} ({', '.join(paths[:_SHOWN])}"
-        f"{', ...' if len(paths) > _SHOWN else ''})"
+        f"{len(paths):,} {state} ({first_names(paths, _SHOWN)})"
         for paths, state in (
             (missing, "are missing" if len(missing) > 1 else "is missing"),
             (left_out, "left out by `exclude`"),
@@ -661,6 +650,10 @@ def _describe_changes(
         )
         if paths
     ]
+    told = " and ".join(filter(None, (", ".join(changes[:-1]), changes[-1])))
+    ways_out = ["restore these files"] if missing or changed else []
+    if left_out:
+        ways_out.append("name fewer files in `exclude`, so that they are inputs again")
     hint = ""
     if len(missing) == total and files:
         root = files[0].uri.removesuffix(files[0].path)
@@ -668,13 +661,77 @@ def _describe_changes(
             f". Paths are relative to the folder that all inputs share, now {root}: "
             "was it another one before?"
         )
-    told = " and ".join(filter(None, (", ".join(changes[:-1]), changes[-1])))
-    ways_out = []
-    if missing or changed:
-        ways_out.append("restore these files")
-    if left_out:
-        ways_out.append("name fewer files in `exclude`, so that they are inputs again")
     return (
         f"{uri}: of the {count(total, 'file')} it was made from, {told}. An append keeps "
         f"the records made from them: {', '.join(ways_out)}, or {CONVERT_ALL}{hint}"
     )
+
+
+def dataset_changes(
+    store: Store,
+    manifest: Manifest,
+    job: JobSpec,
+    files: Sequence[InputFile],
+    side_files: Sequence[InputFile] = (),
+    check: ContentCheck | None = None,
+) -> list[str]:
+    """Describes what differs between a dataset and the run that finds it, if known.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      job: of the run.
+      files: all inputs of the run.
+      side_files: files that cells may name.
+      check: what compared them.
+
+    Returns:
+      A line for each kind of change; none if the dataset does not tell.
+    """
+    try:
+        parts = _read_parts(store, manifest)
+    except OutputError:
+        return []  # an inventory is damaged
+    last = parts[-1]
+    if last.fingerprint != manifest.fingerprint:
+        return []
+    kept = {path: file for part in parts for path, file in part.files.items()}
+    changes = list(option_changes(last.job, fixed_fields(job)))
+    if last.format_version != FORMAT_VERSION:
+        changes.append(
+            f"the format of the records: {last.format_version}, now {FORMAT_VERSION}"
+        )
+    told = _file_changes(kept, [*files, *side_files], check or ContentCheck())
+    if told:
+        changes.append(f"input files: {', '.join(told)}")
+    if manifest.appended and not changes:
+        changes.append(f"rows that {count(manifest.appended, 'append')} added")
+    if not changes and describe_inputs(job, files):
+        changes.append("which folders are read as splits and as classes")
+    return changes
+
+
+def _file_changes(
+    kept: Mapping[str, KeptFile], files: Sequence[InputFile], check: ContentCheck
+) -> list[str]:
+    """Returns how many files are new, gone or changed, with the first names."""
+    now = {file.path: file for file in files}
+    both = [(path, kept[path], now[path]) for path in now if path in kept]
+    kinds = (
+        ([path for path in now if path not in kept], "new"),
+        ([path for path in kept if path not in now], "gone"),
+        ([path for path, old, new in both if old.size != new.size], "changed"),
+        (
+            [
+                path
+                for path, old, new in both
+                if old.size == new.size and not check.is_known_as_same(old, new)
+            ],
+            "written again with the same size",
+        ),
+    )
+    return [
+        f"{len(paths):,} {what} ({first_names(paths, _SHOWN)})"
+        for paths, what in kinds
+        if paths
+    ]

@@ -34,15 +34,11 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class _FoundMember(NamedTuple):
-    """A member of an archive.
+    """A member of an archive, most of it as in `ArchiveMember`.
 
     Attributes:
       name: as it is used: without "./" and the like.
       size: in bytes, unpacked.
-      kind: see `ArchiveMember`.
-      offset: as well.
-      stored_bytes: as well.
-      crc32: as well.
       problem: why it cannot be read, or "".
     """
 
@@ -53,6 +49,11 @@ class _FoundMember(NamedTuple):
     stored_bytes: int
     crc32: str = ""
     problem: str = ""
+
+    def version(self, archive: Seen) -> str:
+        """Returns the version of the member of an archive of this size and version."""
+        where = self.kind, self.offset, self.stored_bytes, self.crc32
+        return ArchiveMember(*where, len(self.name), archive).version
 
 
 def _safe_name(name: str, archive: str) -> str:
@@ -119,7 +120,7 @@ def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundM
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise InputError(
             f"{uri}: cannot be read as a tar archive: {error}. {_COPY}"
-        ) from (error)
+        ) from error
 
 
 def _tar_members(
@@ -134,13 +135,12 @@ def _tar_members(
             continue
         name, problem = _safe_name(info.name, uri), problem_of(info)
         length = 0 if problem else info.size
-        if info.offset_data + length > size:
+        start = info.offset_data
+        if start + length > size:
             raise InputError(
                 f"{uri}: ends within the member {info.name!r}, at byte {size:,}. {_COPY}"
             )
-        member = _FoundMember(
-            name, length, kind, info.offset_data, length, problem=problem
-        )
+        member = _FoundMember(name, length, kind, start, length, problem=problem)
         if info.islnk():  # perhaps another name of a file that came before
             target = known.get(posixpath.normpath(info.linkname), member)
             member = target._replace(name=name)
@@ -197,11 +197,6 @@ _DOS = 0
 _UNIX = 3
 
 
-def _is_zip(start: bytes) -> bool:
-    """Tells whether a file of these first bytes is a zip file."""
-    return start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08")
-
-
 def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
     """Returns the files in a zip file, in its order."""
     try:
@@ -215,8 +210,7 @@ def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
         OverflowError,
     ) as error:
         raise InputError(
-            f"{uri}: cannot be read as a zip file: {error}. The archive is damaged or cut "
-            "short: copy it again"
+            f"{uri}: cannot be read as a zip file: {error}. {_COPY}"
         ) from error
     _require_apart(infos, min(end, size), uri)
     return [_member(info, uri) for info in infos if not info.is_dir()]
@@ -278,8 +272,7 @@ def _require_apart(infos: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None
         if info.header_offset < 0 or data_end > stop:
             raise InputError(
                 f"{uri}: its member {info.filename!r} has {info.compress_size:,} bytes, "
-                f"but ends before byte {stop:,}. The archive is damaged or cut short: copy "
-                "it again"
+                f"but ends before byte {stop:,}. {_COPY}"
             )
 
 
@@ -313,28 +306,14 @@ def list_archive(
     if not members:
         raise InputError(f"{uri}: the archive holds no files")
     _require_unique(members, uri)
-    return [
-        (member, member_uri(uri, member.name), _version(member, seen))
-        for member in members
-    ]
-
-
-def _version(member: _FoundMember, archive: Seen) -> str:
-    return ArchiveMember(
-        member.kind,
-        member.offset,
-        member.stored_bytes,
-        member.crc32,
-        len(member.name),
-        archive,
-    ).version
+    return [(each, member_uri(uri, each.name), each.version(seen)) for each in members]
 
 
 def _members(uri: str, seen: Seen, read: ReadBytes) -> list[_FoundMember]:
     start = read(0, BLOCK)
     window = _LOCAL_WINDOW_BYTES if is_local(uri) else _WINDOW_BYTES
     file = InputStream(read, seen.size, uri=uri, window_bytes=window)
-    if _is_zip(start):
+    if start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08"):
         return _list_zip(file, seen.size, uri)
     if compression := compression_of(start):
         with unpacked_archive(uri, seen, compression, read) as descriptor:

@@ -3,7 +3,7 @@
 Each version of an object has a tag: an ETag on S3 and Azure, a generation on Google Cloud
 Storage. A request can name the tag of the version that it reads, replaces or removes; the
 store compares and acts in one step. fsspec has no word for that, so each kind has its own
-calls here. conditional.py makes them into what a store promises.
+calls here; `RemoteFile` makes them into what a store promises.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from recordmill.schemas.input_files import Seen
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
 
 # A name may be that of a folder, or lie below a file: either way it is not a file.
 NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
+_TRIES = 10  # if a file is written again and again with the content that was seen
 _COPY_SECONDS = 600.0  # longest wait for a copy in the background
 _CONNECTIONS = 64  # at once, for all threads; the package's default is 10
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
@@ -34,18 +37,21 @@ _BULK = 1000  # most keys that DeleteObjects takes
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')
 
 Info = Mapping[str, Any]
+Part = tuple[int, int]
 
 
 class AnotherVersionError(Exception):
     """The error of a file in a store that is not the version that was listed."""
 
 
-class Cloud:
-    """One kind of remote storage; this one knows nothing but what fsspec promises.
+class RemoteFile:
+    """A name in remote storage, with the connection to it; for one request or a few.
 
-    Its methods take a file system of fsspec and the path of a file in it.
+    A subclass is one kind of storage; this one knows nothing but what fsspec promises.
 
     Attributes:
+      system: the file system of fsspec.
+      path: what it calls the file.
       extra: recordmill's extra that installs its package.
       container: its word for a bucket.
       credentials: how to give credentials, for messages.
@@ -72,76 +78,216 @@ class Cloud:
     environment: Mapping[str, str] = {}
     guard: AbstractContextManager[Any] = nullcontext()
 
-    def info(self, system: Any, path: str) -> dict[str, Any]:
-        """Returns the description of a file; may be that of a folder."""
-        found: dict[str, Any] = system.info(path)
+    def __init__(self, system: Any, path: str) -> None:
+        self.system, self.path = system, path
+
+    def _sync(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns the result of an async function, called on the file system's loop."""
+        from fsspec.asyn import sync  # as in `filesystem_of`
+
+        return sync(self.system.loop, action, *arguments)
+
+    # What each kind of storage may do in its own way; all raise what its package raises.
+
+    def _info(self) -> dict[str, Any]:
+        """Returns the description of the file; may be that of a folder."""
+        found: dict[str, Any] = self.system.info(self.path)
         return found
 
-    def read(self, system: Any, path: str) -> bytes:
+    def read(self) -> bytes:
         """Returns all bytes of a small file."""
-        return bytes(system.cat_file(path))
+        return bytes(self.system.cat_file(self.path))
 
-    def read_between(self, system: Any, path: str, start: int, stop: int) -> bytes:
-        """Returns the bytes of a file from start to stop; fewer if it ends before."""
-        info = system.info(path)
+    def read_between(self, start: int, stop: int) -> bytes:
+        """Returns the bytes from start to stop; fewer if the file ends before."""
+        info = self.system.info(self.path)
         if info["type"] != "file":
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(self.path)
         # Stores answer differently to a range after the end, so never ask for one.
         end = min(stop, int(info["size"]))
         if start >= end:
             return b""
-        return bytes(system.cat_file(path, start=start, end=end))
+        return bytes(self.system.cat_file(self.path, start=start, end=end))
 
-    def look(self, system: Any, path: str) -> tuple[Info, bytes]:
+    def _read_tagged(self) -> tuple[Info, bytes]:
         """Returns the tag of a version in an info, and the content of that or a later one.
 
         If the content is newer, the store refuses the put over that version.
         """
-        return self.info(system, path), self.read(system, path)
+        return self._info(), self.read()
 
-    def entries(self, system: Any, path: str, *, deep: bool) -> Iterable[Info]:
-        """Returns what lies below a folder, as entries of fsspec's listings."""
+    def entries(self, *, deep: bool) -> Iterable[Info]:
+        """Returns what lies below the folder, as entries of fsspec's listings."""
         if not deep:
-            return list(system.ls(path, detail=True))
-        listing = system.find(path, detail=True)
+            return list(self.system.ls(self.path, detail=True))
+        listing = self.system.find(self.path, detail=True)
         # adlfs returns a list if the path is that of a file.
         return listing.values() if isinstance(listing, dict) else ()
 
-    def put_file(self, system: Any, source: Path, path: str) -> None:
+    def put(self, data: bytes) -> None:
+        """Puts a small file."""
+        self.system.pipe_file(self.path, data)
+
+    def put_file(self, source: Path) -> None:
         """Puts a copy of a local file."""
-        system.put_file(str(source), path, **self.put_options)
+        self.system.put_file(str(source), self.path, **self.put_options)
 
-    def put_new(self, system: Any, path: str, data: bytes) -> None:
+    def _put_new(self, data: bytes) -> None:
         """Puts an object if there is none of that name, or raises."""
-        system.pipe_file(path, data, mode="create")
+        self.system.pipe_file(self.path, data, mode="create")
 
-    def put_over(self, system: Any, path: str, data: bytes, info: Info) -> None:
+    def _put_version(self, data: bytes, info: Info) -> None:
         """Puts an object over the version that an info is of, or raises."""
         raise NotImplementedError
 
-    def remove_version(self, system: Any, path: str, info: Info) -> None:
+    def _remove_version(self, info: Info) -> None:
         """Removes the version that an info is of, or raises."""
         raise NotImplementedError
 
-    def remove_together(self, system: Any, paths: Sequence[str]) -> Sequence[str]:
+    def remove_together(self, paths: Sequence[str]) -> Sequence[str]:
         """Removes files by few requests, where that can be done; returns the others."""
         return paths
 
-    def has_version(self, version: str) -> bool:
+    @classmethod
+    def names_version(cls, version: str) -> bool:
         """Tells whether a version of a listing can be named in a request."""
-        return self.exclusive and _TAG.fullmatch(version) is not None
+        return cls.exclusive and _TAG.fullmatch(version) is not None
 
-    def read_version(
-        self, system: Any, path: str, version: str, part: tuple[int, int] | None
-    ) -> bytes:
+    def _read_version(self, version: str, part: Part | None) -> bytes:
         """Returns (a part of) a version that is there; raises for another one."""
         raise NotImplementedError
 
-    def wait_for_copy(self, system: Any, path: str) -> None:
-        """Waits until a file is copied, where the store does it in the background."""
+    def wait_for_copy(self) -> None:
+        """Waits until the file is copied, where the store does it in the background."""
+
+    # What a store promises, by these.
+
+    def info(self) -> dict[str, Any] | None:
+        """Returns the store's description of the file now, or None if there is none."""
+        self.system.invalidate_cache()
+        try:
+            info = self._info()
+        except NO_FILE:
+            return None
+        return info if info["type"] == "file" else None
+
+    def read_version(self, seen: Seen, part: Part | None = None) -> bytes:
+        """Returns bytes of the version that was listed; `can_read_version` holds.
+
+        Args:
+          seen: size and version of the file.
+          part: first byte, and one after the last; fewer are returned if the file ends
+            before. None for the whole file.
+
+        Raises:
+          AnotherVersionError: there is another version now.
+          FileNotFoundError: there is no such file.
+        """
+        if part is not None:
+            # Stores answer differently to a range after the end, so never ask for one.
+            part = part[0], min(part[1], seen.size)
+            if part[0] >= part[1]:
+                return b""
+        try:
+            return self._read_version(seen.version, part)
+        except AnotherVersionError:
+            raise
+        except Exception as error:
+            if is_unmet_condition(error):
+                raise AnotherVersionError from error
+            # It may have failed because the file is shorter by now.
+            info = None if is_transient(error) else self.info()
+            if info and int(info["size"]) != seen.size:
+                raise AnotherVersionError from error
+            raise
+
+    def create(self, data: bytes) -> bool:
+        """Puts the file if there is none of that name.
+
+        Returns:
+          Whether this call put it. If an answer was lost, it may have without knowing.
+        """
+        with self.guard:
+            return self._put_over(None, data)
+
+    def swap(self, data: bytes, seen: bytes | None) -> bool:
+        """Puts the file if its content is `seen`; see Store.swap."""
+        with self.guard:
+            if seen is None and self._put_over(None, data):
+                return True
+            for _ in range(_TRIES):
+                info, found = self._look()
+                if found == data:
+                    return True
+                if found != seen:
+                    return False
+                if self._put_over(info, data):
+                    return True
+        raise ConnectionError(f"another version came {_TRIES} times amid a put")
+
+    def discard(self, seen: bytes) -> bool:
+        """Removes the file if its content is `seen`; see Store.discard.
+
+        A server that ignores the condition removes whatever is there.
+        """
+        with self.guard:
+            for _ in range(_TRIES):
+                info, found = self._look()
+                if info is None:
+                    return True
+                if found != seen:
+                    return False
+                if _holds(self._remove_version, info):
+                    return True
+        raise ConnectionError(f"another version came {_TRIES} times amid a removal")
+
+    def keeps_conditions(self) -> bool:
+        """Tells whether the store refuses the puts whose conditions do not hold.
+
+        The file must be there; its content is changed.
+        """
+        before = self.info()
+        if before is None or self.create(b"created"):
+            return False
+        if not self.imitated:
+            return True
+        self.put(b"replaced")
+        return not self._put_over(before, b"put over an old version")
+
+    def _look(self) -> tuple[Info | None, bytes | None]:
+        """Returns a version with its content; None twice if there is no file."""
+        self.system.invalidate_cache()
+        try:
+            return self._read_tagged()
+        except NO_FILE:
+            return None, None
+
+    def _put_over(self, info: Info | None, data: bytes) -> bool:
+        """Puts the file over one version, or over none; returns whether it did."""
+        if info is not None:
+            return _holds(self._put_version, data, info)
+        # Here a FileNotFoundError is of a missing bucket.
+        return _holds(self._put_new, data, gone=())
 
 
-class S3(Cloud):
+def _holds(
+    act: Callable[..., None],
+    *arguments: object,
+    gone: tuple[type[Exception], ...] = (FileNotFoundError,),
+) -> bool:
+    """Sends a request on a condition; returns whether the condition held."""
+    try:
+        act(*arguments)
+    except gone:
+        return False
+    except Exception as error:
+        if not is_unmet_condition(error):
+            raise
+        return False
+    return True
+
+
+class S3(RemoteFile):
     """Amazon S3, and what speaks its language.
 
     One request for each question: s3fs asks more. Where there is no object, it looks for
@@ -174,53 +320,49 @@ class S3(Cloud):
         "max_concurrency": 4,
     }
 
-    def info(self, system: Any, path: str) -> dict[str, Any]:
-        bucket, key, _ = system.split_path(path)
-        found = system.call_s3("head_object", Bucket=bucket, Key=key)
+    def _info(self) -> dict[str, Any]:
+        bucket, key, _ = self.system.split_path(self.path)
+        found = self.system.call_s3("head_object", Bucket=bucket, Key=key)
         return {
-            "name": path,
+            "name": self.path,
             "type": "file",
             "size": found["ContentLength"],
             "ETag": found["ETag"],
             "LastModified": found["LastModified"],
         }
 
-    def read(self, system: Any, path: str) -> bytes:
+    def read(self) -> bytes:
         # Otherwise s3fs asks for the size first, to read parts side by side.
-        return bytes(system.cat_file(path, max_concurrency=1))
+        return bytes(self.system.cat_file(self.path, max_concurrency=1))
 
-    def read_between(self, system: Any, path: str, start: int, stop: int) -> bytes:
+    def read_between(self, start: int, stop: int) -> bytes:
         if start < stop:
             # Most ranges are within the file, so it is not asked for its size.
             with suppress(OSError):  # there is no such range; or what is raised below
-                return bytes(system.cat_file(path, start=start, end=stop))
-        return super().read_between(system, path, start, stop)
+                return bytes(self.system.cat_file(self.path, start=start, end=stop))
+        return super().read_between(start, stop)
 
-    def look(
-        self, system: Any, path: str, **conditions: str
-    ) -> tuple[dict[str, Any], bytes]:
-        bucket, key, version_id = system.split_path(path)
+    def _read_tagged(self, **conditions: str) -> tuple[dict[str, Any], bytes]:
+        bucket, key, version_id = self.system.split_path(self.path)
         question = {"Bucket": bucket, "Key": key, **conditions}
         if version_id is not None:
             question["VersionId"] = version_id
 
         async def get() -> tuple[dict[str, Any], bytes]:
-            answer = await system._call_s3("get_object", **question)
+            answer = await self.system._call_s3("get_object", **question)
             async with answer["Body"] as body:
                 return {"ETag": answer["ETag"]}, bytes(await body.read())
 
-        info, data = _sync(system, get)
-        return info, data
+        found: tuple[dict[str, Any], bytes] = self._sync(get)
+        return found
 
-    def entries(
-        self, system: Any, path: str, *, deep: bool, page: int = 1000
-    ) -> Iterator[dict[str, Any]]:
-        bucket, key, _ = system.split_path(path)
+    def entries(self, *, deep: bool, page: int = 1000) -> Iterator[dict[str, Any]]:
+        bucket, key, _ = self.system.split_path(self.path)
         question = {"Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else ""}
         if not deep:
             question["Delimiter"] = "/"
         while True:
-            answer = system.call_s3("list_objects_v2", MaxKeys=page, **question)
+            answer = self.system.call_s3("list_objects_v2", MaxKeys=page, **question)
             for found in answer.get("Contents", ()):
                 name = f"{bucket}/{found['Key']}"
                 yield {"name": name, "type": "file", "size": found["Size"]}
@@ -231,39 +373,43 @@ class S3(Cloud):
                 return
             question["ContinuationToken"] = answer["NextContinuationToken"]
 
-    def put_over(self, system: Any, path: str, data: bytes, info: Info) -> None:
-        system.pipe_file(path, data, IfMatch=info["ETag"])
+    def _put_version(self, data: bytes, info: Info) -> None:
+        self.system.pipe_file(self.path, data, IfMatch=info["ETag"])
 
-    def remove_version(self, system: Any, path: str, info: Info) -> None:
-        bucket, key, _ = system.split_path(path)
-        system.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=info["ETag"])
+    def _remove_version(self, info: Info) -> None:
+        bucket, key, _ = self.system.split_path(self.path)
+        self.system.call_s3(
+            "delete_object", Bucket=bucket, Key=key, IfMatch=info["ETag"]
+        )
 
-    def remove_together(self, system: Any, paths: Sequence[str]) -> Sequence[str]:
+    def remove_together(self, paths: Sequence[str]) -> Sequence[str]:
         left: list[str] = []
         for start in range(0, len(paths), _BULK):
-            keys = {system.split_path(path)[1]: path for path in paths[start:][:_BULK]}
-            bucket, _, _ = system.split_path(paths[start])
+            keys = {
+                self.system.split_path(path)[1]: path for path in paths[start:][:_BULK]
+            }
+            bucket, _, _ = self.system.split_path(paths[start])
             wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
             try:
-                answer = system.call_s3("delete_objects", Bucket=bucket, Delete=wanted)
+                answer = self.system.call_s3(
+                    "delete_objects", Bucket=bucket, Delete=wanted
+                )
             except OSError:  # some servers that speak S3 do not know this request
                 left += keys.values()
             else:
                 left += [keys[error["Key"]] for error in answer.get("Errors", ())]
         return left
 
-    def read_version(
-        self, system: Any, path: str, version: str, part: tuple[int, int] | None
-    ) -> bytes:
+    def _read_version(self, version: str, part: Part | None) -> bytes:
         conditions = {"IfMatch": f'"{_bare(version)}"'}
         if part is not None:
             conditions["Range"] = f"bytes={part[0]}-{part[1] - 1}"
-        info, data = self.look(system, path, **conditions)
+        info, data = self._read_tagged(**conditions)
         _require(info["ETag"], version)  # some servers ignore conditions
         return data
 
 
-class Gcs(Cloud):
+class Gcs(RemoteFile):
     """Google Cloud Storage."""
 
     extra = "gcs"
@@ -281,11 +427,11 @@ class Gcs(Cloud):
     # where that is blocked. It needs the type only for buckets with real folders.
     environment: Mapping[str, str] = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
-    def put_over(self, system: Any, path: str, data: bytes, info: Info) -> None:
+    def _put_version(self, data: bytes, info: Info) -> None:
         """Sends the request of gcsfs' pipe_file, which takes no generation."""
-        bucket, name, _ = system.split_path(path)
-        host = system.base.removesuffix("/storage/v1/")
-        system.call(
+        bucket, name, _ = self.system.split_path(self.path)
+        host = self.system.base.removesuffix("/storage/v1/")
+        self.system.call(
             "POST",
             f"{host}/upload/storage/v1/b/{bucket}/o",
             uploadType="media",
@@ -295,31 +441,30 @@ class Gcs(Cloud):
             data=data,
         )
 
-    def remove_version(self, system: Any, path: str, info: Info) -> None:
-        bucket, key, _ = system.split_path(path)
+    def _remove_version(self, info: Info) -> None:
+        bucket, key, _ = self.system.split_path(self.path)
         generation = str(info["generation"])
-        system.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation)
+        self.system.call(
+            "DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation
+        )
 
-    def read_version(
-        self, system: Any, path: str, version: str, part: tuple[int, int] | None
-    ) -> bytes:
-        start, stop = part or (None, None)
+    def _read_version(self, version: str, part: Part | None) -> bytes:
         headers = {} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"}
-        answer, data = system.call("GET", system.url(path), headers=headers)
+        url = self.system.url(self.path)
+        answer, data = self.system.call("GET", url, headers=headers)
         if _bare(str(answer.get("ETag"))) == _bare(version):
             return bytes(data)
         # Some servers answer with another tag than they list: compare generations.
-        info = system.info(path)
+        info = self.system.info(self.path)
         _require(version_of(info), version)
-        generation = info["generation"]
-        if answer.get("X-Goog-Generation") == str(generation):
-            return bytes(data)
-        return bytes(
-            system.cat_file(path, start=start, end=stop, generation=generation)
-        )
+        generation, (start, stop) = info["generation"], part or (None, None)
+        if answer.get("X-Goog-Generation") != str(generation):
+            what = {"start": start, "end": stop, "generation": generation}
+            data = self.system.cat_file(self.path, **what)
+        return bytes(data)
 
 
-class Azure(Cloud):
+class Azure(RemoteFile):
     """Azure Blob Storage."""
 
     extra = "azure"
@@ -338,65 +483,47 @@ class Azure(Cloud):
     }
     put_options: Mapping[str, Any] = {"max_concurrency": 4}
 
-    def put_over(self, system: Any, path: str, data: bytes, info: Info) -> None:
-        from azure.core import MatchConditions
+    async def _with_blob(self, action: Callable[[Any], Any]) -> Any:
+        container, blob, _ = self.system.split_path(self.path)
+        async with self.system.service_client.get_blob_client(container, blob) as blob:
+            return await action(blob)
 
-        same = MatchConditions.IfNotModified
-        system.pipe_file(path, data, etag=info["etag"], match_condition=same)
+    def _put_version(self, data: bytes, info: Info) -> None:
+        self.system.pipe_file(self.path, data, **_same_blob(info["etag"]))
 
-    def remove_version(self, system: Any, path: str, info: Info) -> None:
-        from azure.core import MatchConditions
+    def _remove_version(self, info: Info) -> None:
         from azure.core.exceptions import ResourceNotFoundError
 
-        container, name, _ = system.split_path(path)
-        same = MatchConditions.IfNotModified
-
-        async def remove() -> None:
-            client = system.service_client.get_container_client(container=container)
-            async with client:
-                await client.delete_blob(name, etag=info["etag"], match_condition=same)
-
+        same = _same_blob(info["etag"])
         try:
-            _sync(system, remove)
+            self._sync(self._with_blob, lambda blob: blob.delete_blob(**same))
         except ResourceNotFoundError as error:
-            raise FileNotFoundError(path) from error
+            raise FileNotFoundError(self.path) from error
 
-    def read_version(
-        self, system: Any, path: str, version: str, part: tuple[int, int] | None
-    ) -> bytes:
-        from azure.core import MatchConditions
+    def _read_version(self, version: str, part: Part | None) -> bytes:
+        async def read(blob: Any) -> bytes:
+            stream = await blob.download_blob(
+                offset=None if part is None else part[0],
+                length=None if part is None else part[1] - part[0],
+                version_id=self.system.split_path(self.path)[2],
+                max_concurrency=self.system.max_concurrency,
+                **_same_blob(f'"{_bare(version)}"'),
+            )
+            return bytes(await stream.readall())
 
-        container, blob, version_id = system.split_path(path)
+        return bytes(self._sync(self._with_blob, read))
 
-        async def get() -> bytes:
-            async with system.service_client.get_blob_client(container, blob) as client:
-                stream = await client.download_blob(
-                    offset=None if part is None else part[0],
-                    length=None if part is None else part[1] - part[0],
-                    version_id=version_id,
-                    etag=f'"{_bare(version)}"',
-                    match_condition=MatchConditions.IfNotModified,
-                    max_concurrency=system.max_concurrency,
-                )
-                return bytes(await stream.readall())
-
-        return bytes(_sync(system, get))
-
-    def wait_for_copy(self, system: Any, path: str) -> None:
+    def wait_for_copy(self) -> None:
         """Waits until Azure has copied a file in the background.
 
         Raises:
           OSError: the copy failed or takes too long.
         """
-        container, blob, _ = system.split_path(path)
-
-        async def state() -> str | None:
-            async with system.service_client.get_blob_client(container, blob) as client:
-                status: str | None = (await client.get_blob_properties()).copy.status
-                return status
-
         until = time.monotonic() + _COPY_SECONDS
-        while (status := _sync(system, state)) == "pending":
+        while True:
+            found = self._sync(self._with_blob, lambda blob: blob.get_blob_properties())
+            if (status := found.copy.status) != "pending":
+                break
             if time.monotonic() > until:
                 raise TimeoutError(f"the copy took longer than {_COPY_SECONDS:.0f} s")
             time.sleep(0.5)
@@ -404,7 +531,14 @@ class Azure(Cloud):
             raise ConnectionError(f"the copy ended with status {status!r}")
 
 
-class Memory(Cloud):
+def _same_blob(etag: str) -> dict[str, Any]:
+    """Returns the condition that a blob still has a tag."""
+    from azure.core import MatchConditions
+
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+class Memory(RemoteFile):
     """The storage of this process only, for tests and small experiments.
 
     It compares first and writes afterwards, so a lock makes one step of both.
@@ -414,44 +548,54 @@ class Memory(Cloud):
     exclusive = True
     guard = threading.RLock()
 
-    def has_version(self, version: str) -> bool:
+    @classmethod
+    def names_version(cls, _version: str) -> bool:
         return True
 
-    def put_file(self, system: Any, source: Path, path: str) -> None:
-        system.pipe_file(path, source.read_bytes())  # put_file shows an unfinished one
+    def put_file(self, source: Path) -> None:
+        self.put(source.read_bytes())  # fsspec's shows an unfinished one
 
-    def put_over(self, system: Any, path: str, data: bytes, info: Info) -> None:
-        system.pipe_file(path, data)
+    def _put_version(self, data: bytes, info: Info) -> None:
+        self.put(data)
 
-    def remove_version(self, system: Any, path: str, info: Info) -> None:
-        system.rm_file(path)
+    def _remove_version(self, info: Info) -> None:
+        self.system.rm_file(self.path)
 
-    def read_version(
-        self, system: Any, path: str, version: str, part: tuple[int, int] | None
-    ) -> bytes:
+    def _read_version(self, version: str, part: Part | None) -> bytes:
         start, stop = part or (None, None)
-        data = system.cat_file(path, start=start, end=stop)
-        if modified_time(system.info(path)) != _seconds(version):
+        data = self.system.cat_file(self.path, start=start, end=stop)
+        if modified_time(self.system.info(self.path)) != _seconds(version):
             raise AnotherVersionError
         return bytes(data)
 
 
-_OTHER, _S3, _GCS, _AZURE, _MEMORY = Cloud(), S3(), Gcs(), Azure(), Memory()
-_CLOUDS: dict[str, Cloud] = {
-    "s3": _S3,
-    "s3a": _S3,
-    "gs": _GCS,
-    "gcs": _GCS,
-    "az": _AZURE,
-    "abfs": _AZURE,
-    "abfss": _AZURE,
-    "memory": _MEMORY,
+_CLOUDS: dict[str, type[RemoteFile]] = {
+    "s3": S3,
+    "s3a": S3,
+    "gs": Gcs,
+    "gcs": Gcs,
+    "az": Azure,
+    "abfs": Azure,
+    "abfss": Azure,
+    "memory": Memory,
 }
 
 
-def cloud_of(url: str) -> Cloud:
+def cloud_of(url: str) -> type[RemoteFile]:
     """Returns the kind of storage that a URL names."""
-    return _CLOUDS.get(url.partition("://")[0], _OTHER)
+    return _CLOUDS.get(url.partition("://")[0], RemoteFile)
+
+
+def remote_file(url: str, options: StorageOptions) -> RemoteFile:
+    """Returns the file that a URL names, with the connection to its storage."""
+    return cloud_of(url)(*filesystem_of(url, options))
+
+
+def can_read_version(url: str, seen: Seen | None) -> bool:
+    """Tells whether a store can be asked for just this version of a file."""
+    if seen is None or not seen.version:
+        return False
+    return cloud_of(url).names_version(seen.version)
 
 
 def version_of(info: Info) -> str:
@@ -478,13 +622,6 @@ def stored_checksum(info: Info) -> int | None:
     """Returns the CRC-32C that a store keeps of a file (GCS: base64, big-endian)."""
     stored = info.get("crc32c")
     return int.from_bytes(base64.b64decode(stored), "big") if stored else None
-
-
-def _sync(system: Any, action: Any) -> Any:
-    """Returns the result of an async function, called on the file system's loop."""
-    from fsspec.asyn import sync  # as in `filesystem_of`
-
-    return sync(system.loop, action)
 
 
 def _bare(version: str) -> str:

@@ -25,7 +25,6 @@ from recordmill.schemas.errors import (
     UnreachableInputError,
     kind_of,
 )
-from recordmill.transforms.storage.clouds import cloud_of
 
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_ERRNOS = frozenset(
@@ -198,6 +197,8 @@ def safe_cause(error: Exception) -> Exception | None:
 
 
 def _way_out(error: Exception, uri: str) -> str:
+    from recordmill.transforms.storage.clouds import cloud_of  # which uses this module
+
     cloud = cloud_of(uri)
     chain = list(_chain(error))
     names = set().union(*map(_class_names, chain))

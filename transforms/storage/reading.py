@@ -8,34 +8,45 @@ remote storage are retried.
 
 from __future__ import annotations
 
+import io
 import os
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from zlib_ng import zlib_ng
 
-from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import ArchiveMember, InputFile, Seen, member_of
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.storage.clouds import AnotherVersionError
-from recordmill.transforms.storage.conditional import RemoteFile, can_read_version
+from recordmill.transforms.storage.clouds import (
+    AnotherVersionError,
+    can_read_version,
+    remote_file,
+)
 from recordmill.transforms.storage.errors import (
     describe_failure,
     input_error,
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.input_stream import InputStream
-from recordmill.transforms.storage.read_member import MemberReader
+from recordmill.transforms.storage.input_stream import (
+    BLOCK_BYTES,
+    InflateError,
+    Inflater,
+    InputStream,
+)
+from recordmill.transforms.storage.read_member import unpacked, unpacked_archive
 
 REQUESTS = 32  # at once, by each worker
 FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
@@ -82,7 +93,8 @@ def open_input(
       seen: what the file has to be, or None; see `can_read_version`.
     """
     if seen is not None and (member := member_of(seen.version)):
-        return MemberInput(uri, options, seen, member)
+        archive = open_input(member.archive_uri(uri), options, member.archive)
+        return MemberInput(uri, seen, member, archive)
     if is_local(uri):
         return LocalInput(uri, seen)
     return ObjectInput(uri, options, seen)
@@ -192,7 +204,7 @@ class ObjectInput(Input):
         uri, seen = self.uri, self.seen
 
         def read() -> bytes:
-            file = RemoteFile.at(uri, self.options)
+            file = remote_file(uri, self.options)
             if seen is not None and can_read_version(uri, seen):
                 return file.read_version(seen, None if stop is None else (start, stop))
             return file.read() if stop is None else file.read_between(start, stop)
@@ -210,29 +222,112 @@ class ObjectInput(Input):
             raise input_error(error, what) from safe_cause(error)
 
 
+INFLATED_BYTES = 16 << 20  # the largest member that is inflated in memory
+_HEADER = struct.Struct("<4s5H3I2H")  # of a member of a zip file
+_EXTRA_BYTES = 512  # of a header; more than most have
+
+
 @dataclass(slots=True)
 class MemberInput(Input):
-    """A member of an archive."""
+    """A member of an archive.
+
+    One of a plain tar archive, and a stored one of a zip file, is a part of the archive. A
+    deflated one is inflated as a whole, in memory or into a file (read_member.py), as a
+    compressed tar archive is.
+    """
 
     uri: str
-    options: StorageOptions
     seen: Seen
     member: ArchiveMember
+    archive: Input
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        end = self.seen.size if stop is None else stop
-        read = _ArchiveReader(self.options)
-        return MemberReader(self.uri, self.seen, self.member, read).read(start, end)
+        member, size = self.member, self.seen.size
+        stop = size if stop is None else min(stop, size)
+        if start >= stop:
+            return b""
+        is_whole = stop - start == size
+        if member.kind == "tar":
+            data = self.archive.read(member.offset + start, member.offset + stop)
+        elif member.kind == "stored" and is_whole:
+            data = self._with_header()
+            self._require_crc(zlib_ng.crc32(data))
+        elif member.kind == "stored":
+            first = self._data_offset(self._header())
+            data = self.archive.read(first + start, first + stop)
+        elif member.kind != "deflated":
+            with unpacked_archive(
+                self.archive.uri, member.archive, member.kind, self.archive.read
+            ) as file:
+                data = os.pread(file, stop - start, member.offset + start)
+        elif is_whole and size <= INFLATED_BYTES:
+            data = b"".join(self._inflate(io.BytesIO(self._with_header())))
+        else:
+            key = (self.archive.uri, member.version)
+            with unpacked(
+                key, self.archive.uri, lambda: self._inflate(self._packed())
+            ) as file:
+                data = os.pread(file, stop - start, start)
+        return self._require_size(data, stop - start)
 
+    def _header(self) -> bytes:
+        return self.archive.read(self.member.offset, self.member.offset + _HEADER.size)
 
-@dataclass(frozen=True, slots=True)
-class _ArchiveReader:
-    """Reads archives, if they are as they were listed; equal ones read the same."""
+    def _data_offset(self, head: bytes) -> int:
+        """Returns where in the archive the data of a member of a zip file begins."""
+        if len(head) < _HEADER.size or head[:4] != b"PK\3\4":
+            raise self._damaged("has no header where the archive says")
+        *_, name_bytes, extra_bytes = _HEADER.unpack_from(head)
+        return int(self.member.offset + _HEADER.size + name_bytes + extra_bytes)
 
-    options: StorageOptions
+    def _with_header(self) -> bytes:
+        """Returns all stored bytes, most often read with their header at once."""
+        begin, size = self.member.offset, self.member.stored_bytes
+        guess = _HEADER.size + 4 * self.member.name_chars + _EXTRA_BYTES
+        head = self.archive.read(begin, begin + guess + size)
+        first = self._data_offset(head)
+        data = head[first - begin : first - begin + size]
+        if len(data) < size:
+            data += self.archive.read(first + len(data), first + size)
+        return self._require_size(data, size)
 
-    def __call__(self, uri: str, start: int, stop: int, seen: Seen) -> bytes:
-        return read_range(uri, start, stop, self.options, seen)
+    def _packed(self) -> InputStream:
+        first = self._data_offset(self._header())
+        part = first, first + self.member.stored_bytes
+        return InputStream(self.archive.read, part[1], uri=self.uri, part=part)
+
+    def _inflate(self, packed: IO[bytes] | InputStream) -> Iterator[bytes]:
+        inflater, size = Inflater(packed, "deflate"), self.seen.size
+        total = crc = 0
+        try:
+            while total <= size and (block := inflater.read(BLOCK_BYTES)):
+                total += len(block)
+                crc = zlib_ng.crc32(block, crc)
+                yield block
+        except EOFError:
+            total = -1
+        except InflateError as error:
+            raise self._damaged(f"cannot be inflated: {error}") from error
+        if total != size:
+            raise self._damaged(f"does not inflate to its {size:,} bytes")
+        self._require_crc(crc)
+
+    def _require_crc(self, crc32: int) -> None:
+        if f"{crc32:08x}" != self.member.crc32:
+            raise self._damaged(
+                f"has the CRC {crc32:08x}, but its archive says {self.member.crc32}"
+            )
+
+    def _require_size(self, data: bytes, size: int) -> bytes:
+        if len(data) != size:
+            raise InputError(
+                f"{self.uri}: ends {size - len(data):,} bytes too early. The archive is "
+                "cut short: copy it again"
+            )
+        return data
+
+    def _damaged(self, found: str) -> InputError:
+        return InputError(f"{self.uri}: {found}. The archive is damaged: copy it again")
 
 
 def read_range(
@@ -251,29 +346,6 @@ def read_file(
 ) -> bytes:
     """Returns all bytes of a file; see `open_input` and `Input`."""
     return open_input(uri, options, seen).read()
-
-
-def read_into(
-    uri: str,
-    start: int,
-    target: U8,
-    options: StorageOptions = NO_OPTIONS,
-    seen: Seen | None = None,
-) -> int:
-    """Fills an array with bytes of a file; see `open_input` and `Input`."""
-    return open_input(uri, options, seen).read_into(start, target)
-
-
-def read_rows(
-    uri: str,
-    offsets: I64,
-    target: U8,
-    positions: I64,
-    options: StorageOptions = NO_OPTIONS,
-    seen: Seen | None = None,
-) -> None:
-    """Reads rows of equal length from anywhere; see `open_input` and `Input`."""
-    open_input(uri, options, seen).read_rows(offsets, target, positions)
 
 
 def size_of(file: InputFile | InputRange) -> int:

@@ -22,14 +22,14 @@ from recordmill.schemas.text import check_file_name
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage.clouds import (
     NO_FILE,
-    Cloud,
     Info,
+    RemoteFile,
     cloud_of,
     filesystem_of,
     modified_time,
+    remote_file,
     stored_checksum,
 )
-from recordmill.transforms.storage.conditional import RemoteFile
 from recordmill.transforms.storage.errors import (
     DEFAULT_RETRIES,
     SHORT_RETRIES,
@@ -78,7 +78,7 @@ class RemoteStore(Store):
             raise OutputError(f"{source}: cannot be copied to {self.url}: is missing")
         size = source.stat().st_size
         self._put(
-            lambda file: self._cloud.put_file(file.system, source, file.path),
+            lambda file: file.put_file(source),
             name,
             size,
             crc32c,
@@ -110,7 +110,7 @@ class RemoteStore(Store):
         return self.exclusive and self._do("written", name, RemoteFile.keeps_conditions)
 
     def read(self, name: str) -> bytes:
-        return self._read(name, RemoteFile.read)
+        return self._read(name, lambda file: file.read())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         return self._read(name, lambda file: file.read_between(start, stop))
@@ -157,8 +157,8 @@ class RemoteStore(Store):
 
         if len(names := tuple(names)) > 1:
             paths = {self._path_of(name): name for name in names}
-            system, _ = filesystem_of(self.url, self.options)
-            left = self._cloud.remove_together(system, tuple(paths))
+            root = remote_file(self.url, self.options)
+            left = root.remove_together(tuple(paths))
             names = tuple(paths[path] for path in left)
         _for_each(lambda name: self._do("removed", name, remove), names)
 
@@ -177,7 +177,7 @@ class RemoteStore(Store):
         _for_each(lambda pair: self._move(*pair), pairs)
 
     @property
-    def _cloud(self) -> Cloud:
+    def _cloud(self) -> type[RemoteFile]:
         return cloud_of(self.url)
 
     def _path_of(self, name: str) -> str:
@@ -203,7 +203,7 @@ class RemoteStore(Store):
             url = self.uri_of(check_file_name(name, url))
         try:
             return with_retries(
-                lambda: action(RemoteFile.at(url, self.options)), self.retry_policy
+                lambda: action(remote_file(url, self.options)), self.retry_policy
             )
         except Exception as error:
             raise output_error(error, url, done) from safe_cause(error)
@@ -238,7 +238,7 @@ class RemoteStore(Store):
         def entries(file: RemoteFile) -> _Entries:
             file.system.invalidate_cache()
             try:
-                listed = [*self._cloud.entries(file.system, file.path, deep=deep)]
+                listed = [*file.entries(deep=deep)]
             except (FileNotFoundError, NotADirectoryError):
                 return []
             above = file.path.rstrip("/") + "/"
@@ -292,7 +292,7 @@ class RemoteStore(Store):
         temporary = f"{folder}{slash}.{last}.{uuid4().hex}"
 
         def put_whole(file: RemoteFile) -> None:
-            first = replace(file, path=self._path_of(temporary))
+            first = self._cloud(file.system, self._path_of(temporary))
             file.system.makedirs(file.path.rpartition("/")[0], exist_ok=True)
             put(first)
             file.system.invalidate_cache()
@@ -319,7 +319,7 @@ class RemoteStore(Store):
             source_path = self._path_of(source)
             if self._cloud.objects:
                 file.system.cp_file(source_path, file.path)
-                self._cloud.wait_for_copy(file.system, file.path)
+                file.wait_for_copy()
                 return
             file.system.makedirs(file.path.rpartition("/")[0], exist_ok=True)
             with suppress(FileNotFoundError):  # an earlier try did it

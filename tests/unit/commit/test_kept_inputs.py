@@ -12,10 +12,10 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import FileEntry, Manifest
-from recordmill.transforms.commit.dataset_changes import dataset_changes
 from recordmill.transforms.commit.inputs import (
     KeptFile,
     KeptInputs,
+    dataset_changes,
     dump_inputs,
     dump_kept,
     is_of_run,

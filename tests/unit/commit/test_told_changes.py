@@ -24,10 +24,10 @@ from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean
-from recordmill.transforms.commit.dataset_changes import _file_changes
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
+    _file_changes,
     new_files,
     option_changes,
     parse_inputs,
@@ -42,7 +42,7 @@ from recordmill.transforms.tfrecord import crc32c
 
 @pytest.mark.parametrize(
     ("names", "told"),
-    [("a", "(a)"), ("abc", "(a, b, c)"), ("abcd", "(a, b, c, ...)")],
+    [("a", "(a)"), ("abc", "(a, b, c)"), ("abcd", "(a, b, c and 1 more)")],
 )
 def test_files_of_somebody_else(tmp_path: Path, names: str, told: str) -> None:
     for name in names:
@@ -210,7 +210,7 @@ def test_files_of_an_append_that_are_missing() -> None:
     assert ": restore these files, name fewer files in `exclude`, so that" in told
     with pytest.raises(InputError) as caught:
         new_files(kept, [now("2026/a"), now("x")], [], "out", check)
-    assert "5 are missing (a, b, c, ...). An append keeps" in str(caught.value)
+    assert "5 are missing (a, b, c and 2 more). An append keeps" in str(caught.value)
     assert "now /in/: was it another one before?" in str(caught.value)
     many = {f"{number}": kept["a"] for number in range(300)}
     with pytest.raises(
@@ -228,8 +228,8 @@ def test_files_that_differ_from_those_of_a_dataset() -> None:
         for name in ("a", "b", "gone 1", "gone 2", "same")
     }
     files = [now("a", 2), now("b", 1, "w"), now("same"), *map(now, "wxyz")]
-    assert list(_file_changes(kept, files, None)) == [
-        "4 new (w, x, y, ...)",
+    assert list(_file_changes(kept, files, ContentCheck())) == [
+        "4 new (w, x, y and 1 more)",
         "2 gone (gone 1, gone 2)",
         "1 changed (a)",
         "1 written again with the same size (b)",

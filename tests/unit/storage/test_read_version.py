@@ -8,7 +8,6 @@ import pytest
 
 from recordmill.schemas.input_files import Seen
 from recordmill.transforms.storage.clouds import AnotherVersionError, Gcs
-from recordmill.transforms.storage.conditional import RemoteFile
 
 
 class Bucket:
@@ -50,7 +49,7 @@ OLD, NEW = ("old=", "1", b"old"), ("new=", "2", b"new")
 
 
 def read(bucket: Bucket, version: str) -> bytes:
-    return RemoteFile(Gcs(), bucket, "b/a").read_version(Seen(3, version))
+    return Gcs(bucket, "b/a").read_version(Seen(3, version))
 
 
 def test_the_same_generation() -> None:

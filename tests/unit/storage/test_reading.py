@@ -25,9 +25,9 @@ from recordmill.transforms.sources.listing import (
 )
 from recordmill.transforms.storage.reading import (
     local_path,
+    open_input,
     read_file,
     read_range,
-    read_rows,
 )
 
 
@@ -193,12 +193,14 @@ def test_rows_of_equal_length(store: Store) -> None:
     uri = store.write("a.bin", b"0123456789")
     target = np.zeros((5, 3), np.uint8)
     positions = np.array([4, 0, 1, 3])
-    read_rows(uri, np.array([7, 0, 1, 0]), target, positions)
+    open_input(uri).read_rows(np.array([7, 0, 1, 0]), target, positions)
     assert target.tobytes() == b"012" + b"123" + bytes(3) + b"012" + b"789"
     with pytest.raises(ChangedInputError, match="ends before byte 11"):
-        read_rows(uri, np.array([0, 8]), target, np.array([0, 1]))
+        open_input(uri).read_rows(np.array([0, 8]), target, np.array([0, 1]))
     with pytest.raises(InputError, match=r"missing.bin: cannot be read"):
-        read_rows(f"{store.root}/missing.bin", np.array([0]), target, np.array([0]))
+        open_input(f"{store.root}/missing.bin").read_rows(
+            np.array([0]), target, np.array([0])
+        )
 
 
 def test_a_file_in_a_store_has_no_local_path() -> None:

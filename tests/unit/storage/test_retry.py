@@ -27,7 +27,7 @@ from recordmill.transforms.storage import (
     RemoteStore,
     open_store,
 )
-from recordmill.transforms.storage.conditional import RemoteFile
+from recordmill.transforms.storage.clouds import RemoteFile
 from recordmill.transforms.storage.errors import (
     DEFAULT_RETRIES,
     RetryPolicy,
@@ -267,9 +267,7 @@ def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*arguments: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr(
-        "recordmill.transforms.storage.conditional.filesystem_of", wrong
-    )
+    monkeypatch.setattr("recordmill.transforms.storage.clouds.filesystem_of", wrong)
     with pytest.raises(TypeError, match="a bug"):
         RemoteStore("memory://x").read("a")
 
@@ -415,9 +413,7 @@ def test_secrets_are_not_in_errors(
     def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
         return Talkative(), url
 
-    monkeypatch.setattr(
-        "recordmill.transforms.storage.conditional.filesystem_of", talkative
-    )
+    monkeypatch.setattr("recordmill.transforms.storage.clouds.filesystem_of", talkative)
     for act, kind in (
         (lambda: flaky.store.read("a"), OutputError),
         (lambda: flaky.store.list(), OutputError),

@@ -31,7 +31,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     RowArray,
 )
 from recordmill.transforms.storage.input_stream import InputStream
-from recordmill.transforms.storage.reading import open_input, open_stream, read_rows
+from recordmill.transforms.storage.reading import open_input, open_stream
 
 _STEP_BYTES = 4 << 20  # that are unpacked at once behind the last row
 _FEW = 4  # planes of an image that are copied one by one
@@ -174,7 +174,8 @@ def _transposed_rows(
     pieces = np.empty((columns, (last - first) * item), np.uint8)
     offsets = array.start + (np.arange(columns) * num_rows + first) * item
     file = array.file
-    read_rows(file.uri, offsets, pieces, np.arange(columns), storage, file.seen)
+    source = open_input(file.uri, storage, file.seen)
+    source.read_rows(offsets, pieces, np.arange(columns))
     cells = pieces.reshape(columns, last - first, item).transpose(1, 0, 2)
     return np.ascontiguousarray(cells).reshape(last - first, array.row_bytes)
 
