@@ -27,7 +27,6 @@ from recordmill.transforms.commit.inputs import (
 )
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.commit.versions import (
-    VersionFolder,
     can_be_cleared,
     is_ours,
     list_versions,
@@ -83,7 +82,7 @@ class VersionPlan:
     """What becomes of the other versions of a run that publishes a version."""
 
     store: Store  # of the folder that holds all versions and latest.json
-    found: list[VersionFolder]  # the versions that are there, oldest first
+    found: dict[str, bool]  # the versions there, oldest first, and which are whole
     stale: list[str]  # unfinished ones of other jobs or inputs; they go before the run
     newest: Manifest | None  # of the newest version, if it is what this job gives
 
@@ -228,7 +227,7 @@ def _choose_version(
     # A store that does not answer is reported within seconds, not minutes.
     seen = store.with_short_retries()
     found = list_versions(seen)
-    whole = [entry.version for entry in found if entry.is_whole]
+    whole = [version for version, is_whole in found.items() if is_whole]
     newest = None
     if whole:
         folder = seen.below(whole[-1])
@@ -239,19 +238,19 @@ def _choose_version(
     job = job.model_copy(update={"version": version})
     run_key = inputs.run_key(job)
 
-    def is_of_job(entry: VersionFolder) -> bool:
+    def is_of_job(name: str) -> bool:
         """Tests whether all runs that left an unfinished version had this key."""
-        return entry.version == version and all(
+        return name == version and all(
             run_key.startswith(run) for run in unfinished_runs(seen, version)
         )
 
     stale = [
-        entry.version
-        for entry in found
-        if not entry.is_whole
-        and is_ours(seen, entry.version)
-        and can_be_cleared(seen, entry.version)
-        and not is_of_job(entry)
+        name
+        for name, is_whole in found.items()
+        if not is_whole
+        and is_ours(seen, name)
+        and can_be_cleared(seen, name)
+        and not is_of_job(name)
     ]
     return job, VersionPlan(store, found, stale, newest)
 

@@ -17,7 +17,7 @@ from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import REFERENCE, RowSink
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage import reading
+from recordmill.transforms.storage import reading as storage_reading
 from recordmill.transforms.storage.reading import read_file
 
 KINDS = {
@@ -88,7 +88,7 @@ def test_the_rows_are_those_of_the_folder(
         name = kind
         if kind == "large.zip":
             name, kind = kind, "in.zip"
-            monkeypatch.setattr(reading, "INFLATED_BYTES", 0)
+            monkeypatch.setattr(storage_reading, "INFLATED_BYTES", 0)
         system.pipe_file(f"{root}/{name}", ARCHIVES[kind](members))
         found = read(case.source, f"{root}/{name}")
         assert found_in(found, f"{name}!/") == expected, name

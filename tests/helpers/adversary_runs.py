@@ -173,16 +173,15 @@ class World(Checks):
         # It may come upon a job that is launched just now; that stops and says so.
         actor.may_end_jobs = True
         found = list_versions(store)
-        whole = [each.version for each in found if each.is_whole]
+        whole = [name for name, is_whole in found.items() if is_whole]
         manifest = read_manifest(store.below(whole[-1])) if whole else None
         same = manifest_digest((key + whole[-1]).encode()) if whole else ""
         if manifest is None or manifest.fingerprint != same:
             version = next_version(whole[-1] if whole else None)
             own = manifest_digest((key + version).encode())[:16]
             remove_orphans(store)
-            for each in found:
-                name = each.version
-                if each.is_whole or not is_ours(store, name):
+            for name, is_whole in found.items():
+                if is_whole or not is_ours(store, name):
                     continue
                 if not can_be_cleared(store, name):
                     continue

@@ -3,10 +3,10 @@
 Readers trust manifest.json alone, and the commit is one conditional put of it, over
 exactly the manifest that was there when the run was allowed to begin:
 
-1. a record of the commit is written (records.py);
+1. a record of the commit is written (`CommitRecord`);
 2. the data files are moved to names that no other dataset in the folder has;
 3. they are checked, and the manifest is swapped in;
-4. the files with fixed names are swapped, each over what was seen (finish.py);
+4. the files with fixed names are swapped, each over what was seen (`finish`);
 5. what is not needed any more is removed.
 
 A run that is killed before 3 has changed nothing that a reader sees; one that is killed
@@ -71,7 +71,6 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
 RECORD_PREFIX = f"{WORK_FOLDER}/commit-"
 _RECORD = re.compile(rf"{re.escape(RECORD_PREFIX)}({MARK})/(.+)", re.DOTALL)
-_FILES = "files/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,8 @@ class CommitRecord:
     @property
     def files(self) -> dict[str, str]:
         """Returns where the copies of files with fixed names are, by that name."""
-        start = f"{RECORD_PREFIX}{self.mark}/{_FILES}"
-        return {
-            name.removeprefix(start): name
-            for name in self.names
-            if name.startswith(start)
-        }
+        start = files.fixed_copy_name(self.mark, "")
+        return {n.removeprefix(start): n for n in self.names if n.startswith(start)}
 
     @property
     def manifest_name(self) -> str:
@@ -112,11 +107,8 @@ class CommitRecord:
 
     def manifests(self) -> list[Manifest]:
         """Reads the manifest that the commit makes, and the one that it replaces."""
-        found = [
-            find_manifest(self.store, name)
-            for name in (self.manifest_name, self.replaced_name)
-            if name in self.names
-        ]
+        names = [n for n in (self.manifest_name, self.replaced_name) if n in self.names]
+        found = [find_manifest(self.store, name) for name in names]
         return [manifest for manifest in found if manifest is not None]
 
     def write(
@@ -127,7 +119,7 @@ class CommitRecord:
         if replaced is not None:
             self.store.put_bytes(replaced, self.replaced_name)
         for name, data in fixed.items():
-            self.store.put_bytes(data, f"{RECORD_PREFIX}{self.mark}/{_FILES}{name}")
+            self.store.put_bytes(data, files.fixed_copy_name(self.mark, name))
 
 
 def find_records(store: Store) -> list[CommitRecord]:
@@ -174,34 +166,23 @@ def unnamed_files_of_part(manifest: Manifest) -> list[str]:
     return [*inventory, run_metadata_name(part)]
 
 
-@dataclass(frozen=True, slots=True)
-class DataFiles:
-    """The data files of a dataset: names of shards, and marks of rejects files."""
+def _data_of(*manifests: Manifest) -> set[str]:
+    """Returns the names of all shards, and the marks of the files of rejects."""
+    shards = {file for manifest in manifests for file in manifest.shard_files}
+    rejects = [each.rejects for each in manifests if each.rejects is not None]
+    return shards.union(*(each.marks for each in rejects))
 
-    shards: frozenset[str]
-    rejects: frozenset[str]
 
-    @classmethod
-    def of(cls, *manifests: Manifest) -> DataFiles:
-        marks = set[str]()
-        for manifest in manifests:
-            if manifest.rejects is not None:
-                marks |= set(manifest.rejects.marks)
-        shards = {file for manifest in manifests for file in manifest.shard_files}
-        return cls(frozenset(shards), frozenset(marks))
+def _files_of(store: Store, data: set[str]) -> list[str]:
+    """Returns the names of all files of `_data_of`, of rejects those that there are.
 
-    def without(self, other: DataFiles) -> DataFiles:
-        return DataFiles(self.shards - other.shards, self.rejects - other.rejects)
-
-    def names(self, store: Store) -> list[str]:
-        """Returns the names of all files, of rejects those that there are.
-
-        Each shard may have an index file.
-        """
-        indexes = (f"{shard}{INDEX_SUFFIX}" for shard in self.shards)
-        rejects = store.list(REJECTS_NAME) if self.rejects else {}
-        own = (name for name in rejects if mark_of_rejects(name) in self.rejects)
-        return [*sorted([*self.shards, *indexes]), *own]
+    Each shard may have an index file.
+    """
+    shards = {name for name in data if is_shard_name(name)}
+    indexes = (f"{shard}{INDEX_SUFFIX}" for shard in shards)
+    rejects = store.list(REJECTS_NAME) if data > shards else {}
+    own = (name for name in rejects if mark_of_rejects(name) in data)
+    return [*sorted([*shards, *indexes]), *own]
 
 
 def stray_files(store: Store, manifest: Manifest) -> list[str]:
@@ -211,15 +192,15 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
     after its record was removed. The name of a data file comes into use by one commit or
     never, so such files can go: no newer manifest will name them.
     """
-    kept = DataFiles.of(manifest)
+    kept = _data_of(manifest)
     shards = {
         name: mark_of(name)
         for name in store.list_level().files
         if name.startswith(f"{manifest.name}-")
-        and name.removesuffix(INDEX_SUFFIX) not in kept.shards
+        and name.removesuffix(INDEX_SUFFIX) not in kept
     }
     rejects = {name: mark_of_rejects(name) for name in store.list(REJECTS_NAME)}
-    found = {**shards, **{n: m for n, m in rejects.items() if m not in kept.rejects}}
+    found = {**shards, **{n: mark for n, mark in rejects.items() if mark not in kept}}
     return [
         name
         for name, mark in found.items()
@@ -295,7 +276,7 @@ def old_files(
         if record.mark == manifest.mark and not end_grace:
             kept += record.manifests()
         old += record.manifests()
-    return DataFiles.of(*old).without(DataFiles.of(*kept)).names(store)
+    return _files_of(store, _data_of(*old) - _data_of(*kept))
 
 
 def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
@@ -311,8 +292,7 @@ def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
 def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
     """Tells whether files of the replaced dataset alone are there: none in an append."""
     replaced = own.replaced() if own.replaced_name in own.names else None
-    old = DataFiles.of(*filter(None, [replaced])).without(DataFiles.of(manifest))
-    return bool(old.shards or old.rejects)
+    return replaced is not None and bool(_data_of(replaced) - _data_of(manifest))
 
 
 def _settle(
@@ -392,7 +372,7 @@ def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bo
 #     .recordmill/commit-MARK/manifest.json       its data files may be beside the dataset
 #
 # These two are the journals. If the output holds a dataset, that is complete, and what a
-# journal names beside it is finished or removed (finish.py). While it holds none, only
+# journal names beside it is finished or removed (`finish`). While it holds none, only
 # the job that left a journal, or a run with overwrite, may continue.
 
 SEEN_NAME = "seen.json"  # the manifest that the staged one replaces
@@ -722,11 +702,11 @@ def _lost(store: Store, manifest: Manifest) -> BusyError:
     """
     current = find_manifest(store)
     if current is not None and current.generation == manifest.generation:
-        own = DataFiles.of(manifest).without(DataFiles.of(current))
+        own = _data_of(manifest) - _data_of(current)
         mark = manifest.mark
         store.delete(
             name
-            for name in own.names(store)
+            for name in _files_of(store, own)
             if mark in (mark_of(name), mark_of_rejects(name))
         )
         store.remove_tree(f"{WORK_FOLDER}/commit-{mark}")

@@ -29,7 +29,7 @@ from recordmill.transforms.tasks.workspace import Workspace
 KEY_BYTES = 1024  # of an object's key: S3, Google Cloud Storage, Azure
 _NAME_BYTES = 255  # of a file's name: most file systems, and where shards are made
 _PATH_BYTES = 4096  # of a path with its closing zero: Linux
-_MOST_SHARDS = 99_999
+_MOST = 99_999  # shards, and commits
 _VERSION = "10.10.10"  # the folder of a version that is chosen later
 _SHOWN = 40
 
@@ -52,22 +52,20 @@ def check_names(
     Raises:
       UsageError: a name is too long, or not UTF-8.
     """
-    _require_utf8(store.uri)
+    try:
+        store.uri.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{escaped(store.uri)}: the output folder's name is not UTF-8, as names in "
+            "datasets must be; choose another one"
+        ) from error
     limit = _name_limit(store)
     own = [split.name for split in job.splits]
     longest = max((*own, *splits), key=len)
-    shard = shard_file_name(
-        job.name,
-        longest,
-        _MOST_SHARDS,
-        _MOST_SHARDS,
-        job.compression,
-        part=MAX_APPENDS,
-        mark=commit_mark("0" * 8, 99_999),
-        container=job.container,
-    )
-    file = index_file_name(shard) if job.index else shard
-    temporary = temp_path(Path(file)).name
+    mark = commit_mark("0" * 8, _MOST)
+    of_shard = job.name, longest, _MOST, _MOST, job.compression, MAX_APPENDS, mark
+    shard = shard_file_name(*of_shard, container=job.container)
+    temporary = temp_path(Path(index_file_name(shard) if job.index else shard)).name
     if (excess := len(os.fsencode(temporary)) - limit) > 0:
         if len(longest) <= len(job.name):
             what = f"`name` {_shown(job.name)}"
@@ -90,16 +88,6 @@ def check_names(
                 f"have {limit + excess:,} bytes while it is written, {store.uri} takes "
                 f"{limit:,}. Choose a name shorter by {count(excess, 'byte')}"
             )
-
-
-def _require_utf8(uri: str) -> None:
-    try:
-        uri.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"{escaped(uri)}: the output folder's name is not UTF-8, as names in datasets must "
-            "be; choose another one"
-        ) from error
 
 
 def _check_path(store: Store, temporary: str) -> None:

@@ -11,6 +11,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -22,7 +23,7 @@ from recordmill.schemas.errors import (
     OutputError,
 )
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import FileChecksum, InputFile, Seen, member_of
+from recordmill.schemas.input_files import InputFile, Seen, member_of
 from recordmill.schemas.input_summary import DUPLICATES, InputSummary
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import (
@@ -42,7 +43,7 @@ from recordmill.schemas.names import (
 )
 from recordmill.schemas.ranges import RangeFile, RangeResult
 from recordmill.schemas.shards import ShardResult
-from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, json_bytes
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME, dump_pbtxt
 from recordmill.transforms.commit.build_manifest import (
@@ -65,6 +66,7 @@ from recordmill.transforms.commit.inputs import (
     dump_kept,
     is_of_run,
     parse_inputs,
+    read_contents,
 )
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.tfds import labels_files, metadata_files
@@ -72,7 +74,7 @@ from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.file_status import file_status
-from recordmill.transforms.storage.reading import is_local, local_path, read_range
+from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.checkpoints import (
     CHECKPOINTS,
     discard_checkpoint,
@@ -113,17 +115,11 @@ def _list_converted(
     found = _contents(context, listed, ranges, shards)
     files = _files(listed, found, sides=False)
     side_files = _files(listed, found, sides=True)
-    if context.publishing.base:
-        fingerprint = appended_fingerprint(
-            context.publishing.base,
-            files,
-            side_files,
-            reading=context.publishing.reading,
-        )
+    base, reading = context.publishing.base, context.publishing.reading
+    if base:
+        fingerprint = appended_fingerprint(base, files, side_files, reading=reading)
     else:
-        fingerprint = fingerprint_of(
-            context.job, files, side_files, reading=context.publishing.reading
-        )
+        fingerprint = fingerprint_of(context.job, files, side_files, reading=reading)
     if found is None:
         fingerprint = context.run_key
     as_listed = replace(
@@ -226,7 +222,6 @@ def _check_duplicates(
 # was read of it.
 
 _SHOWN = 3  # files in the error message
-_READ_BYTES = 8 << 20
 _CLOCK_SECONDS = 0.001  # what was touched so shortly before is looked at closely
 
 
@@ -259,19 +254,12 @@ def require_same_inputs(
         if not file.is_side and not file.is_unreadable
     }
     if is_local(root):
-        known = converted or {} if since is not None else {}
-        folder = str(local_path(root))
-        began = since or 0.0
-        unsure = _maybe_changed(listed, folder, began if known else math.inf)
-        found_changes = _changed_locally(unsure, folder, known, began)
+        began = math.inf if converted is None or since is None else since
+        found_changes = _changed_locally(
+            listed, str(local_path(root)), converted or {}, began
+        )
     else:
-        found = {
-            file.uri: file
-            for file in list_inputs(
-                inputs, storage, keep_unreadable=True, open_archives=False
-            )[1]
-        }
-        found_changes = _changed_in_store(listed, root, found)
+        found_changes = _changed_in_store(listed, root, inputs, storage)
     changed = list(dict.fromkeys(found_changes))  # an archive has many members
     if changed:
         more = len(changed) - _SHOWN
@@ -283,65 +271,47 @@ def require_same_inputs(
         )
 
 
-def _maybe_changed(
-    files: Mapping[str, KeptFile], folder: str, since: float
-) -> dict[str, KeptFile]:
-    """Returns files that may have changed since a time, and the members of archives."""
-    above = f"{folder.rstrip('/')}/"
-    now = file_status([above + path for path in files])
-    times = zip(now.modified.tolist(), (now.changed / 1e9).tolist(), strict=True)
-    limit = since - _CLOCK_SECONDS
-    return {
-        path: file
-        for (path, file), size, (modified, touched) in zip(
-            files.items(), now.sizes.tolist(), times, strict=True
-        )
-        if size != file.size or str(modified) != file.version or touched > limit
-    }
-
-
 def _changed_locally(
     files: Mapping[str, KeptFile], folder: str, known: Mapping[str, str], since: float
 ) -> Iterator[str]:
+    """Yields how local files differ; those that were touched since then are read."""
     above = f"{folder.rstrip('/')}/"
-    # The members of an archive are as it is, so it is asked once for all of them.
+    # One call for all. There are no files of the names of members of archives: an archive
+    # is asked once for all of them.
+    now = file_status([above + path for path in files])
+    columns = now.sizes, now.modified, now.changed / 1e9
     status = lru_cache(maxsize=16)(os.stat)
-    for path, file in files.items():
+    for (path, file), size, modified, touched in zip(
+        files.items(), *(column.tolist() for column in columns), strict=True
+    ):
+        is_same = size == file.size and str(modified) == file.version
+        if is_same and touched <= since - _CLOCK_SECONDS:
+            continue
         name, seen = _file_of(above + path, file)
         try:
-            now = status(name)
+            found = status(name)
         except OSError as error:
             yield f"{name}: {error.strerror}"
             continue
-        difference = _difference(name, seen, now.st_size, str(now.st_mtime_ns))
+        difference = _difference(name, seen, found.st_size, str(found.st_mtime_ns))
         if difference:
             yield difference
-        elif now.st_ctime > since and not _is_as_read(
-            above + path, known.get(path, ""), file
+        elif found.st_ctime > since and not _is_as_read(
+            InputFile(path, above + path, file.size, file.version or ""),
+            known.get(path, ""),
         ):
             yield f"{name}: was replaced by another file of the same size and time"
 
 
-def _is_as_read(name: str, content: str, file: KeptFile) -> bool:
+def _is_as_read(file: InputFile, content: str) -> bool:
     """Tells whether a local file holds what was read of it; True if nothing was."""
     size = bytes_of_content(content, file.size)
     if not size:
         return True
-    parts = (
-        FileChecksum(name, start, start + len(data), crc32c(data))
-        for start in range(0, size, _READ_BYTES)
-        if (data := _read(name, start, min(start + _READ_BYTES, size), file))
-    )
-    return contents(parts, {name: file.size}).get(name) == content
-
-
-def _read(name: str, start: int, stop: int, file: KeptFile) -> bytes:
-    version = file.version or ""
-    seen = Seen(file.size, version) if member_of(version) else None
     try:
-        return read_range(name, start, stop, seen=seen)
+        return list(read_contents([(file, size)], NO_OPTIONS)) == [content]
     except InputError:
-        return b""  # of an archive that is another one
+        return False  # of an archive that is another one
 
 
 def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
@@ -353,15 +323,18 @@ def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
 
 
 def _changed_in_store(
-    files: Mapping[str, KeptFile], root: str, found: Mapping[str, InputFile]
+    files: Mapping[str, KeptFile],
+    root: str,
+    inputs: Sequence[str],
+    storage: StorageOptions,
 ) -> Iterator[str]:
+    listed = list_inputs(inputs, storage, keep_unreadable=True, open_archives=False)[1]
+    found = {file.uri: file for file in listed}
     for path, file in files.items():
         uri, seen = _file_of(posixpath.join(root, path), file)
         if uri not in found:
             yield f"{uri}: is missing"
-            continue
-        now = found[uri]
-        if difference := _difference(uri, seen, now.size, now.version):
+        elif difference := _difference(uri, seen, found[uri].size, found[uri].version):
             yield difference
 
 
@@ -451,17 +424,10 @@ def _require_same_inputs(
     Raises:
       ChangedInputError: one did; what was read is forgotten.
     """
-    since = _listed_at(context.workspace)
-    storage = context.source.input.storage
+    root, inputs = context.publishing.input_root, context.publishing.inputs
+    storage, since = context.source.input.storage, _listed_at(context.workspace)
     try:
-        require_same_inputs(
-            listed.files,
-            context.publishing.input_root,
-            context.publishing.inputs,
-            storage,
-            read,
-            since,
-        )
+        require_same_inputs(listed.files, root, inputs, storage, read, since)
     except ChangedInputError:
         forget_what_was_read(context)
         context.workspace.discard(_LISTED_AT)
@@ -473,11 +439,10 @@ def _listed_at(workspace: Workspace) -> float | None:
     noted = workspace.get(_LISTED_AT)
     if noted is None:
         return None
-    try:
+    with suppress(ValueError):
         seconds = float(noted)
-    except ValueError:
-        return 0.0
-    return seconds if math.isfinite(seconds) else 0.0
+        return seconds if math.isfinite(seconds) else 0.0
+    return 0.0
 
 
 def _stage_rejects(context: RunContext) -> None:

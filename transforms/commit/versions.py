@@ -13,10 +13,9 @@ then contains a work folder, which is removed last.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
-from recordmill.schemas.errors import BusyError, MissingFileError, OutputRefusedError
+from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.job import FIRST_VERSION, VERSION_PATTERN, check_version
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.storage_options import StorageOptions
@@ -38,21 +37,8 @@ _PARALLEL = 16  # versions checked at once
 _TRIES = 20  # each fails only if another run moved latest.json in between
 
 
-@dataclass(frozen=True, slots=True)
-class VersionFolder:
-    """One version's folder.
-
-    Attributes:
-      version: like 1.0.0; also the folder's name.
-      is_whole: whether it holds a published dataset.
-    """
-
-    version: str
-    is_whole: bool
-
-
-def list_versions(store: Store) -> list[VersionFolder]:
-    """Lists the versions in a folder, oldest first, with unfinished ones.
+def list_versions(store: Store) -> dict[str, bool]:
+    """Lists the versions in a folder, oldest first, and which hold a published dataset.
 
     Raises:
       OutputError: the folder is itself a dataset, or it is a file.
@@ -68,13 +54,10 @@ def list_versions(store: Store) -> list[VersionFolder]:
             "choose another folder"
         )
     found = [name for name in level.folders if VERSION_PATTERN.fullmatch(name)]
-    found.sort(key=_version_numbers)
-
-    def check(version: str) -> VersionFolder:
-        size = store.size(f"{version}/{MANIFEST_NAME}")
-        return VersionFolder(version, size is not None)
-
-    return list(ahead(found, check, _PARALLEL))
+    found.sort(key=_numbers_of)
+    names = [f"{version}/{MANIFEST_NAME}" for version in found]
+    sizes = ahead(names, store.size, _PARALLEL)
+    return {version: s is not None for version, s in zip(found, sizes, strict=True)}
 
 
 def next_version(version: str | None) -> str:
@@ -85,7 +68,7 @@ def next_version(version: str | None) -> str:
     """
     if version is None:
         return FIRST_VERSION
-    major, minor, patch = _version_numbers(version)
+    major, minor, patch = _numbers_of(version)
     return f"{major}.{minor}.{patch + 1}"
 
 
@@ -137,10 +120,7 @@ def followed(output: str, storage: StorageOptions) -> str:
 
 def names_latest(store: Store, manifest: Manifest) -> bool:
     """Tells whether latest.json names this version and has its fingerprint."""
-    try:
-        return store.read(LATEST_NAME) == _latest_bytes(manifest)
-    except MissingFileError:
-        return False
+    return store.find(LATEST_NAME) == _latest_bytes(manifest)
 
 
 def move_latest(store: Store, manifest: Manifest) -> None:
@@ -167,25 +147,23 @@ def move_latest(store: Store, manifest: Manifest) -> None:
 def _names_newer(store: Store, seen: bytes | None, version: str) -> bool:
     """Tells whether what latest.json holds is a whole version newer than this."""
     latest = _parse_latest(store, seen) if seen is not None else None
-    if latest is None or _version_numbers(latest) <= _version_numbers(version):
+    if latest is None or _numbers_of(latest) <= _numbers_of(version):
         return False
     return store.size(f"{latest}/{MANIFEST_NAME}") is not None
 
 
 def _latest_bytes(manifest: Manifest) -> bytes:
-    fields = {
-        "version": manifest.version,
-        "path": manifest.version,
-        "fingerprint": manifest.fingerprint,
-    }
-    return json_bytes(fields)
+    version = manifest.version
+    return json_bytes(
+        {"version": version, "path": version, "fingerprint": manifest.fingerprint}
+    )
 
 
 def remove_version(store: Store, version: str) -> None:
     """Removes a version: first its manifest in one step, then its files.
 
-    A killed call leaves the folder of an unfinished run (see `unfinished_versions.is_ours`): the manifest
-    is moved to the work folder, which is removed last.
+    A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest is
+    moved to the work folder, which is removed last.
     """
     manifest = f"{version}/{MANIFEST_NAME}"
     work = f"{version}/{WORK_FOLDER}"
@@ -196,18 +174,15 @@ def remove_version(store: Store, version: str) -> None:
     store.remove_tree(version)
 
 
-def expired_versions(
-    store: Store, versions: list[VersionFolder], keep: int
-) -> list[str]:
+def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list[str]:
     """Returns all complete versions except the newest ones and that of latest.json.
 
     Args:
       store: of the versions.
-      versions: all versions, oldest first.
+      versions: as `list_versions` returns them.
       keep: number of newest versions to keep; 0 keeps all.
     """
-    whole = [entry.version for entry in versions if entry.is_whole]
-    old = whole[:-keep] if keep else []
+    old = [version for version, is_whole in versions.items() if is_whole][: -keep or 0]
     latest = read_latest(store) if old else None
     return [version for version in old if version != latest]
 
@@ -233,7 +208,7 @@ def remove_orphans(store: Store) -> None:
     store.delete([*orphans, *unfinished])
 
 
-def _version_numbers(version: str) -> tuple[int, ...]:
+def _numbers_of(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 

@@ -1,6 +1,6 @@
 """Lets one run at a time write to an output: a lease that its holder renews.
 
-A lock file (see lock_files.py) is created exclusively and then rewritten only by its
+A lock file is created exclusively and then rewritten only by its
 holder, to show that it is alive. A run takes over the lease of a dead run by creating
 the lock file with the next number: only one of several runs succeeds, and the previous
 holder sees the higher number and stops. So no lock file is ever replaced by another
@@ -28,21 +28,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from recordmill.schemas.errors import (
     BusyError,
     Interrupted,
-    MissingFileError,
     OutputError,
 )
 from recordmill.transforms.storage.store import WORK_FOLDER, Store
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
+_TYPES = {"str": (str,), "int": (int,), "bool": (bool,), "float": (int, float)}
 _MAX_PID = (1 << 31) - 1
 _MAX_RENEWALS = 1 << 53
 
@@ -102,33 +101,25 @@ class Holder:
     def from_bytes(cls, data: bytes) -> Holder | None:
         """Returns the holder written in a lock file, or None if it cannot be parsed."""
         try:
-            fields: dict[str, Any] = json.loads(data)
-            holder = cls(**{name: fields.pop(name) for name in cls.__slots__})
+            found: dict[str, Any] = json.loads(data)
+            holder = cls(**{name: found[name] for name in cls.__slots__})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        others = {"pid", "lease_seconds", "renewals", "unsure", "released"}
-        texts = [getattr(holder, n) for n in cls.__slots__ if n not in others]
         valid = (
-            all(isinstance(text, str) for text in texts)
-            and type(holder.renewals) is int
+            all(
+                type(getattr(holder, f.name)) in _TYPES[str(f.type)]
+                for f in fields(cls)
+            )
             and 0 <= holder.renewals <= _MAX_RENEWALS
-            and type(holder.unsure) is type(holder.released) is bool
-            and type(holder.pid) is int
             and 0 < holder.pid <= _MAX_PID
-            and type(holder.lease_seconds) in (int, float)
             and 0 < holder.lease_seconds <= MAX_LEASE_SECONDS
         )
         return holder if valid else None
 
     def to_bytes(self) -> bytes:
-        fields = {name: getattr(self, name) for name in self.__slots__}
         expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
-        fields["expires"] = datetime.fromtimestamp(expires, UTC).isoformat()
-        return json.dumps(fields, indent=1).encode() + b"\n"
-
-    def has_ended(self) -> bool:
-        """Tells whether its process is known to have ended, and others before it."""
-        return self.has_died() and not self.unsure
+        until = datetime.fromtimestamp(expires, UTC).isoformat()
+        return json.dumps(asdict(self) | {"expires": until}, indent=1).encode() + b"\n"
 
     def has_died(self) -> bool:
         """Tells whether its process was on this machine and is not there any more."""
@@ -195,11 +186,6 @@ LOCK_FOLDER = f"{WORK_FOLDER}/lock"  # holds nothing else: listing it must stay 
 _NAME = re.compile(rf"{re.escape(LOCK_FOLDER)}/(\d{{6,12}})\.json")
 
 
-def lock_name(number: int) -> str:
-    """Returns the name of the lock file with this number."""
-    return f"{LOCK_FOLDER}/{number:06d}.json"
-
-
 def lock_number(name: str | None) -> int:
     """Returns the number in a lock file's name; 0 for None."""
     match = _NAME.fullmatch(name or "")
@@ -224,10 +210,13 @@ def unreleased_locks(store: Store, names: Iterable[str]) -> list[str]:
 
 def read_lock(store: Store, name: str) -> Holder | None:
     """Returns the holder in a lock file; None if it is missing or cannot be parsed."""
-    try:
-        return Holder.from_bytes(store.read(name))
-    except MissingFileError:
-        return None
+    data = store.find(name)
+    return None if data is None else Holder.from_bytes(data)
+
+
+def _highest_holder(store: Store) -> Holder | None:
+    highest = highest_lock(store)
+    return read_lock(store, highest) if highest else None
 
 
 # A run is dead if its process does not exist any more on this machine, or if its lock
@@ -397,10 +386,7 @@ class Lease:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, _kind: object, error: BaseException | None, _trace: object
     ) -> None:
         if isinstance(error, Interrupted):
             # Threads of this run may still write until the process ends.
@@ -444,19 +430,15 @@ class Lease:
         if self._lost:
             return None
         highest = highest_lock(self._store)
-        if highest is None:
-            self._lost = "its lock file was removed"
-        elif highest != self._name:
+        found = self._store.find(self._name) if highest == self._name else None
+        holder = Holder.from_bytes(found) if found is not None else None
+        if holder is not None and holder.nonce == self._holder.nonce:
+            return found
+        if highest not in (None, self._name):
             self._lost = "another run took it over"
+        elif found is None:
+            self._lost = "its lock file was removed"
         else:
-            try:
-                found = self._store.read(self._name)
-            except MissingFileError:
-                self._lost = "its lock file was removed"
-                return None
-            holder = Holder.from_bytes(found)
-            if holder is not None and holder.nonce == self._holder.nonce:
-                return found
             self._lost = "another run overwrote its lock file"
         return None
 
@@ -499,8 +481,9 @@ def acquire(
         if judged is not None and dead is None and store.size(judged) is None:
             continue  # its holder released it: then its number may be used again
         # Else a run that is judged dead by its silence may yet remove what it knows.
-        unsure = judged is not None and not (dead and dead.has_ended())
-        name = lock_name(lock_number(judged) + 1)
+        has_ended = dead is not None and dead.has_died() and not dead.unsure
+        unsure = judged is not None and not has_ended
+        name = f"{LOCK_FOLDER}/{lock_number(judged) + 1:06d}.json"
         since = boot_clock()
         holder = Holder.this_process(lease_seconds, unsure=unsure)
         if not store.create(holder.to_bytes(), name):
@@ -538,8 +521,7 @@ def release_interrupted() -> None:
 
 def remove_dead_locks(store: Store) -> None:
     """Removes the lock of a run that was killed on this machine; never waits for it."""
-    highest = highest_lock(store)
-    holder = read_lock(store, highest) if highest else None
+    holder = _highest_holder(store)
     if holder and not holder.released and holder.has_died():
         with suppress(BusyError):  # another run is faster
             acquire(store).release()
@@ -551,8 +533,7 @@ def require_holder(store: Store, nonce: str) -> None:
     Raises:
       OutputError: another run took the output over.
     """
-    highest = highest_lock(store)
-    holder = read_lock(store, highest) if highest else None
+    holder = _highest_holder(store)
     if holder is None or holder.nonce != nonce or holder.released:
         raise _lost_lease(store, "another run took it over")
 

@@ -63,17 +63,13 @@ def remove_empty(folders: Iterable[Path], root: Path) -> None:
     Those above them that are empty then go, too, but not `root` and what is above it.
     """
     for folder in sorted(folders, reverse=True):
-        _remove_empty(folder, root)
-
-
-def _remove_empty(folder: Path, root: Path) -> None:
-    with suppress(OSError):  # not empty
-        while folder != root:
-            with suppress(FileNotFoundError):  # already removed
-                folder.rmdir()
-            folder = folder.parent
-    with suppress(FileNotFoundError, NotADirectoryError):
-        sync_folder(folder)
+        with suppress(OSError):  # not empty
+            while folder != root:
+                with suppress(FileNotFoundError):  # already removed
+                    folder.rmdir()
+                folder = folder.parent
+        with suppress(FileNotFoundError, NotADirectoryError):
+            sync_folder(folder)
 
 
 def missing_folders(folder: Path) -> list[Path]:
@@ -250,7 +246,27 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+@contextmanager
+def _failing(path: object, done: str) -> Iterator[None]:
+    """Raises what the system says as an error of the output, with the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise output_error(error, str(path), done) from error
+
+
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    with _failing(path, "read"):
+        try:
+            yield
+        except _NO_FILE as error:
+            raise MissingFileError(f"{path}: is missing") from error
+
+
 _TRIES = 5  # another process may remove the folder just made, while it is empty
 
 
@@ -317,35 +333,25 @@ class LocalStore(Store):
 
     def discard(self, name: str, *, seen: bytes) -> bool:
         path = self._path(name)
-        try:
-            if not discard_file(path, seen):
-                return False
-        except FileNotFoundError:
-            return True  # nor is its folder there
-        except OSError as error:
-            raise output_error(error, str(path), "removed") from error
+        with _failing(path, "removed"):
+            try:
+                if not discard_file(path, seen):
+                    return False
+            except FileNotFoundError:
+                return True  # nor is its folder there
         remove_empty([path.parent], Path(self.root))
         return True
 
     def read(self, name: str) -> bytes:
         path = self._path(name)
-        try:
+        with _reading(path):
             return path.read_bytes()
-        except OSError as error:
-            raise self._unreadable(path, error) from error
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         path = self._path(name)
-        try:
-            with path.open("rb", buffering=0) as file:
-                file.seek(start)
-                chunks = []
-                while start < stop and (chunk := file.read(stop - start)):
-                    chunks.append(chunk)
-                    start += len(chunk)
-                return b"".join(chunks)
-        except OSError as error:
-            raise self._unreadable(path, error) from error
+        with _reading(path), path.open("rb") as file:
+            file.seek(start)
+            return file.read(max(0, stop - start))
 
     def size(self, name: str) -> int | None:
         status = self._stat(name)
@@ -362,7 +368,7 @@ class LocalStore(Store):
         path = self._path(folder) if folder else Path(self.root)
         prefix = f"{folder}/" if folder else ""
         files, folders = {}, []
-        try:
+        with _failing(path, "listed"), suppress(*_NO_FILE):
             for entry in os.scandir(path):
                 name = prefix + entry.name
                 if entry.is_dir():
@@ -370,10 +376,6 @@ class LocalStore(Store):
                 else:
                     with suppress(FileNotFoundError):  # removed meanwhile
                         files[name] = entry.stat().st_size
-        except _NO_FILE:
-            pass
-        except OSError as error:
-            raise output_error(error, str(path), "listed") from error
         return Level(
             {name: files[name] for name in sorted(files) if not is_temp_file(name)},
             tuple(sorted(folders)),
@@ -387,39 +389,33 @@ class LocalStore(Store):
         folders = set()
         for name in names:
             path = self._path(name)
-            try:
+            # Where it is not a file, there is nothing to remove.
+            with _failing(path, "removed"), suppress(*_NO_FILE):
                 path.unlink(missing_ok=True)
-            except (IsADirectoryError, NotADirectoryError):
-                continue  # not a file, so there is nothing to remove
-            except OSError as error:
-                raise output_error(error, str(path), "removed") from error
-            folders.add(path.parent)
+                folders.add(path.parent)
         if self.synced:
             remove_empty(folders, Path(self.root))
 
     def remove_tree(self, folder: str) -> None:
         path = self._path(folder)
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise output_error(error, str(path), "removed") from error
+        with _failing(path, "removed"):
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                return
         remove_empty([path.parent], Path(self.root))
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         touched_folders = set()
         for source, target in pairs:
             start, end = self._path(source), self._path(target)
-            try:
-                make_folders(end.parent)
-                start.replace(end)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise MissingFileError(
-                    f"{start}: is missing, cannot be moved"
-                ) from error
-            except OSError as error:
-                raise output_error(error, str(end), "written") from error
+            with _failing(end, "written"):
+                try:
+                    make_folders(end.parent)
+                    start.replace(end)
+                except (FileNotFoundError, NotADirectoryError) as error:
+                    what = f"{start}: is missing, cannot be moved"
+                    raise MissingFileError(what) from error
             touched_folders |= {start.parent, end.parent}
         remove_empty(touched_folders, Path(self.root))
 
@@ -442,19 +438,13 @@ class LocalStore(Store):
     def _path(self, name: str) -> Path:
         return Path(self.root, check_file_name(name, self.uri))
 
-    def _unreadable(self, path: Path, error: OSError) -> OutputError:
-        if isinstance(error, _NO_FILE):
-            return MissingFileError(f"{path}: is missing")
-        return output_error(error, str(path), "read")
-
     def _stat(self, name: str) -> os.stat_result | None:
         path = self._path(name)
-        try:
-            status = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise output_error(error, str(path), "read") from error
+        with _failing(path, "read"):
+            try:
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         return status if stat.S_ISREG(status.st_mode) else None
 
     def _walk(self, folder: str) -> Iterable[tuple[str, int]]:

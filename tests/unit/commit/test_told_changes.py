@@ -21,6 +21,7 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.storage_options import NO_OPTIONS
+from recordmill.transforms.commit import inputs as commit_inputs
 from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean
@@ -144,7 +145,7 @@ def test_files_that_were_touched_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
     """What was read of them tells that they are the same, if anything was read."""
-    monkeypatch.setattr(input_check, "_READ_BYTES", read_bytes)
+    monkeypatch.setattr(commit_inputs, "PART_BYTES", read_bytes)
     files, known = {}, {}
     for name, data, stop in (
         ("all", b"abcde", 5),

@@ -61,7 +61,7 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.storage.free_memory import available_memory
-from recordmill.transforms.storage.reading import is_local, read_rows
+from recordmill.transforms.storage.reading import is_local, open_input
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
@@ -419,8 +419,8 @@ class ArraysSource(Source):
             inside = positions[rows] - self._starts[index] + part.start - part.first
             for array, target in zip(part.arrays, found, strict=True):
                 offsets = array.start + inside // part.scale * array.row_bytes
-                uri, seen = array.file.uri, array.file.seen
-                read_rows(uri, offsets, target, rows, self.storage, seen)
+                file = open_input(array.file.uri, self.storage, array.file.seen)
+                file.read_rows(offsets, target, rows)
 
         def raw_of(row: int) -> RawRow:
             part, start = parts[part_of[row]], self._starts[part_of[row]]
