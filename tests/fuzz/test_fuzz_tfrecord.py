@@ -37,7 +37,7 @@ def test_damaged_frames(tmp_path: Path) -> None:
         parts, kept = [], []
         stop = None if file.is_packed else len(data)
         for window in read_frames(file, 0, stop, random.choice([1, 16, 40, 1 << 20])):
-            kept += window.records().to_pylist()
+            kept += window.frames().to_pylist()
             parts += [window.raw(row) for row in range(len(window.starts))]
             parts += [(lost.offset, lost.raw) for lost in window.lost]
         assert b"".join(raw for _, raw in sorted(parts)) == data, number

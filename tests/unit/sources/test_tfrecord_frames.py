@@ -46,7 +46,7 @@ def windows_of(path: Path, window_bytes: int = 1 << 20) -> list[FrameWindow]:
 def read_all(path: Path, window_bytes: int = 1 << 20) -> tuple[list[bytes], list[Lost]]:
     """The frames and what is lost of a file."""
     windows = windows_of(path, window_bytes)
-    found = [each for window in windows for each in window.records().to_pylist()]
+    found = [each for window in windows for each in window.frames().to_pylist()]
     return found, [each for window in windows for each in window.lost]
 
 

@@ -22,7 +22,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple, Protocol
 
@@ -138,6 +137,7 @@ class RowArray:
       file: where they are.
       start: the byte of the first row: in the file, or in what is unpacked.
       row_bytes: size of a row.
+      num_rows: how many there are.
       fields: the values of a row.
       packing: how the bytes from `packed_start` to `packed_stop` are compressed.
       packed_start: first byte of what is compressed.
@@ -148,9 +148,10 @@ class RowArray:
     """
 
     file: InputFile
-    start: int
-    row_bytes: int
-    fields: tuple[Field, ...]
+    start: int = 0
+    row_bytes: int = 1
+    num_rows: int = 0
+    fields: tuple[Field, ...] = ()
     packing: Packing = ""
     packed_start: int = 0
     packed_stop: int = 0
@@ -162,11 +163,12 @@ class RowArray:
         """Tells whether following rows are following bytes of the file."""
         return not self.packing and not self.transposed
 
-    def span(self, num_rows: int) -> tuple[int, int]:
-        """Returns where so many rows begin and end in the file."""
+    @property
+    def span(self) -> tuple[int, int]:
+        """Returns where the rows begin and end in the file."""
         if self.packing:
             return self.packed_start, self.packed_stop
-        return self.start, self.start + num_rows * self.row_bytes
+        return self.start, self.start + self.num_rows * self.row_bytes
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,6 @@ class Part:
 
     Attributes:
       arrays: what they are; rejects are told by the file of the first one.
-      num_rows: of each.
       split: that the file names tell, or "".
       first: the position of the first row in the first file.
       scale: positions that a row takes: 1, or its bytes.
@@ -183,13 +184,17 @@ class Part:
     """
 
     arrays: tuple[RowArray, ...]
-    num_rows: int
     split: str = ""
     first: int = 0
     scale: int = 1
     tail: int = 0
 
-    @cached_property
+    @property
+    def num_rows(self) -> int:
+        """Returns the rows of each array."""
+        return self.arrays[0].num_rows
+
+    @property
     def row_bytes(self) -> int:
         """Returns the bytes of a row in all arrays."""
         return sum(array.row_bytes for array in self.arrays)
@@ -218,6 +223,15 @@ class Part:
     def fields(self) -> tuple[Field, ...]:
         """Returns the fields of all arrays."""
         return tuple(field for array in self.arrays for field in array.fields)
+
+
+def part_of_records(
+    file: InputFile, size: int, fields: tuple[Field, ...], split: str, header: int = 0
+) -> Part:
+    """Returns the records of a size that follow the header of a file."""
+    num_rows, tail = divmod(file.size - header, size)
+    array = RowArray(file, header, size, num_rows, fields)
+    return Part((array,), split, first=header, scale=size, tail=tail)
 
 
 class Found(NamedTuple):
@@ -290,17 +304,9 @@ def _split(word: str) -> str:
 
 
 class NamedArray(NamedTuple):
-    """An array and what its name says.
-
-    Attributes:
-      array: the array.
-      num_rows: its rows.
-      role: what it is.
-      folder: arrays of different ones never stand side by side.
-    """
+    """An array, what its name says, and its folder: others never stand side by side."""
 
     array: RowArray
-    num_rows: int
     role: Role
     folder: str
 
@@ -310,36 +316,43 @@ def folder_of(path: str) -> str:
     return str(PurePosixPath(path).parent)
 
 
-def side_by_side(named: Sequence[NamedArray]) -> list[list[NamedArray]]:
-    """Returns the arrays that belong together, in the order of the input."""
-    columns = Counter((n.folder, n.role.split, n.role.column) for n in named)
-    several = {key[:2] for key, times in columns.items() if times > 1}
-    groups: dict[tuple[str, str, str], list[NamedArray]] = {}
-    for each in named:
-        numbered = (each.folder, each.role.split) in several
-        key = (each.folder, each.role.split, each.role.number if numbered else "")
-        groups.setdefault(key, []).append(each)
-    return list(groups.values())
+def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[Part]:
+    """Returns the parts that arrays belong to, in the order of the input.
 
-
-def part_of(group: Sequence[NamedArray], first: int = 0) -> Part:
-    """Makes a part of arrays that must have as many rows.
-
-    Args:
-      group: side by side.
-      first: the position of the first row in the first array's file.
+    Positions in a file go on where it has several parts.
 
     Raises:
-      InputError: names two arrays and their numbers of rows.
+      InputError: names two arrays that do not fit each other.
     """
-    arrays, num_rows = tuple(each.array for each in group), group[0].num_rows
-    for array, rows, *_ in group:
-        if rows != num_rows:
+    columns = Counter((n.folder, n.role.split, n.role.column) for n in named)
+    several = {key[:2] for key, times in columns.items() if times > 1}
+    groups: dict[tuple[str, str, str], list[RowArray]] = {}
+    for array, role, folder in named:
+        is_numbered = (folder, role.split) in several
+        key = (folder, role.split, role.number if is_numbered else "")
+        groups.setdefault(key, []).append(array)
+    parts = []
+    positions: Counter[str] = Counter()
+    for (_, split, _), arrays in groups.items():
+        if labels_last:
+            arrays.sort(key=lambda array: array.fields[0].is_integer)
+        _require_fit(arrays)
+        path = arrays[0].file.path
+        parts.append(Part(tuple(arrays), split, positions[path]))
+        positions[path] += arrays[0].num_rows
+    return parts
+
+
+def _require_fit(arrays: Sequence[RowArray]) -> None:
+    """Checks that arrays have as many rows, and columns of different names."""
+    first = arrays[0]
+    for array in arrays:
+        if array.num_rows != first.num_rows:
             raise InputError(
-                f"{_where(arrays[0])} has {count(num_rows, 'row')}, but {_where(array)} "
-                f"has {rows:,}; expected as many in all arrays that belong together. "
-                "Convert only files that belong together, or give those that do not "
-                "another split in their names, or another folder"
+                f"{_where(first)} has {count(first.num_rows, 'row')}, but {_where(array)} "
+                f"has {array.num_rows:,}; expected as many in all arrays that belong "
+                "together. Convert only files that belong together, or give those that "
+                "do not another split in their names, or another folder"
             )
     names = Counter(field.name for array in arrays for field in array.fields)
     for name, times in names.items():
@@ -349,7 +362,6 @@ def part_of(group: Sequence[NamedArray], first: int = 0) -> Part:
                 f"{count(times, 'array')} would be the column {name!r} of the same rows "
                 f"({', '.join(same)}): rename one of them, or move it to another folder"
             )
-    return Part(arrays, num_rows, group[0].role.split, first)
 
 
 def _where(array: RowArray) -> str:

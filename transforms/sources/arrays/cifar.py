@@ -28,7 +28,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     Field,
     Found,
     Part,
-    RowArray,
+    part_of_records,
     read_names,
 )
 from recordmill.transforms.sources.arrays.rows import Reasons
@@ -115,7 +115,10 @@ class CifarFinder:
                 read.append(checksum)
             names.append((label, own))
         return Found(
-            tuple(_part(file, layout) for file in data),
+            tuple(
+                part_of_records(file, size, layout.fields, split_of(file.path))
+                for file in data
+            ),
             tuple(names),
             f"{layout.title}, {size:,} bytes each",
             [
@@ -131,13 +134,6 @@ class CifarFinder:
 
 def _is_data(file: InputFile) -> bool:
     return file.path.lower().endswith(".bin")
-
-
-def _part(file: InputFile, layout: Layout) -> Part:
-    size = layout.record_bytes
-    num_rows, tail = divmod(file.size, size)
-    array = RowArray(file, 0, size, layout.fields)
-    return Part((array,), num_rows, split_of(file.path), scale=size, tail=tail)
 
 
 def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:

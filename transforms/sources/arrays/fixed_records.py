@@ -39,7 +39,8 @@ from recordmill.transforms.sources.arrays.array_parts import (
     Role,
     RowArray,
     files_of_names,
-    part_of,
+    part_of_records,
+    parts_of,
     read_class_names,
     read_names,
     role_of,
@@ -150,17 +151,16 @@ class BinaryFinder:
                 f"{f'a header of {header:,} and ' if header else ''}records of {size:,}: "
                 "copy the file again, or leave it out of the inputs"
             )
-        num_rows, tail = divmod(file.size - header, size)
-        if tail and (other := _known_layout(file, storage)):
+        split = role_of(file.path.rpartition("/")[2].rpartition(".")[0]).split
+        part = part_of_records(file, size, fields, split, header)
+        if part.tail and (other := _known_layout(file, storage)):
             raise InputError(
                 f"{file.uri}: {file.size:,} bytes are no whole number of records: "
-                f"{count(tail, 'byte')} follow {count(num_rows, 'record')} of {size:,} "
-                f"({size - tail:,} are missing to the next). {other}. Correct `record` or "
-                "`header_bytes`, or copy the file again if it is cut short"
+                f"{count(part.tail, 'byte')} follow {count(part.num_rows, 'record')} of "
+                f"{size:,} ({size - part.tail:,} are missing to the next). {other}. Correct "
+                "`record` or `header_bytes`, or copy the file again if it is cut short"
             )
-        array = RowArray(file, header, size, fields)
-        split = role_of(file.path.rpartition("/")[2].rpartition(".")[0]).split
-        return Part((array,), num_rows, split, first=header, scale=size, tail=tail)
+        return part
 
 
 def _known_layout(file: InputFile, storage: StorageOptions) -> str:
@@ -285,37 +285,33 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
             )
         else:
             found[name] = file
-    parts = [part for split in _STL10_SPLITS for part in _labeled(found, split)]
+    named: list[NamedArray] = []
+    for split in _STL10_SPLITS:
+        names = (f"{split}_X.bin", f"{split}_y.bin")
+        for name, other in (names, names[::-1]):
+            if other in found and name not in found:
+                raise InputError(
+                    f"{found[other].uri}: there is no {name} beside it; STL-10 has images "
+                    "and labels in two files: name both, or leave this one out"
+                )
+        if names[0] in found:
+            named.append(_array(found[names[0]], split, _IMAGE))
+            named.append(_array(found[names[1]], split, _LABEL))
     if _UNLABELED in found:
-        images = _array(found[_UNLABELED], "unlabelled", _IMAGE, _NO_LABEL)
-        parts.append(part_of([images]))
+        named.append(_array(found[_UNLABELED], "unlabelled", _IMAGE, _NO_LABEL))
+    parts = parts_of(named)
     if not parts:
         raise InputError(
             "no file of STL-10: expected train_X.bin with train_y.bin, test_X.bin with "
             "test_y.bin, or unlabeled_X.bin"
         )
-    names: tuple[str, ...] = STL10_NAMES
+    classes: tuple[str, ...] = STL10_NAMES
     read: list[FileChecksum] = []
     if file_of_names := found.get("class_names.txt"):
-        names, checksum = read_names(file_of_names, storage, len(STL10_NAMES))
+        classes, checksum = read_names(file_of_names, storage, len(STL10_NAMES))
         read.append(checksum)
     scaled = tuple(replace(part, scale=_IMAGE.num_bytes) for part in parts)
-    return Found(scaled, (("label", names),), "STL-10", skipped, tuple(read))
-
-
-def _labeled(found: dict[str, InputFile], split: str) -> list[Part]:
-    """Returns the part of images and labels of a split, if there is any."""
-    names = (f"{split}_X.bin", f"{split}_y.bin")
-    if not found.keys() & set(names):
-        return []
-    for name, other in (names, names[::-1]):
-        if name not in found:
-            raise InputError(
-                f"{found[other].uri}: there is no {name} beside it; STL-10 has images and "
-                "labels in two files: name both, or leave this one out"
-            )
-    images = _array(found[names[0]], split, _IMAGE)
-    return [part_of([images, _array(found[names[1]], split, _LABEL)])]
+    return Found(scaled, (("label", classes),), "STL-10", skipped, tuple(read))
 
 
 def _array(file: InputFile, split: str, *fields: Field) -> NamedArray:
@@ -326,4 +322,4 @@ def _array(file: InputFile, split: str, *fields: Field) -> NamedArray:
             f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {count(rows, 'row')} of "
             f"{size:,}; expected a whole number. The file is cut short: copy it again"
         )
-    return NamedArray(RowArray(file, 0, size, fields), rows, Role("", split, ""), "")
+    return NamedArray(RowArray(file, 0, size, rows, fields), Role("", split, ""), "")

@@ -27,10 +27,9 @@ from recordmill.transforms.sources.arrays.array_parts import (
     RowArray,
     files_of_names,
     folder_of,
-    part_of,
+    parts_of,
     read_class_names,
     role_of,
-    side_by_side,
 )
 from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
 from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
@@ -59,30 +58,25 @@ class IdxFinder:
         named: list[NamedArray] = []
         skipped: list[tuple[str, str]] = []
         for file in rest:
-            found = _open(file, storage)
-            if found is None:
-                skipped.append(("not named like IDX, and does not begin so", file.path))
-                continue
             role, key = _role(PurePosixPath(file.path).name)
-            array = _named(found[0], role.column)
-            folder = f"{folder_of(file.path)}/{key}"
-            named.append(NamedArray(array, found[1], role, folder))
+            array = _open(file, role.column, storage)
+            if array is None:
+                skipped.append(("not named like IDX, and does not begin so", file.path))
+            else:
+                named.append(NamedArray(array, role, f"{folder_of(file.path)}/{key}"))
         if not named:
             raise InputError(
                 f"none of {count(len(files), 'input file')} is an IDX file, such as "
                 "train-images-idx3-ubyte or train-labels-idx1-ubyte.gz"
             )
-        parts = tuple(
-            part_of(sorted(group, key=lambda each: each.array.fields[0].is_integer))
-            for group in side_by_side(named)
-        )
+        parts = parts_of(named, labels_last=True)
         columns = [field.name for field in parts[0].fields if field.is_integer]
         names, read = read_class_names(files_of_classes, columns, storage)
         if not files_of_classes and LABEL in columns:
             numbers = _highest_label(parts, storage) + 1
             if numbers:
                 names = ((LABEL, tuple(map(str, range(numbers)))),)
-        return Found(parts, names, skipped=skipped, read=read)
+        return Found(tuple(parts), names, skipped=skipped, read=read)
 
 
 def _role(name: str) -> tuple[Role, str]:
@@ -100,10 +94,13 @@ def _role(name: str) -> tuple[Role, str]:
     return role._replace(column=found[0].lower().removesuffix("s")), rest
 
 
-def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | None:
-    """Returns the array of a file and its rows; None if it cannot be meant as IDX."""
+def _open(file: InputFile, column: str, storage: StorageOptions) -> RowArray | None:
+    """Returns the array of a file; None if it cannot be meant as IDX.
+
+    Images without channels get one, as TFDS has it.
+    """
     head = read_range(file.uri, 0, _MAX_HEADER_BYTES, storage, file.seen)
-    array = RowArray(file, 0, 1, ())
+    array = RowArray(file)
     if compression_of(head[:MARK_BYTES]) == "gzip":
         array = replace(array, packing="gzip", packed_stop=file.size)
         stream = open_array(array, storage)
@@ -115,10 +112,10 @@ def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | No
     dtype, shape = parse_idx(head, file.uri)
     header, row_bytes = 4 + 4 * len(shape), int(dtype[2:]) * math.prod(shape[1:])
     expected = header + shape[0] * row_bytes
-    told = " x ".join(map(str, shape))
+    sides = " x ".join(map(str, shape))
     if not 0 < row_bytes <= MAX_ROW_BYTES:
         raise InputError(
-            f"{file.uri}: its header says {told}, a row of {row_bytes:,} bytes; expected "
+            f"{file.uri}: its header says {sides}, a row of {row_bytes:,} bytes; expected "
             f"1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
         )
     is_wrong, size = expected != file.size, f"the file has {file.size:,}"
@@ -128,12 +125,16 @@ def _open(file: InputFile, storage: StorageOptions) -> tuple[RowArray, int] | No
         size = f"{file.size:,} bytes of gzip hold at most {most:,}"
     if is_wrong:
         raise InputError(
-            f"{file.uri}: its header says {told} values of {dtype[2:]} "
+            f"{file.uri}: its header says {sides} values of {dtype[2:]} "
             f"bytes, {expected:,} bytes with the header, but {size}. The file is "
             "cut short or damaged: copy it again"
         )
-    fields = (Field("value", dtype, shape[1:]),)
-    return replace(array, start=header, row_bytes=row_bytes, fields=fields), shape[0]
+    field = Field(column, dtype, shape[1:])
+    if column == "image" and len(field.shape) == 2 and field.is_bytes:
+        field = replace(field, shape=(*field.shape, 1))
+    return replace(
+        array, start=header, row_bytes=row_bytes, num_rows=shape[0], fields=(field,)
+    )
 
 
 def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
@@ -158,23 +159,13 @@ def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
     return _TYPES[head[2]], struct.unpack_from(f">{rank}I", head, 4)
 
 
-def _named(array: RowArray, column: str) -> RowArray:
-    """Names the column of an array; images without channels get one, as TFDS has it."""
-    (field,) = array.fields
-    shape = field.shape
-    if column == "image" and len(shape) == 2 and field.is_bytes:
-        shape = (*shape, 1)
-    return replace(array, fields=(replace(field, name=column, shape=shape),))
-
-
 def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
     """Returns the highest label of uint8; -1 if there is none."""
     highest = -1
     for part in parts:
         for array in part.arrays:
             if array.fields == (Field(LABEL, "|u1"),):
-                whole, bounds = (0, part.num_rows), array.span(part.num_rows)
-                rows = ArrayRows(array, part.num_rows, whole, bounds, storage)
+                rows = ArrayRows(array, (0, array.num_rows), array.span, storage)
                 for labels in rows.matrices(_STEP_ROWS):
                     highest = max(highest, int(labels.max()))
     return highest

@@ -9,7 +9,7 @@ import ast
 import math
 import struct
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -26,14 +26,12 @@ from recordmill.transforms.sources.arrays.array_parts import (
     Field,
     Found,
     NamedArray,
-    Part,
     RowArray,
     files_of_names,
     folder_of,
-    part_of,
+    parts_of,
     read_class_names,
     role_of,
-    side_by_side,
 )
 from recordmill.transforms.sources.arrays.rows import open_array
 from recordmill.transforms.storage.reading import open_stream, read_range
@@ -99,22 +97,12 @@ class NumpyFinder:
             raise InputError(
                 f"none of {count(len(files), 'input file')} is a .npy or .npz file"
             )
-        parts = tuple(_parts(named))
+        parts = parts_of(named)
         columns = [
             f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"
         ]
-        names_read = read_class_names(files_of_classes, columns, storage)
-        return Found(parts, names_read[0], skipped=skipped, read=names_read[1])
-
-
-def _parts(named: Sequence[NamedArray]) -> Iterator[Part]:
-    """Yields the parts; positions in a file go on where it has several."""
-    positions: dict[str, int] = {}
-    for group in side_by_side(named):
-        path = group[0].array.file.path
-        part = part_of(group, positions.get(path, 0))
-        positions[path] = part.stop
-        yield part
+        classes, read = read_class_names(files_of_classes, columns, storage)
+        return Found(tuple(parts), classes, skipped=skipped, read=read)
 
 
 def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
@@ -132,7 +120,7 @@ def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
         return [_archived(file, info, storage) for info in infos]
     if head.startswith(MAGIC) or file.path.endswith(_ENDINGS):
         name = PurePosixPath(file.path).name
-        return [_Member(name, RowArray(file, 0, 1, ()), file.size)]
+        return [_Member(name, RowArray(file), file.size)]
     return None
 
 
@@ -161,9 +149,15 @@ def _archived(
     stop = start + info.compress_size
     if stop > file.size:
         raise InputError(f"{where} goes beyond the end of the file: copy it again")
-    array = RowArray(file, start, 1, ())
+    array = RowArray(file, start)
     if is_packed:
-        array = RowArray(file, 0, 1, (), "deflate", start, stop, crc32=info.CRC)
+        array = RowArray(
+            file,
+            packing="deflate",
+            packed_start=start,
+            packed_stop=stop,
+            crc32=info.CRC,
+        )
     elif info.compress_size != info.file_size:
         raise InputError(f"{where} states two sizes: copy the file again")
     return _Member(info.filename.removesuffix(".npy"), array, info.file_size)
@@ -181,14 +175,13 @@ def _named(
         folder, where = file.path, f"{file.uri}: {member.name}"
         if not role.split:
             role = role._replace(split=role_of(PurePosixPath(file.path).name).split)
-    array, num_rows = _opened(member, role.column, where, storage)
-    return NamedArray(array, num_rows, role, folder)
+    return NamedArray(_opened(member, role.column, where, storage), role, folder)
 
 
 def _opened(
     member: _Member, column: str, where: str, storage: StorageOptions
-) -> tuple[RowArray, int]:
-    """Returns the rows of an array, and how many there are."""
+) -> RowArray:
+    """Returns the rows of an array."""
     array = member.array
     stream = open_array(array, storage, (array.start, array.start + member.size))
     start = bytes(stream.read(START_BYTES))
@@ -219,6 +212,7 @@ def _opened(
         array,
         start=array.start + length,
         row_bytes=header.row_bytes,
+        num_rows=header.shape[0],
         fields=_fields_of(header, column, where),
         transposed=int(header.dtype.itemsize) if header.is_fortran else 0,
     )
@@ -227,7 +221,7 @@ def _opened(
             f"{where}: is compressed and in Fortran order, so its rows cannot be read one "
             "by one: save numpy.ascontiguousarray(array), or without compression"
         )
-    return array, header.shape[0]
+    return array
 
 
 @dataclass(frozen=True, slots=True)

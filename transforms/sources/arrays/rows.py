@@ -65,7 +65,6 @@ class ArrayRows:
     def __init__(
         self,
         array: RowArray,
-        num_rows: int,
         rows: tuple[int, int],
         bounds: tuple[int, int],
         storage: StorageOptions,
@@ -73,15 +72,14 @@ class ArrayRows:
         """Opens the array.
 
         Args:
-          array: of so many rows.
-          num_rows: of all.
+          array: the array.
           rows: the first one, and one after the last; of a packed array, all.
           bounds: the bytes of the file that all rows stand for.
           storage: options of the file's storage.
         """
-        self._array, self._num_rows, self._rows = array, num_rows, rows
+        self._array, self._rows = array, rows
         self._bounds, self._storage = bounds, storage
-        (first, last), (begin, end) = rows, bounds
+        (first, last), (begin, end), num_rows = rows, bounds, array.num_rows
         if array.is_sequential:
             start, stop = (array.start + row * array.row_bytes for row in rows)
             part = start if first else begin, end if last == num_rows else stop
@@ -101,9 +99,7 @@ class ArrayRows:
         for first in range(start, stop, step):
             last = min(first + step, stop)
             if array.transposed:
-                yield _transposed_rows(
-                    array, self._num_rows, first, last, self._storage
-                )
+                yield _transposed_rows(array, first, last, self._storage)
                 continue
             begin, end = (array.start + row * array.row_bytes for row in (first, last))
             data = np.frombuffer(self._stream.part(begin, end), np.uint8)
@@ -124,8 +120,8 @@ class ArrayRows:
         stream.part(0, 0)  # nothing: the memory of the last rows is free
 
     def _unpacked(self, step: int) -> Iterator[U8]:
-        array, stream, num_rows = self._array, self._stream, self._num_rows
-        size, uri = array.row_bytes, array.file.uri
+        array, stream = self._array, self._stream
+        size, num_rows, uri = array.row_bytes, array.num_rows, array.file.uri
         crc = zlib.crc32(stream.read(array.start))
         for first in range(0, num_rows, step):
             rows = min(step, num_rows - first)
@@ -162,7 +158,7 @@ def checksum_of(
 
 
 def _transposed_rows(
-    array: RowArray, num_rows: int, first: int, last: int, storage: StorageOptions
+    array: RowArray, first: int, last: int, storage: StorageOptions
 ) -> U8:
     """Reads rows of an array in Fortran order.
 
@@ -172,7 +168,7 @@ def _transposed_rows(
     item = array.transposed
     columns = array.row_bytes // item
     pieces = np.empty((columns, (last - first) * item), np.uint8)
-    offsets = array.start + (np.arange(columns) * num_rows + first) * item
+    offsets = array.start + (np.arange(columns) * array.num_rows + first) * item
     file = array.file
     source = open_input(file.uri, storage, file.seen)
     source.read_rows(offsets, pieces, np.arange(columns))

@@ -243,7 +243,7 @@ class ArraysSource(Source):
         for part in self.found.parts:
             for array in part.arrays:
                 path, sizes[array.file.path] = array.file.path, array.file.size
-                by_path.setdefault(path, []).append(array.span(part.num_rows))
+                by_path.setdefault(path, []).append(array.span)
         found = {}
         for path, spans in by_path.items():
             edges = [0, *(stop for _, stop in sorted(spans))]
@@ -273,9 +273,8 @@ class ArraysSource(Source):
         arrays = [
             ArrayRows(
                 array,
-                part.num_rows,
                 (first, last),
-                self._bounds[array.file.path, array.span(0)[0]],
+                self._bounds[array.file.path, array.span[0]],
                 self.storage,
             )
             for array in part.arrays

@@ -328,24 +328,6 @@ RAW = Schema((FeatureSpec("record", Kind.BYTES),))
 FEATURES_NAME = "features.json"  # of TFDS
 
 
-class Wanted(NamedTuple):
-    """What a job wants of the records.
-
-    Attributes:
-      keeps: whether they are kept as they are, not decoded.
-      declared: its schema, or None.
-      payload: what its records hold.
-      fixed_schema: that of the dataset that they are appended to, or None.
-      use_splits: whether files tell splits.
-    """
-
-    keeps: bool
-    declared: DeclaredSchema | None
-    payload: Payload
-    fixed_schema: Schema | None
-    use_splits: bool
-
-
 class ChosenFeatures(NamedTuple):
     """The features of the records; what told them, in words; and what looks wrong."""
 
@@ -360,34 +342,46 @@ def choose_features(
     sample: Sequence[SampledRecord],
     manifests: Mapping[str, Manifest],
     beside: BesideFiles,
-    wanted: Wanted,
+    *,
+    keeps: bool,
+    declared: DeclaredSchema | None,
+    payload: Payload,
+    fixed_schema: Schema | None,
 ) -> ChosenFeatures:
     """Returns the features of the records of files, and what told them.
+
+    Args:
+      files: of the records.
+      sample: some of them.
+      manifests: of recordmill, by folder.
+      beside: the files beside the records.
+      keeps: whether records are kept as they are, not decoded.
+      declared: the job's schema, or None.
+      payload: what its records hold.
+      fixed_schema: of the dataset that they are appended to, or None.
 
     Raises:
       InputError: the records are not what the job, or a file beside them, says.
       SchemaError: the features cannot be told.
     """
     stored = _stored(files, manifests, beside)
-    payload = stored.payload if stored else "example"
-    if wanted.keeps:
-        payload = wanted.payload
+    if keeps:
         if stored and stored.payload not in ("raw", payload) and payload != "raw":
             raise InputError(
                 f"the records of the input are of payload {stored.payload} (its "
                 f"{MANIFEST_NAME} says so), and they are kept as they are: use "
                 f"`payload={stored.payload}`, or `records=decode`"
             )
-        if wanted.declared is not None:
-            schema = _declared(wanted.declared, payload)
+        if declared is not None:
+            schema = _declared(declared, payload)
             _check_features(sample, schema, payload, "the schema")
             return ChosenFeatures(schema, payload, "declared")
-    elif payload == "raw":  # it says nothing of what the records hold
-        payload = "example"
-    if wanted.fixed_schema is not None:
-        if wanted.keeps:
-            _check_features(sample, wanted.fixed_schema, payload, "the dataset")
-        return ChosenFeatures(wanted.fixed_schema, payload, "as in the dataset")
+    else:  # raw says nothing of what the records hold
+        payload = stored.payload if stored and stored.payload != "raw" else "example"
+    if fixed_schema is not None:
+        if keeps:
+            _check_features(sample, fixed_schema, payload, "the dataset")
+        return ChosenFeatures(fixed_schema, payload, "as in the dataset")
     if stored and stored.payload == payload:
         return stored
     if payload == "raw":
@@ -403,16 +397,14 @@ def choose_features(
             f"{count(len(files), 'file')}, so their features cannot be inferred: "
             "declare them in a `schema`, or use `payload=raw`"
         )
-    return _inferred(sample, _stated(beside), wanted)
+    return _inferred(sample, _stated(beside), keeps=keeps)
 
 
 def _inferred(
-    sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], wanted: Wanted
+    sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], *, keeps: bool
 ) -> ChosenFeatures:
     """Returns the features of examples by a sample, and by what TFDS says of them."""
-    schema, described, other = _infer_features(
-        sample, stated, skip_invalid=not wanted.keeps
-    )
+    schema, described, other = _infer_features(sample, stated, skip_invalid=not keeps)
     looked_at = count(len(sample), "record")
     basis = f"inferred from {looked_at}"
     if described:

@@ -22,12 +22,11 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import InputFile, Seen
-from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
-from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, RowSink
+from recordmill.transforms.sources.base import FRAMED, ReferencedRows
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import (
     LocalInput,
@@ -129,17 +128,26 @@ class FrameWindow:
         """Returns where each frame begins in the (unpacked) file."""
         return self.starts + self.offset
 
-    def records(self) -> pa.BinaryArray:
+    def frames(self) -> pa.BinaryArray:
         """Returns the frames; not copied, if none is lost between them."""
         ends = self.starts + self.lengths
-        if not len(self.starts):
-            return pa.array([], pa.binary())
-        if (self.starts[1:] == ends[:-1]).all():
+        if len(ends) and (self.starts[1:] == ends[:-1]).all():
             return binary_array(np.append(self.starts, ends[-1]), self.data)
-        # Rows that stand for what is lost: frame, gap, frame, gap, ...
-        edges = np.column_stack([self.starts, ends]).ravel()
-        kept = pa.array(np.arange(0, len(edges), 2))
-        return binary_array(edges, self.data).take(kept)
+        return self._between(self.starts, ends)
+
+    def records(self) -> pa.BinaryArray:
+        """Returns the data of the frames."""
+        ends = self.starts + self.lengths
+        return self._between(self.starts + HEAD_BYTES, ends - TAIL_BYTES)
+
+    def _between(self, starts: I64, ends: I64) -> pa.BinaryArray:
+        """Returns pieces of the data; every second row of piece, gap, piece, gap, ..."""
+        if not len(starts):
+            return pa.array([], pa.binary())
+        edges = np.column_stack([starts, ends]).ravel()
+        return binary_array(edges, self.data).take(
+            pa.array(np.arange(0, len(edges), 2))
+        )
 
     def raw(self, row: int) -> tuple[int, bytes]:
         """Returns the offset and the bytes of a frame."""
@@ -371,92 +379,42 @@ def make_references(number: int, offsets: I64, lengths: I64) -> pa.BinaryArray:
     return binary_array(ends, references.view(np.uint8))
 
 
-class ReferencedFrames:
-    """Frames that were read by references.
+def read_references(
+    references: pa.BinaryArray, files: Sequence[InputFile]
+) -> ReferencedRows:
+    """Reads the frames that references stand for.
 
-    Attributes:
-      records: them, in the order of the references.
+    Raises:
+      ChangedInputError: a file is another one by now.
+      InputError: it cannot be read.
     """
-
-    def __init__(self, references: pa.BinaryArray, files: Sequence[InputFile]) -> None:
-        """Reads the frames.
-
-        Raises:
-          ChangedInputError: a file is another one by now.
-          InputError: it cannot be read.
-        """
-        offsets, data = array_parts(references)
-        self._found = data[offsets[0] : offsets[-1]].view(_REFERENCE)
-        self._files = files
-        edges = offsets_of(self._found["length"].astype(np.int64))
-        buffer = np.empty(int(edges[-1]), np.uint8)
-        # File by file, and forwards in each: the reads then lie nearer to each other.
-        numbers, places = self._found["file"], self._found["offset"].astype(np.int64)
-        # One number for both (10,000 files at most): a seventh of the time of lexsort.
-        order = np.argsort(numbers.astype(np.int64) << 48 | places)
-        edge = np.flatnonzero(np.diff(numbers[order].astype(np.int64))) + 1
-        starts, lengths = edges[:-1], np.diff(edges)
-        for rows in np.split(order, edge) if len(order) else ():
-            file = files[int(numbers[rows[0]])]
-            LocalInput(file.uri, file.seen).gather(
-                places[rows], lengths[rows], buffer, starts[rows]
-            )
-        damaged = damaged_frame(buffer, edges[:-1], np.diff(edges))
-        if damaged is not None:
-            raise ChangedInputError(
-                f"{files[int(self._found['file'][damaged])].uri}: the record at byte "
-                f"{int(self._found['offset'][damaged]):,} was whole when it was read "
-                "first. Run the same command again when nothing writes to the inputs"
-            )
-        self.records = binary_array(edges, buffer)
-
-    def raw(self, row: int) -> tuple[str, int, bytes]:
-        """Returns path, offset and bytes of a record."""
-        path = self._files[int(self._found["file"][row])].path
-        return path, int(self._found["offset"][row]), self.records[row].as_py()
-
-
-_NO_BATCH = pa.record_batch([pa.array([], pa.binary())], [""])
-
-
-def rows_of(
-    window: FrameWindow,
-    input_range: InputRange,
-    file: InputStream,
-    before: int,
-    sink: RowSink,
-) -> Rows:
-    """Makes the rows of a window, whose batch is still to be set.
-
-    A record's origin is its file and its offset in it, however the file is cut. Of the
-    file so many bytes were read `before`; the sink gets what is lost.
-    """
-    positions = window.offsets - input_range.start
-    if file.is_packed:  # about where they are in the file, as their offsets are not
-        num_rows = len(window.starts)
-        span = file.consumed - before
-        positions = before + np.arange(num_rows, dtype=np.int64) * span // max(
-            1, num_rows
+    offsets, data = array_parts(references)
+    found = data[offsets[0] : offsets[-1]].view(_REFERENCE)
+    numbers = found["file"].astype(np.int64)
+    places = found["offset"].astype(np.int64)
+    edges = offsets_of(found["length"].astype(np.int64))
+    starts, lengths = edges[:-1], np.diff(edges)
+    buffer = np.empty(int(edges[-1]), np.uint8)
+    # File by file, and forwards in each: the reads then lie nearer to each other.
+    # One number for both (10,000 files at most): a seventh of the time of lexsort.
+    order = np.argsort(numbers << 48 | places)
+    edge = np.flatnonzero(np.diff(numbers[order])) + 1
+    for rows in np.split(order, edge) if len(order) else ():
+        file = files[int(numbers[rows[0]])]
+        LocalInput(file.uri, file.seen).gather(
+            places[rows], lengths[rows], buffer, starts[rows]
         )
-        positions = np.minimum(positions, max(0, file.consumed - 1))
-    sink.rejects += [
-        Reject(input_range.path, lost.offset, lost.reason, lost.raw)
-        for lost in window.lost
-    ]
-    return Rows(
-        batch=_NO_BATCH,
-        origins=origins_in(input_range.path, 0, window.offsets),
-        positions=positions,
-        raw=window.raw,
-    )
+    damaged = damaged_frame(buffer, starts, lengths)
+    if damaged is not None:
+        raise ChangedInputError(
+            f"{files[int(numbers[damaged])].uri}: the record at byte "
+            f"{int(places[damaged]):,} was whole when it was read "
+            "first. Run the same command again when nothing writes to the inputs"
+        )
+    frames = binary_array(edges, buffer)
 
+    def raw(row: int) -> tuple[str, int, bytes]:
+        return files[int(numbers[row])].path, int(places[row]), frames[row].as_py()
 
-def without_frames(window: FrameWindow) -> pa.BinaryArray:
-    """Returns the data of the frames."""
-    starts = window.starts + HEAD_BYTES
-    ends = window.starts + window.lengths - TAIL_BYTES
-    if not len(starts):
-        return pa.array([], pa.binary())
-    # Rows that stand for what is around: data, frame, data, frame, ...
-    edges = np.column_stack([starts, ends]).ravel()
-    return binary_array(edges, window.data).take(pa.array(np.arange(0, len(edges), 2)))
+    batch = pa.record_batch([frames], [FRAMED])
+    return ReferencedRows(batch, np.arange(len(frames), dtype=np.int64), raw)

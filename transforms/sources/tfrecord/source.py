@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +27,12 @@ from recordmill.schemas.input_summary import NOTHING, InputSummary, SkippedFiles
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.options import Payload
-from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     FRAMED,
     REFERENCE,
@@ -53,7 +55,6 @@ from recordmill.transforms.sources.tfrecord.features import (
     BesideFiles,
     ChosenFeatures,
     SampledRecord,
-    Wanted,
     choose_features,
     folder_of,
 )
@@ -62,14 +63,12 @@ from recordmill.transforms.sources.tfrecord.frames import (
     WHOLE_BYTES,
     WINDOW_BYTES,
     FrameWindow,
-    ReferencedFrames,
     cut_files,
     look_at,
     make_references,
     open_range,
     read_frames,
-    rows_of,
-    without_frames,
+    read_references,
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.free_memory import available_memory
@@ -89,153 +88,9 @@ _IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?=[-_.]|\d|$)", re.IGNORECASE)
 _FOLDER = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
 
 
-class _DataFiles(NamedTuple):
-    """The files that hold records.
-
-    Attributes:
-      files: them, in the order of the input.
-      compressions: how many there are of each compression, as far as they were looked at.
-      all_plain: whether all were looked at, and none is compressed.
-      skipped: the others.
-    """
-
-    files: tuple[InputFile, ...]
-    compressions: tuple[tuple[str, int], ...]
-    all_plain: bool
-    skipped: tuple[SkippedFiles, ...]
-
-
-def _find_data(files: Sequence[InputFile], storage: StorageOptions) -> _DataFiles:
-    """Finds the files that hold records, by their content, and in a store by name.
-
-    A file with a TFRecord's name is one even if its first record is damaged. Files of a
-    store are looked at only where their name tells nothing: each costs a request.
-    """
-    data: list[InputFile] = []
-    others: list[tuple[str, str]] = []
-    kinds: dict[str, int] = {}
-    all_seen = True
-    for file in files:
-        name = PurePosixPath(file.path).name
-        named = bool(_NAMED.search(name)) and not _BESIDE.search(name)
-        if file.problem or (_BESIDE.search(name) and not named):
-            others.append((file.problem or "no records by its name", file.path))
-            continue
-        if not file.size:
-            others.append(("empty", file.path))
-            continue
-        if named and not is_local(file.uri):
-            all_seen = False
-            data.append(file)
-            continue
-        kind, fits = look_at(file.uri, storage, file.seen)
-        if fits or named:
-            kinds[kind] = kinds.get(kind, 0) + 1
-            data.append(file)
-        else:
-            others.append(("no TFRecord at its start", file.path))
-    arrays = [path for _, path in others if _ARRAY_RECORD.search(path)]
-    if not data and arrays:
-        raise InputError(
-            f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
-            f"{arrays[0]}, which are no input. Convert what they were made from once more, "
-            "with `container=tfrecord`"
-        )
-    if not data:
-        raise InputError(
-            f"no TFRecord file among {count(len(files), 'input file')}: none begins "
-            "with the length of a record and its checksum, as it is or unpacked from gzip "
-            "or zlib" + (f" ({others[0][1]}: {others[0][0]})" if others else "")
-        )
-    return _DataFiles(
-        tuple(data),
-        tuple(sorted(kinds.items())),
-        all_seen and kinds.keys() <= {"plain"},
-        SkippedFiles.counted(others),
-    )
-
-
-def _split_by_file(
-    files: Sequence[InputFile],
-    manifests: Mapping[str, Manifest],
-    infos: Mapping[str, bytes],
-) -> dict[str, str]:
-    """Returns the split of each file, by path; "" where nothing tells it."""
-    named = {folder: _splits_of_info(info) for folder, info in infos.items()}
-    stated = {
-        f"{folder}/{shard.file}".lstrip("/"): split
-        for folder, manifest in manifests.items()
-        for split, entry in manifest.splits.items()
-        for shard in entry.shards
-    }
-    found = {}
-    for file in files:
-        path = PurePosixPath(file.path)
-        split = stated.get(file.path, "")
-        split = split or _by_info(path.name, *named.get(folder_of(file.path), ("", ())))
-        found[file.path] = split or _by_words(path)
-    return found
-
-
-def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
-    """Returns the dataset's name and its splits, the longest first."""
-    try:
-        stated = json.loads(info)
-        name = str(stated["name"])
-        splits = [str(split["name"]) for split in stated["splits"]]
-    except (ValueError, LookupError, TypeError):
-        return "", ()
-    return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
-
-
-def _by_info(name: str, dataset: str, splits: Sequence[str]) -> str:
-    for split in splits:
-        if name.startswith((f"{dataset}-{split}.", f"{dataset}-{split}-")):
-            return split
-    return ""
-
-
-def _by_words(path: PurePosixPath) -> str:
-    match = _IN_NAME.search(path.name)
-    if match is not None:
-        return match[1]
-    return path.parent.name if _FOLDER.fullmatch(path.parent.name) else ""
-
-
 SAMPLE_BYTES = 16 << 20  # of all files
 SAMPLE_RECORDS = 1_000
 MOST_FILES = 8
-
-
-def _read_sample(
-    files: Sequence[InputFile], storage: StorageOptions
-) -> list[SampledRecord]:
-    """Returns the first records of files that are spread over the input."""
-    chosen = files[:: -(-len(files) // MOST_FILES)]
-    most = SAMPLE_RECORDS // len(chosen)
-    share = SAMPLE_BYTES // len(chosen)
-    sample: list[SampledRecord] = []
-    for file in chosen:
-        whole = InputRange(
-            0, file.path, file.uri, 0, file.size, 0, file.size, seen=file.seen
-        )
-        opened = open_range(whole, storage)
-        stop = None if opened.is_packed else file.size
-        num_bytes, last = 0, len(sample) + most
-        frames = (
-            window.raw(row)
-            for window in read_frames(opened, 0, stop, share)
-            for row in range(len(window.starts))
-        )
-        for offset, raw in frames:
-            data = raw[HEAD_BYTES:-TAIL_BYTES]
-            sample.append(SampledRecord(file.uri, offset, data))
-            num_bytes += len(data)
-            if num_bytes >= share or len(sample) == last:
-                break
-    return sample
-
-
 _INFO = "dataset_info.json"  # of TFDS
 
 
@@ -250,7 +105,7 @@ class _KnownInput:
       schema: of the records.
       payload: what they hold.
       record_bytes: of a record of the sample, on average.
-      told: what the input was taken for.
+      summary: what the input was taken for.
       checksums: of the files beside the records that were read.
     """
 
@@ -260,85 +115,155 @@ class _KnownInput:
     schema: Schema = RAW
     payload: Payload = "example"
     record_bytes: int = 0
-    told: InputSummary = NOTHING
+    summary: InputSummary = NOTHING
     checksums: tuple[FileChecksum, ...] = ()
 
-    def number_of(self, path: str) -> int:
-        """Returns the number of a file."""
-        return next(n for n, file in enumerate(self.files) if file.path == path)
 
+def _find_data(
+    files: Sequence[InputFile],
+    storage: StorageOptions,
+    skipped: list[tuple[str, str]],
+) -> tuple[list[InputFile], Counter[str]]:
+    """Finds the files that hold records, by their content, and in a store by name.
 
-def _know_input(
-    files: Sequence[InputFile], wanted: Wanted, storage: StorageOptions
-) -> _KnownInput:
-    """Looks at the input: names, first bytes, files beside the records, a sample."""
-    beside = BesideFiles(files, storage)
-    manifests = beside.manifests()
-    candidates, left_out = _named_by_manifests(files, manifests)
-    data = _find_data(candidates, storage)
-    splits = {file.path: "" for file in data.files}
-    if wanted.use_splits:
-        splits = _split_by_file(data.files, manifests, beside.named(_INFO))
-    sample = _read_sample(data.files, storage)
-    chosen = choose_features(data.files, sample, manifests, beside, wanted)
-    sizes = [len(record.data) for record in sample]
-    return _KnownInput(
-        files=tuple(file._replace(given="") for file in data.files),
-        splits=tuple(splits.values()),
-        all_plain=data.all_plain,
-        schema=chosen.schema,
-        payload=chosen.payload,
-        record_bytes=sum(sizes) // max(1, len(sizes)),
-        told=_told(data, splits, chosen, wanted, left_out),
-        checksums=tuple(beside.checksums.values()),
+    A file with a TFRecord's name is one even if its first record is damaged. Files of a
+    store are looked at only where their name tells nothing: each costs a request.
+
+    Returns:
+      The files; and how many there are of each compression, "" if it is not known. What
+      they are not, is added to `skipped`.
+    """
+    data: list[InputFile] = []
+    others: list[tuple[str, str]] = []
+    kinds: Counter[str] = Counter()
+    for file in files:
+        name = PurePosixPath(file.path).name
+        named = bool(_NAMED.search(name)) and not _BESIDE.search(name)
+        if file.problem or (_BESIDE.search(name) and not named):
+            others.append((file.problem or "no records by its name", file.path))
+            continue
+        if not file.size:
+            others.append(("empty", file.path))
+            continue
+        kind, fits = "", True
+        if not named or is_local(file.uri):
+            kind, fits = look_at(file.uri, storage, file.seen)
+        if fits or named:
+            kinds[kind] += 1
+            data.append(file)
+        else:
+            others.append(("no TFRecord at its start", file.path))
+    skipped[:0] = others
+    if data:
+        return data, kinds
+    arrays = [path for _, path in others if _ARRAY_RECORD.search(path)]
+    if arrays:
+        raise InputError(
+            f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
+            f"{arrays[0]}, which are no input. Convert what they were made from once more, "
+            "with `container=tfrecord`"
+        )
+    raise InputError(
+        f"no TFRecord file among {count(len(files), 'input file')}: none begins "
+        "with the length of a record and its checksum, as it is or unpacked from gzip "
+        "or zlib" + (f" ({others[0][1]}: {others[0][0]})" if others else "")
     )
 
 
-def _named_by_manifests(
-    files: Sequence[InputFile], manifests: Mapping[str, Manifest]
-) -> tuple[list[InputFile], list[tuple[str, str]]]:
-    """Separates what lies in a dataset's folder and is none of its shards."""
+def _split_by_file(
+    files: Sequence[InputFile],
+    manifests: Mapping[str, Manifest],
+    infos: Mapping[str, bytes],
+) -> list[str]:
+    """Returns the split of each file; "" where nothing tells it."""
+    named = {folder: _splits_of_info(info) for folder, info in infos.items()}
+    stated = {
+        f"{folder}/{shard.file}".lstrip("/"): split
+        for folder, manifest in manifests.items()
+        for split, entry in manifest.splits.items()
+        for shard in entry.shards
+    }
+    found = []
+    for file in files:
+        path = PurePosixPath(file.path)
+        dataset, splits = named.get(folder_of(file.path), ("", ()))
+        of_info = (
+            split
+            for split in splits
+            if path.name.startswith((f"{dataset}-{split}.", f"{dataset}-{split}-"))
+        )
+        by_words = path.parent.name if _FOLDER.fullmatch(path.parent.name) else ""
+        if match := _IN_NAME.search(path.name):
+            by_words = match[1]
+        found.append(stated.get(file.path) or next(of_info, by_words))
+    return found
+
+
+def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
+    """Returns the dataset's name and its splits, the longest first."""
+    try:
+        stated = json.loads(info)
+        name = str(stated["name"])
+        splits = [str(split["name"]) for split in stated["splits"]]
+    except (ValueError, LookupError, TypeError):
+        return "", ()
+    return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
+
+
+def _read_sample(
+    files: Sequence[InputFile], storage: StorageOptions
+) -> list[SampledRecord]:
+    """Returns the first records of files that are spread over the input."""
+    chosen = files[:: -(-len(files) // MOST_FILES)]
+    most, share = SAMPLE_RECORDS // len(chosen), SAMPLE_BYTES // len(chosen)
+    sample: list[SampledRecord] = []
+    for file in chosen:
+        whole = InputRange(
+            0, file.path, file.uri, 0, file.size, 0, file.size, seen=file.seen
+        )
+        opened = open_range(whole, storage)
+        left, last = share, len(sample) + most
+        stop = None if opened.is_packed else file.size
+        frames = (
+            window.raw(row)
+            for window in read_frames(opened, 0, stop, share)
+            for row in range(len(window.starts))
+        )
+        for offset, raw in frames:
+            sample.append(SampledRecord(file.uri, offset, raw[HEAD_BYTES:-TAIL_BYTES]))
+            left -= len(sample[-1].data)
+            if left <= 0 or len(sample) == last:
+                break
+    return sample
+
+
+def _require_shards(
+    files: Sequence[InputFile],
+    manifests: Mapping[str, Manifest],
+    skipped: list[tuple[str, str]],
+) -> list[InputFile]:
+    """Returns the files without what lies in a dataset's folder and is none of its shards."""
     there = {file.path for file in files}
-    shards = set()
-    for folder, manifest in manifests.items():
-        for name in manifest.shard_files:
-            path = f"{folder}/{name}" if folder else name
-            shards.add(path)
-            if path not in there:
-                raise InputError(
-                    f"{path}: is missing, but {MANIFEST_NAME} beside it names it. Copy "
-                    "the dataset again, or give the files alone, without the folder"
-                )
-    kept, left_out = [], []
+    shards = {
+        f"{folder}/{name}".lstrip("/")
+        for folder, manifest in manifests.items()
+        for name in manifest.shard_files
+    }
+    for path in sorted(shards - there):
+        raise InputError(
+            f"{path}: is missing, but {MANIFEST_NAME} beside it names it. Copy "
+            "the dataset again, or give the files alone, without the folder"
+        )
+    kept = []
     for file in files:
         if folder_of(file.path) in manifests and file.path not in shards:
-            left_out.append(("no shard of the dataset", file.path))
+            skipped.append(("no shard of the dataset", file.path))
         else:
             kept.append(file)
-    return kept, left_out
+    return kept
 
 
-def _told(
-    data: _DataFiles,
-    splits: Mapping[str, str],
-    chosen: ChosenFeatures,
-    wanted: Wanted,
-    left_out: list[tuple[str, str]],
-) -> InputSummary:
-    kept = "kept as they are, unread" if wanted.keeps else "decoded"
-    facts = [("records", kept), ("features", chosen.basis)]
-    packed = [f"{kind}: {count(n, 'file')}" for kind, n in data.compressions]
-    if packed and not data.all_plain:
-        facts.append(("compression", ", ".join(packed)))
-    names = [name for name in dict.fromkeys(splits.values()) if name]
-    if names:
-        unnamed = sum(not split for split in splits.values())
-        beside = f"; {count(unnamed, 'file')} in none" if unnamed else ""
-        facts.append(("splits", f"by the names of files: {', '.join(names)}{beside}"))
-    passed_over = (*data.skipped, *SkippedFiles.counted(left_out))
-    return InputSummary(tuple(facts), chosen.warnings, passed_over)
-
-
+_NO_BATCH = pa.record_batch([pa.array([], pa.binary())], [""])
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
 REFERENCED_BYTES = 1_000  # of a record; to read a smaller one by itself takes longer
 _UNPACKED = 8  # times as large as a compressed file, at most about
@@ -390,21 +315,64 @@ class TfrecordSource(Source):
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         schema = append.schema if append is not None else None
-        wanted = Wanted(
+        beside = BesideFiles(files, self.storage)
+        manifests = beside.manifests()
+        skipped: list[tuple[str, str]] = []
+        files = _require_shards(files, manifests, skipped)
+        data, kinds = _find_data(files, self.storage, skipped)
+        splits = [""] * len(data)
+        if self.split_from == "auto":
+            splits = _split_by_file(data, manifests, beside.named(_INFO))
+        sample = _read_sample(data, self.storage)
+        chosen = choose_features(
+            data,
+            sample,
+            manifests,
+            beside,
             keeps=self.records == "keep",
             declared=self.declared,
             payload=self.payload,
             fixed_schema=schema,
-            use_splits=self.split_from == "auto",
         )
-        known = _know_input(files, wanted, self.storage)
+        known = _KnownInput(
+            files=tuple(file._replace(given="") for file in data),
+            splits=tuple(splits),
+            all_plain=kinds.keys() <= {"plain"},
+            schema=chosen.schema,
+            payload=chosen.payload,
+            record_bytes=sum(len(each.data) for each in sample) // max(1, len(sample)),
+            summary=self._summary(kinds, splits, chosen, skipped),
+            checksums=tuple(beside.checksums.values()),
+        )
         return replace(self, known=known, is_appended=schema is not None)
+
+    def _summary(
+        self,
+        kinds: Counter[str],
+        splits: Sequence[str],
+        chosen: ChosenFeatures,
+        skipped: list[tuple[str, str]],
+    ) -> InputSummary:
+        kept = "kept as they are, unread" if self.records == "keep" else "decoded"
+        facts = [("records", kept), ("features", chosen.basis)]
+        packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
+        if packed and kinds.keys() != {"plain"}:
+            facts.append(("compression", ", ".join(packed)))
+        if names := [name for name in dict.fromkeys(splits) if name]:
+            unnamed = splits.count("")
+            beside = f"; {count(unnamed, 'file')} in none" if unnamed else ""
+            facts.append(
+                ("splits", f"by the names of files: {', '.join(names)}{beside}")
+            )
+        return InputSummary(
+            tuple(facts), chosen.warnings, SkippedFiles.counted(skipped)
+        )
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.known.checksums
 
     def understood(self) -> InputSummary:
-        return self.known.told
+        return self.known.summary
 
     def own_splits(self) -> tuple[str, ...]:
         found = dict.fromkeys(self.known.splits)
@@ -457,9 +425,9 @@ class TfrecordSource(Source):
     def spill_inventory(self, store: Store, name: str) -> Self:
         known = self.known
         if self.supports_references:  # workers need the files, which are not too many
-            return replace(self, known=replace(known, splits=(), told=NOTHING))
+            return replace(self, known=replace(known, splits=(), summary=NOTHING))
         without = replace(
-            known, files=(), splits=(), told=NOTHING, checksums=(), all_plain=False
+            known, files=(), splits=(), summary=NOTHING, checksums=(), all_plain=False
         )
         return replace(self, known=without)
 
@@ -482,19 +450,36 @@ class TfrecordSource(Source):
     def _windows(
         self, input_range: InputRange, sink: RowSink
     ) -> Iterator[tuple[FrameWindow, Rows]]:
-        """Yields windows, and their rows, whose batch is to be set."""
-        file = open_range(input_range, self.storage)
+        """Yields windows, and their rows, whose batch is to be set.
+
+        A record's origin is its file and its offset in it, however the file is cut.
+        """
+        file, path = open_range(input_range, self.storage), input_range.path
         stop = None if file.is_packed else input_range.stop
         before = file.consumed
         for window in read_frames(file, input_range.start, stop, self.window_bytes):
-            yield window, rows_of(window, input_range, file, before, sink)
+            positions = window.offsets - input_range.start
+            if file.is_packed:  # about where they are in the file
+                span, rows = file.consumed - before, len(positions)
+                positions = before + np.arange(rows) * span // max(1, rows)
+                positions = np.minimum(positions, max(0, file.consumed - 1))
+            sink.rejects += [Reject(path, *lost) for lost in window.lost]
+            yield (
+                window,
+                Rows(
+                    batch=_NO_BATCH,
+                    origins=origins_in(path, 0, window.offsets),
+                    positions=positions,
+                    raw=window.raw,
+                ),
+            )
             before = file.consumed
-        part = input_range.path, input_range.start, input_range.stop
+        part = path, input_range.start, input_range.stop
         sink.checksums.append(FileChecksum(*part, file.drain()))
 
     def _read_kept(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         for window, rows in self._windows(input_range, sink):
-            rows.batch = pa.record_batch([window.records()], [FRAMED])
+            rows.batch = pa.record_batch([window.frames()], [FRAMED])
             yield rows
 
     def _read_decoded(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
@@ -503,9 +488,8 @@ class TfrecordSource(Source):
         sink.add(nulls=(0,) * len(self._decoded_types))
         before = len(sink.rejects)
         for window, rows in self._windows(input_range, sink):
-            records = without_frames(window)
             decoded = decode_payload(
-                records, known.schema, known.payload, unknown=unknown
+                window.records(), known.schema, known.payload, unknown=unknown
             )
             reasons = dict(decoded.row_errors)
             if self.is_appended:
@@ -530,7 +514,8 @@ class TfrecordSource(Source):
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Lists where each record lies; reads the range to check them."""
-        number = self.known.number_of(input_range.path)
+        paths = [file.path for file in self.known.files]
+        number = paths.index(input_range.path)
         for window, rows in self._windows(input_range, sink):
             references = make_references(number, window.offsets, window.lengths)
             rows.batch = pa.record_batch([references], [REFERENCE])
@@ -540,10 +525,7 @@ class TfrecordSource(Source):
     def read_references(
         self, references: pa.BinaryArray, sink: RowSink
     ) -> ReferencedRows:
-        found = ReferencedFrames(references, self.known.files)
-        batch = pa.record_batch([found.records], [FRAMED])
-        kept = np.arange(len(references), dtype=np.int64)
-        return ReferencedRows(batch, kept, found.raw)
+        return read_references(references, self.known.files)
 
 
 def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
