@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -91,11 +91,6 @@ class Key:
     def header_words(self) -> int:
         """Returns how many 64-bit words hold the longest header of the key's entry."""
         return -(-(len(self.name) + _MAX_HEADER_BYTES) // WORD_BYTES)
-
-
-def padding_bytes(keys: Sequence[Key]) -> int:
-    """Returns how many bytes may be read after the last record."""
-    return max((len(key.name) for key in keys), default=0) + 8 * WORD_BYTES
 
 
 def walk_entries(
@@ -342,7 +337,11 @@ class _Reader:
         self._schema = schema
         self._unknown = unknown
         self._owners = {key: f for f in schema.features for key in f.keys}
-        self._keys = {key: _key_of(f, key) for key, f in self._owners.items()}
+        self._keys = {}
+        for name, feature in self._owners.items():
+            kind = Kind.INT64 if name in feature.keys[1:] else feature.kind
+            delimited = kind is not Kind.BYTES or has_single_value(feature)
+            self._keys[name] = Key(name.encode(), kind, delimited)
         self._unknown_keys: dict[str, Key] = {}
 
     def read(self, examples: pa.BinaryArray) -> tuple[list[pa.Array], dict[int, str]]:
@@ -359,12 +358,12 @@ class _Reader:
     ) -> tuple[list[pa.Array], Findings]:
         """Returns columns that are valid for all records without a finding."""
         all_keys = {**self._keys, **self._unknown_keys}
-        keys = [all_keys[name] for name in sorted(all_keys, key=map_order)]
-        data, starts, ends = padded_parts(examples, padding_bytes(keys))
+        names = sorted(all_keys, key=map_order)
+        keys = [all_keys[name] for name in names]
+        longest = max((len(key.name) for key in keys), default=0)
+        data, starts, ends = padded_parts(examples, longest + 8 * WORD_BYTES)
         key_spans, whole = walk_entries(data, starts, ends, keys)
-        spans = {
-            key.name.decode(): span for key, span in zip(keys, key_spans, strict=True)
-        }
+        spans = dict(zip(names, key_spans, strict=True))
         found = Findings(~whole)
         arrays = [
             read_column(data, feature, [spans[key] for key in feature.keys], found)
@@ -402,18 +401,15 @@ class _Reader:
             row: why for row, why in found.reasons.items() if not found.irregular[row]
         }
         rewritten = []
-        rewrite = partial(
-            rewrite_example,
-            owners=self._owners,
-            keys=self._keys,
-            refuses_unknown=self._unknown == "error",
-        )
         for row in irregular.tolist():  # the protobuf runtime takes one at a time
+            data, refuses = examples[row].as_py(), self._unknown == "error"
             try:
-                rewritten.append(rewrite(examples[row].as_py()))
+                made = rewrite_example(
+                    data, self._owners, self._keys, refuses_unknown=refuses
+                )
             except _InvalidRecordError as error:
-                reasons[row] = str(error)
-                rewritten.append(b"")
+                reasons[row], made = str(error), b""
+            rewritten.append(made)
         others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))
         assert not found_here.irregular.any()  # as they were rewritten
         for index, why in found_here.reasons.items():
@@ -426,15 +422,6 @@ class _Reader:
             for array, other in zip(arrays, others, strict=True)
         ]
         return merged, reasons
-
-
-def _key_of(feature: FeatureSpec, key: str) -> Key:
-    kind = Kind.INT64 if key in feature.keys[1:] else feature.kind
-    return Key(
-        key.encode(),
-        kind,
-        delimited=kind is not Kind.BYTES or has_single_value(feature),
-    )
 
 
 MAX_FEATURES = 10_000
@@ -463,11 +450,10 @@ class ObservedFeatures:
     by_name: dict[str, ObservedFeature] = field(default_factory=dict)
 
     def add_example(self, example: Example) -> None:
-        """Adds the features of one example."""
+        """Adds the features of one example; one without values counts as missing."""
         found = {}
         for name, feature in example.features.feature.items():
-            kind = feature.WhichOneof("kind")
-            if kind is not None:  # a feature without values counts as missing
+            if kind := feature.WhichOneof("kind"):
                 size = len(getattr(feature, kind).value)
                 found[name] = ObservedFeature(frozenset((kind,)), 1, size, size)
         self.add(ObservedFeatures(found))
@@ -505,36 +491,26 @@ class ObservedFeatures:
                 f"none of {count(num_examples, 'example')} has a feature: there is "
                 "nothing to write"
             )
-        _require_one_kind(self.by_name)
-        return Schema(
-            tuple(
+        problems = [
+            f"feature {name!r} is {' in some examples and '.join(sorted(each.kinds))} in "
+            "others"
+            for name, each in sorted(self.by_name.items())
+            if len(each.kinds) > 1
+        ]
+        if problems:
+            hint = "Give a schema: rows that do not fit it are then rejects"
+            raise SchemaError("\n".join([*problems, hint]))
+        features = []
+        for name, each in self.by_name.items():
+            shape: tuple[int | None, ...] = (each.max_values,)
+            if each.min_values != each.max_values or each.max_values == 0:
+                shape = (None,)
+            features.append(
                 FeatureSpec(
                     name,
-                    Kind(next(iter(observed.kinds))),
-                    shape=_shape(observed),
-                    optional=observed.examples < num_examples,
+                    Kind(next(iter(each.kinds))),
+                    shape=() if shape == (1,) else shape,
+                    optional=each.examples < num_examples,
                 )
-                for name, observed in self.by_name.items()
             )
-        )
-
-
-def _shape(observed: ObservedFeature) -> tuple[int | None, ...]:
-    if observed.min_values != observed.max_values or observed.max_values == 0:
-        return (None,)
-    return () if observed.max_values == 1 else (observed.max_values,)
-
-
-def _require_one_kind(by_name: Mapping[str, ObservedFeature]) -> None:
-    problems = [
-        f"feature {name!r} is {' in some examples and '.join(sorted(observed.kinds))} in "
-        "others"
-        for name, observed in sorted(by_name.items())
-        if len(observed.kinds) > 1
-    ]
-    if problems:
-        raise SchemaError(
-            "\n".join(
-                [*problems, "Give a schema: rows that do not fit it are then rejects"]
-            )
-        )
+        return Schema(tuple(features))
