@@ -7,18 +7,12 @@ import struct
 from typing import Any
 
 import numpy as np
+from encoder_cases import NUMBERS
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
-
-# tensorflow/core/framework/types.proto; struct's letter for the values.
-TENSOR_TYPES = {
-    "float32": (1, "f"), "float64": (2, "d"), "int32": (3, "i"), "uint8": (4, "B"),
-    "int16": (5, "h"), "int8": (6, "b"), "int64": (9, "q"), "bool": (10, "?"),
-    "uint16": (17, "H"), "float16": (19, "e"), "uint32": (22, "I"), "uint64": (23, "Q"),
-}  # fmt: skip
 
 
 class NotReadableError(Exception):
@@ -115,7 +109,7 @@ def read_tensor(data: bytes, feature: FeatureSpec) -> Any:
         values = filled([*proto.string_val], count, b"")
         values = [cast(value, feature.dtype) for value in values]
     else:
-        number, letter = TENSOR_TYPES[feature.dtype]
+        letter, number = NUMBERS[feature.dtype]
         require(proto.dtype == number)
         if proto.tensor_content:
             require(len(proto.tensor_content) == count * struct.calcsize(letter))
