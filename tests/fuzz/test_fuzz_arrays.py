@@ -25,8 +25,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
     BinaryFinder,
     parse_record,
 )
-from recordmill.transforms.sources.arrays.idx import IdxFinder
-from recordmill.transforms.sources.arrays.npy import NumpyFinder
+from recordmill.transforms.sources.arrays.headers import IdxFinder, NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.tasks.frame_records import frame_rows

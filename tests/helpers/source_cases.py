@@ -22,8 +22,7 @@ from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.images.pixel_rules import PixelRules, Resize
 from recordmill.transforms.sources.arrays.cifar import CifarSource
 from recordmill.transforms.sources.arrays.fixed_records import BinaryFinder
-from recordmill.transforms.sources.arrays.idx import IdxFinder
-from recordmill.transforms.sources.arrays.npy import NumpyFinder
+from recordmill.transforms.sources.arrays.headers import IdxFinder, NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.quotes import Dialect

@@ -430,7 +430,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="idx",
         summary="MNIST and other IDX files, .gz too.",
         options=IdxOptions,
-        make_source=_arrays("arrays.idx.IdxFinder"),
+        make_source=_arrays("arrays.headers.IdxFinder"),
         position_unit="row",
         examples=(
             (
@@ -444,7 +444,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="numpy",
         summary="Arrays of rows in .npy and .npz files.",
         options=NumpyOptions,
-        make_source=_arrays("arrays.npy.NumpyFinder"),
+        make_source=_arrays("arrays.headers.NumpyFinder"),
         position_unit="row",
         examples=(
             (

@@ -17,7 +17,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
     BinaryFinder,
     parse_record,
 )
-from recordmill.transforms.sources.arrays.idx import IdxFinder
+from recordmill.transforms.sources.arrays.headers import IdxFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 
 

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as npst
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.arrays.npy import NumpyFinder
+from recordmill.transforms.sources.arrays.headers import NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Append
 

@@ -21,10 +21,7 @@ from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.column_types import is_list
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
-from recordmill.transforms.sources.arrays.npy import (
-    header_length,
-    parse_npy,
-)
+from recordmill.transforms.sources.arrays.headers import header_length, parse_npy
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.images.summary import all_decodable
 from recordmill.transforms.sources.json_lines import (
