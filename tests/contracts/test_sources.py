@@ -25,7 +25,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.encode.waiting_rows import lengths_of
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.arrays.cifar import CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.base import (
     FRAMED,
     REFERENCE,

@@ -19,7 +19,7 @@ from source_tools import read
 from recordmill.schemas.errors import CorruptRecordError, InputError
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
-from recordmill.transforms.sources.arrays.cifar import CifarFinder, CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import CifarFinder, CifarSource
 from recordmill.transforms.tfrecord import crc32c, mask, read_records
 
 pytestmark = pytest.mark.fuzz

@@ -20,8 +20,7 @@ from pixel_zoo import IMAGES
 
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.images.pixel_rules import PixelRules, Resize
-from recordmill.transforms.sources.arrays.cifar import CifarSource
-from recordmill.transforms.sources.arrays.fixed_records import BinaryFinder
+from recordmill.transforms.sources.arrays.fixed_records import BinaryFinder, CifarSource
 from recordmill.transforms.sources.arrays.headers import IdxFinder, NumpyFinder
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source

@@ -11,15 +11,15 @@ from job_tools import convert, payloads, shards_of
 from source_cases import make_cifar
 from store_servers import display_path
 
-from recordmill.transforms.sources.arrays import cifar
+from recordmill.transforms.sources.arrays import fixed_records
 
 
 def test_rows_are_read_by_reference(
     server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writers of shards read them there, with the options of the inputs."""
-    several = partial(cifar.CifarSource, range_bytes=7000)
-    monkeypatch.setattr(cifar, "CifarSource", several)
+    several = partial(fixed_records.CifarSource, range_bytes=7000)
+    monkeypatch.setattr(fixed_records, "CifarSource", several)
     place = display_path("s3", tmp_path, monkeypatch, server)
     folder = tmp_path / "in"
     folder.mkdir()

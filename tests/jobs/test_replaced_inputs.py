@@ -21,7 +21,7 @@ from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.sources.arrays import source as arrays_source
-from recordmill.transforms.sources.arrays.cifar import CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage.clouds import RemoteFile
 from recordmill.transforms.tasks import write_shard

@@ -114,8 +114,8 @@ def _load(name: str) -> Any:
 
 
 def _make_cifar(options: CifarOptions, request: Request) -> Any:
-    finder = _load("arrays.cifar.CifarFinder")(options.variant)
-    return _load("arrays.cifar.CifarSource")(finder, storage=request.storage)
+    finder = _load("arrays.fixed_records.CifarFinder")(options.variant)
+    return _load("arrays.fixed_records.CifarSource")(finder, storage=request.storage)
 
 
 def _arrays(finder: str) -> Callable[[Any, Request], Any]:

@@ -15,12 +15,12 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms import arrow
 from recordmill.transforms.sources.arrays import source as arrays_source
-from recordmill.transforms.sources.arrays.cifar import (
+from recordmill.transforms.sources.arrays.fixed_records import (
     CIFAR10,
     CIFAR100,
     CifarFinder,
+    CifarLayout,
     CifarSource,
-    Layout,
     detect_layout,
     split_of,
 )
@@ -32,7 +32,7 @@ def naive_pixels(record: bytes, num_labels: int) -> bytes:
     return planes.transpose(1, 2, 0).tobytes()
 
 
-def records_of(layout: Layout, num_records: int, labels: int = 0) -> bytes:
+def records_of(layout: CifarLayout, num_records: int, labels: int = 0) -> bytes:
     pixels = np.arange(3072, dtype=np.uint32)
     return b"".join(
         bytes([labels] * len(layout.labels)) + (pixels + n).astype(np.uint8).tobytes()
@@ -44,7 +44,7 @@ def records_of(layout: Layout, num_records: int, labels: int = 0) -> bytes:
     ("name", "layout"), [("cifar10.bin", CIFAR10), ("cifar100.bin", CIFAR100)]
 )
 @pytest.mark.parametrize("range_bytes", [1 << 24, 7000])
-def test_golden_records(name: str, layout: Layout, range_bytes: int) -> None:
+def test_golden_records(name: str, layout: CifarLayout, range_bytes: int) -> None:
     reading = read(CifarSource(range_bytes=range_bytes), GOLDEN / name)
     data = (GOLDEN / name).read_bytes()
     size = layout.record_bytes
@@ -126,7 +126,7 @@ def test_cifar100_has_the_fine_label_as_its_label(tmp_path: Path) -> None:
         ("my_cifar_10.bin", 3074 * 2, CIFAR100),  # only a hint: the size is sure
     ],
 )
-def test_detect_layout(name: str, size: int, expected: Layout) -> None:
+def test_detect_layout(name: str, size: int, expected: CifarLayout) -> None:
     assert detect_layout(InputFile(name, f"/in/{name}", size)) == expected
 
 
@@ -210,7 +210,7 @@ def test_truncated_file(tmp_path: Path, missing: int, num_records: int) -> None:
     ],
 )  # fmt: skip
 def test_labels_that_do_not_exist(
-    tmp_path: Path, name: str, layout: Layout, labels: list[int], reason: str
+    tmp_path: Path, name: str, layout: CifarLayout, labels: list[int], reason: str
 ) -> None:
     good = records_of(layout, 1)
     bad = bytes(labels) + good[len(labels) :]

@@ -20,7 +20,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.cast.cast_batch import cast
-from recordmill.transforms.sources.arrays.cifar import CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions

@@ -12,7 +12,7 @@ from job_tools import IRIS, SAMPLES
 from pixel_zoo import IMAGES
 
 from recordmill.schemas.schema_file import dump_yaml, load_schema
-from recordmill.transforms.sources.arrays.cifar import CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.statistics.input_statistics import (
