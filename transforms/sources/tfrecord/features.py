@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -94,18 +95,6 @@ ReadBeside = Callable[[str], bytes | None]
 """Returns the bytes of a file beside the records, by its name; None: there is none."""
 
 _SIDES_OF_BOX = 4
-
-
-def _manifest_schema(manifest: Manifest, read: ReadBeside) -> Schema:
-    """Returns the features of a dataset of recordmill, with their class names."""
-    names = {}
-    for feature in manifest.features:
-        if feature.num_classes:
-            labels = read(labels_file_name(feature.name))
-            found = _labels(labels)
-            if len(found) == feature.num_classes:
-                names[feature.name] = found
-    return schema_of(manifest, names)
 
 
 def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
@@ -210,48 +199,6 @@ class SampledRecord(NamedTuple):
     data: bytes
 
 
-def _infer_features(
-    sample: Sequence[SampledRecord],
-    stated: Mapping[str, FeatureSpec],
-    *,
-    skip_invalid: bool,
-) -> tuple[Schema, int, tuple[str, ...]]:
-    """Returns features of examples, how many are as stated, and which are stated otherwise."""
-    observed, valid = ObservedFeatures(), list[bytes]()
-    problem: InputError | None = None
-    for number, record in enumerate(sample):
-        example = _example_of(record.data)
-        if number < _LOOKED_AT and _has_lists(record.data):
-            example = "is a tf.train.SequenceExample"
-        if isinstance(example, str):
-            problem = problem or _not_an_example(record, example)
-            continue
-        observed.add_example(example)
-        valid.append(record.data)
-    if problem is not None and not (skip_invalid and valid):
-        raise problem
-    try:
-        inferred = observed.to_schema(len(valid))
-    except SchemaError as error:
-        raise SchemaError(
-            f"{sample[0].uri}: {error}. Records can be kept as they are, whatever they "
-            "hold, by `payload=raw`"
-        ) from error
-    records = pa.array(valid, pa.binary())
-    features, described, other = [], 0, []
-    for feature in inferred.features:
-        known = stated.get(feature.name)
-        if known is not None:
-            known = replace(known, optional=feature.optional)
-            if known.kind is feature.kind and _fits(records, known):
-                features.append(known)
-                described += 1
-                continue
-            other.append(feature.name)
-        features.append(_as_image(feature, records))
-    return Schema(tuple(features)), described, tuple(other)
-
-
 def _check_features(
     sample: Sequence[SampledRecord], schema: Schema, payload: Payload, whose: str
 ) -> None:
@@ -275,23 +222,20 @@ def _check_features(
     )
 
 
-def _example_of(data: bytes) -> Example | str:
+def _example_of(data: bytes, *, look_for_lists: bool) -> Example | str:
     """Returns an example, or why there is none."""
     try:
         example = Example.FromString(data)
     except DecodeError:
         return "is not a tf.train.Example"
+    with suppress(DecodeError):  # an example has feature lists as an unknown field
+        if look_for_lists and (
+            SequenceExample.FromString(data).feature_lists.feature_list
+        ):
+            return "is a tf.train.SequenceExample"
     if example.features.feature:
         return example
     return "has no feature" if data else "is empty"
-
-
-def _has_lists(data: bytes) -> bool:
-    """Tells whether there are feature lists; an example has that field unknown."""
-    try:
-        return bool(SequenceExample.FromString(data).feature_lists.feature_list)
-    except DecodeError:
-        return False
 
 
 def _not_an_example(record: SampledRecord, why: str) -> InputError:
@@ -403,23 +347,54 @@ def choose_features(
 def _inferred(
     sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], *, keeps: bool
 ) -> ChosenFeatures:
-    """Returns the features of examples by a sample, and by what TFDS says of them."""
-    schema, described, other = _infer_features(sample, stated, skip_invalid=not keeps)
+    """Returns the features of examples by a sample, and by what TFDS says of them.
+
+    Records that are no examples are rejects later, unless records are kept.
+    """
+    observed, valid = ObservedFeatures(), list[bytes]()
+    problem: InputError | None = None
+    for number, record in enumerate(sample):
+        example = _example_of(record.data, look_for_lists=number < _LOOKED_AT)
+        if isinstance(example, str):
+            problem = problem or _not_an_example(record, example)
+            continue
+        observed.add_example(example)
+        valid.append(record.data)
+    if problem is not None and (keeps or not valid):
+        raise problem
+    try:
+        inferred = observed.to_schema(len(valid))
+    except SchemaError as error:
+        raise SchemaError(
+            f"{sample[0].uri}: {error}. Records can be kept as they are, whatever they "
+            "hold, by `payload=raw`"
+        ) from error
+    records = pa.array(valid, pa.binary())
+    features, described, other = [], 0, []
+    for feature in inferred.features:
+        known = stated.get(feature.name)
+        if known is not None:
+            known = replace(known, optional=feature.optional)
+            if known.kind is feature.kind and _fits(records, known):
+                features.append(known)
+                described += 1
+                continue
+            other.append(feature.name)
+        features.append(_as_image(feature, records))
     looked_at = count(len(sample), "record")
     basis = f"inferred from {looked_at}"
     if described:
         basis = (
-            f"{described} of {len(schema)} as {FEATURES_NAME} says, "
+            f"{described} of {len(features)} as {FEATURES_NAME} says, "
             f"checked by {looked_at}"
         )
     warnings: tuple[str, ...] = ()
     if other:
-        names = ", ".join(other[:5])
         warnings = (
-            f"{FEATURES_NAME} describes {names} otherwise than the records are: taken as "
-            "they are found. To say otherwise, declare them in a `schema`",
+            f"{FEATURES_NAME} describes {', '.join(other[:5])} otherwise than the records "
+            "are: taken as they are found. To say otherwise, declare them in a `schema`",
         )
-    return ChosenFeatures(schema, "example", basis, warnings)
+    return ChosenFeatures(Schema(tuple(features)), "example", basis, warnings)
 
 
 def _stored(
@@ -431,10 +406,16 @@ def _stored(
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))
     if not all(folder in manifests for folder in folders):
         return None
-    found = [
-        (folder, _manifest_schema(manifests[folder], partial(beside.in_folder, folder)))
-        for folder in folders
-    ]
+    found = []
+    for folder in folders:
+        names = {}
+        for feature in manifests[folder].features:
+            if feature.num_classes:
+                file = labels_file_name(feature.name)
+                own = _labels(beside.in_folder(folder, file))
+                if len(own) == feature.num_classes:
+                    names[feature.name] = own
+        found.append((folder, schema_of(manifests[folder], names)))
     (first_folder, first), *others = found
     payload = manifests[first_folder].payload
     for folder, schema in others:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
@@ -177,7 +178,7 @@ def read_frames(
         good = _whole_frames(data, edges)
         is_end = len(data) < limit - at
         state = _state(data, int(edges[-1]), at, stop, is_end=is_end)
-        if good and not good[-1] and state in ("more", "broken"):
+        if len(good) and not good[-1] and state in ("more", "broken"):
             # Its length may be wrong, too: what begins behind it tells.
             if state == "more" and len(good) == 1:
                 needed = int(edges[-1]) + HEAD_BYTES
@@ -221,24 +222,20 @@ def _needed(rest: U8) -> int:
     return frame_bytes(rest[:HEAD_BYTES].data)
 
 
-def _whole_frames(data: U8, edges: I64) -> list[bool]:
-    """Returns of each frame whether its data has the right checksum."""
+def _whole_frames(data: U8, edges: I64) -> npt.NDArray[np.bool_]:
+    """Returns a mask of the frames whose data has the right checksum."""
     starts, lengths = edges[:-1], np.diff(edges)
-    good = [True] * len(starts)
-    at = 0
-    while True:
-        found = damaged_frame(data, starts[at:], lengths[at:])
-        if found is None:
-            return good
+    good, at = np.ones(len(starts), np.bool_), 0
+    while (found := damaged_frame(data, starts[at:], lengths[at:])) is not None:
         good[at + found] = False
         at += found + 1
+    return good
 
 
-def _window(offset: int, data: U8, edges: I64, good: list[bool]) -> FrameWindow:
+def _window(
+    offset: int, data: U8, edges: I64, good: npt.NDArray[np.bool_]
+) -> FrameWindow:
     starts, lengths = edges[:-1], np.diff(edges)
-    if all(good):
-        return FrameWindow(offset, data, starts, lengths)
-    mask = np.array(good, np.bool_)
     lost = tuple(
         Lost(
             offset + start,
@@ -247,10 +244,10 @@ def _window(offset: int, data: U8, edges: I64, good: list[bool]) -> FrameWindow:
             bytes(data[start : start + length]),
         )
         for start, length in zip(
-            starts[~mask].tolist(), lengths[~mask].tolist(), strict=True
+            starts[~good].tolist(), lengths[~good].tolist(), strict=True
         )
     )
-    return FrameWindow(offset, data, starts[mask], lengths[mask], lost)
+    return FrameWindow(offset, data, starts[good], lengths[good], lost)
 
 
 def _search(file: InputStream, at: int, stop: int | None) -> tuple[Lost, int | None]:
