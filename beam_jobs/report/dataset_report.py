@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def show_inspect(
             f"{store.uri}: `image` writes images, and no feature holds any"
         )
     examples = read_examples(store, manifest, selection)
-    classes: list[LabelCounts] | None
+    classes: Mapping[str, LabelCounts] | None
     if counts:
         with showing(sys.stderr, "count", wanted=not as_json) as on_progress:
             classes = count_classes(store, manifest, names, on_progress)
@@ -120,9 +121,8 @@ def show_inspect(
     print_table(console, _splits(manifest), "splits")
     if classes is None:
         console.print("\nclasses: --counts reads the whole dataset and counts them")
-    for label in classes or ():
-        title = f"classes of {printable(label.feature)}"
-        print_table(console, _classes(label), title)
+    for name, counted in (classes or {}).items():
+        print_table(console, _classes(counted), f"classes of {printable(name)}")
     for example in examples:
         _print_example(console, example, manifest, names)
         for name, found in _write_images(example, features, images).items():
@@ -210,17 +210,16 @@ def _splits(manifest: Manifest) -> Table:
 
 def _classes(label: LabelCounts) -> Table:
     """Returns the classes of a label, with a column for each split."""
-    totals = label.totals()
-    columns = ["=class", *map(printable, label.by_split)]
-    if len(label.by_split) > 1:
+    columns = ["=class", *map(printable, label)]
+    if len(label) > 1:
         columns.append("all")
-    rows = []
-    for name, total in list(totals.items())[:_CLASSES]:
-        numbers = [*(counts[name] for counts in label.by_split.values()), total]
-        shown = (f"{number:,}" for number in numbers[: len(columns) - 1])
+    rows, classes = [], next(iter(label.values()), {})
+    for name in islice(classes, _CLASSES):
+        numbers = [counts[name] for counts in label.values()]
+        shown = (f"{n:,}" for n in [*numbers, sum(numbers)][: len(columns) - 1])
         rows.append((printable(name), *shown))
-    is_long = len(totals) > _CLASSES
-    note = f"... {len(totals):,} classes in all; --json has them" if is_long else ""
+    is_long = len(classes) > _CLASSES
+    note = f"... {len(classes):,} classes in all; --json has them" if is_long else ""
     return Table(tuple(columns), rows, note=note)
 
 
@@ -279,7 +278,7 @@ def _inspect_json(
     manifest: Manifest,
     names: _ClassNames,
     examples: Sequence[dict[str, Any]],
-    counts: Sequence[LabelCounts] | None,
+    classes: Mapping[str, LabelCounts] | None,
 ) -> dict[str, Any]:
     found = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
     for feature in found["features"]:
@@ -294,7 +293,6 @@ def _inspect_json(
         }
         for name, split in manifest.splits.items()
     }
-    classes = None if counts is None else {one.feature: one.by_split for one in counts}
     return found | {"classes": classes, "examples": examples}
 
 

@@ -81,9 +81,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         ],
         **({"appended": added} if added else {}),
         "understood": outcome.understood.to_dict(),
-        "classes": None
-        if outcome.classes is None
-        else {label.feature: label.by_split for label in outcome.classes},
+        "classes": outcome.classes,
         "stages": {
             stage: round(seconds, 3) for stage, seconds in outcome.stages.items()
         },
@@ -149,9 +147,9 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
         stages = [f"{stage} {s:.1f} s" for stage, s in outcome.stages.items()]
         lines.append(f"  time: {', '.join(stages)}")
     lines += [f"  {line}" for line in outcome.understood.lines()]
-    counted = outcome.classes or ()
+    counted = list((outcome.classes or {}).items())
     if CLASSES not in dict(outcome.understood.facts):
-        lines += [f"  {_class_line(label)}" for label in counted[:_LABELS]]
+        lines += [f"  {_class_line(*label)}" for label in counted[:_LABELS]]
     lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
     if text := map_text(manifest):
         lines.append(f"  {text}")
@@ -176,12 +174,15 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
     return lines + _loading_lines(outcome.output, manifest)
 
 
-def _class_line(label: LabelCounts) -> str:
+def _class_line(label: str, counts: LabelCounts) -> str:
     """Returns a line with the first classes of a label."""
-    totals = label.totals()
-    first = [f"{printable(n)} {total:,}" for n, total in totals.items()][:_CLASSES]
-    more = f", ... {len(totals):,} in all" if len(totals) > len(first) else ""
-    return f"classes of {printable(label.feature)}: {', '.join(first)}{more}"
+    classes = list(next(iter(counts.values()), ()))
+    first = [
+        f"{printable(name)} {sum(own[name] for own in counts.values()):,}"
+        for name in classes[:_CLASSES]
+    ]
+    more = f", ... {len(classes):,} in all" if len(classes) > len(first) else ""
+    return f"classes of {printable(label)}: {', '.join(first)}{more}"
 
 
 def _loading_lines(output: str, manifest: Manifest) -> list[str]:

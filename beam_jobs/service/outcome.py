@@ -52,7 +52,7 @@ class Outcome:
     # detached jobs that may be at work for the same output
     at_work: tuple[str, ...] = ()
     # how often each class comes; None if that was not counted
-    classes: tuple[LabelCounts, ...] | None = None
+    classes: Mapping[str, LabelCounts] | None = None
     # seconds of each stage of the run
     stages: Mapping[str, float] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ def outcome_of(
     )
 
 
-def _classes(store: Store, manifest: Manifest) -> tuple[LabelCounts, ...] | None:
+def _classes(store: Store, manifest: Manifest) -> Mapping[str, LabelCounts] | None:
     """Counts the classes, where that takes no time that anybody notices."""
     from recordmill.transforms.dataset.files import class_names
     from recordmill.transforms.statistics.class_counts import counts_if_small
@@ -98,8 +98,7 @@ def _classes(store: Store, manifest: Manifest) -> tuple[LabelCounts, ...] | None
     # The dataset is published: whatever goes wrong here must not look like a failed run.
     with suppress(Exception):
         names = class_names(store, manifest)
-        found = counts_if_small(store, manifest, names, _COUNTED_BYTES)
-        return None if found is None else tuple(found)
+        return counts_if_small(store, manifest, names, _COUNTED_BYTES)
     return None
 
 

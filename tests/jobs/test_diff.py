@@ -84,12 +84,23 @@ def test_schemas_and_classes(tmp_path: Path) -> None:
     ran = recordmill("diff", tmp_path / "one", tmp_path / "two")
     assert ran.status == 1
     assert "schema: differs" in ran.out
-    assert "feature 'a': int64_list int64 | bytes_list string" in ran.out
-    assert "feature 'b': only in the second (bytes_list string)" in ran.out
-    assert (
-        "classes of 'label': 2 classes | 3 classes, only in the second 'owl'" in ran.out
+    for line in (
+        "feature 'a': stored as changed: was int64_list, is bytes_list",
+        "feature 'a': dtype changed: was int64, is string",
+        "feature 'b' is new: ",
+        "feature 'label': unknown classes: 'owl'",
+        "0 in both, 2 only in",
+    ):
+        assert line in ran.out
+    (tmp_path / "two.yaml").write_text("features:\n  a: int64?\n")
+    table: list[Argument] = [tmp_path / "t.csv", tmp_path / "few", "--name", "t"]
+    convert("csv", *table, "--schema", tmp_path / "two.yaml")
+    (tmp_path / "two.yaml").write_text("features:\n  a: int64\n")
+    convert(
+        "csv", table[0], tmp_path / "all", *table[2:], "--schema", tmp_path / "two.yaml"
     )
-    assert "0 in both, 2 only in" in ran.out
+    ran = recordmill("diff", tmp_path / "few", tmp_path / "all")
+    assert "from the second to the first, feature 'a': is optional now" in ran.out
 
 
 def test_what_is_no_dataset(tmp_path: Path, model: Path) -> None:

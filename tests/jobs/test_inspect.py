@@ -298,7 +298,7 @@ def test_damaged_first_record(tmp_path: Path) -> None:
 def test_missing_first_shard(tmp_path: Path) -> None:
     write_dataset(tmp_path / "zoo")
     (tmp_path / "zoo" / "zoo-train.tfrecord-00000-of-00002").unlink()
-    with pytest.raises(OutputError, match="00000-of-00002 cannot be read: No such"):
+    with pytest.raises(OutputError, match="00000-of-00002: no such file; run"):
         inspected(tmp_path / "zoo", as_json=True)
 
 

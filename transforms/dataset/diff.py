@@ -25,8 +25,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.feature_spec import Content, FeatureSpec
-from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.feature_spec import Content, differences
+from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.dataset.files import class_names
@@ -270,7 +270,7 @@ class Compared:
     """What differs between two datasets.
 
     Attributes:
-      schema: a sentence for each difference of their features, payload and classes.
+      schema: a line for each difference of their payload, features and classes.
       splits: records of each split in the first and the second dataset; None where it
         has no such split.
       records: of both.
@@ -325,7 +325,7 @@ def compare_datasets(
         for manifest in manifests
     )
     splits = {name: (first.get(name), second.get(name)) for name in first | second}
-    schema = (*_schema_differences(*manifests), *_class_differences(stores, manifests))
+    schema = tuple(_schema_differences(stores, manifests))
     return Compared(schema, splits, records, same_files)
 
 
@@ -341,57 +341,18 @@ def _files(manifest: Manifest) -> object:
     )
 
 
-def _schema_differences(one: Manifest, other: Manifest) -> list[str]:
-    found = []
-    if one.payload != other.payload:
-        found.append(f"payload: {one.payload} | {other.payload}")
-    features = [{f.name: f for f in manifest.features} for manifest in (one, other)]
-    for name in dict.fromkeys([*features[0], *features[1]]):
-        first, second = (by_name.get(name) for by_name in features)
-        if first is None or second is None:
-            where = "first" if second is None else "second"
-            present = first or second
-            assert present is not None
-            found.append(
-                f"feature {name!r}: only in the {where} ({_described(present)})"
-            )
-        elif _described(first) != _described(second):
-            found.append(
-                f"feature {name!r}: {_described(first)} | {_described(second)}"
-            )
-    return found
-
-
-def _described(feature: FeatureSpec) -> str:
-    facts = [str(getattr(feature, name)) for name in ("kind", "dtype")]
-    if feature.shape:
-        facts.append(f"shape {list(feature.shape)}".replace("None", "?"))
-    facts += [feature.content] if feature.content != "values" else []
-    facts += [word for word in ("optional", "sequence") if getattr(feature, word)]
-    return " ".join(facts)
-
-
-def _class_differences(
+def _schema_differences(
     stores: tuple[Store, Store], manifests: tuple[Manifest, Manifest]
 ) -> list[str]:
-    """Compares the names of classes, of features that both have."""
-    one, other = map(class_names, stores, manifests)
+    """Returns a line for each change from the first dataset to the second."""
+    payloads = [manifest.payload for manifest in manifests]
     found = []
-    for name in one.keys() & other.keys():
-        if one[name] == other[name]:
-            continue
-        gone, new = (
-            [label for label in a if label not in set(b)]
-            for a, b in ((one[name], other[name]), (other[name], one[name]))
-        )
-        facts = [
-            f"only in the {where} {', '.join(map(repr, labels[:3]))}"
-            + (f" and {len(labels) - 3:,} more" if len(labels) > 3 else "")
-            for where, labels in (("first", gone), ("second", new))
-            if labels
-        ]
-        found.append(
-            f"classes of {name!r}: {count(len(one[name]), 'class')} | "
-            f"{count(len(other[name]), 'class')}, {'; '.join(facts) or 'in another order'}"
-        )
-    return sorted(found)
+    if payloads[0] != payloads[1]:
+        found.append(f"payload changed: was {payloads[0]}, is {payloads[1]}")
+    one, other = (
+        schema_of(manifest, class_names(store, manifest))
+        for store, manifest in zip(stores, manifests, strict=True)
+    )
+    # What one way is no change is one the other way, as of a feature that is optional.
+    back = [f"from the second to the first, {line}" for line in differences(other, one)]
+    return found + (differences(one, other) or back)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -208,16 +209,10 @@ def _records(shard: ShardToRead) -> Iterator[bytes]:
     if shard.container == "array_record":
         yield from map(bytes, shard.records())
         return
-    store, name = shard.store, shard.entry.file
-    try:
-        file = open_file(store, name)
-    except OSError as error:
-        raise OutputError(
-            f"{store.uri}: {name} cannot be read: {error.strerror}; "
-            "run `recordmill verify` to see what else is missing"
-        ) from error
-    with file:
-        yield from map(bytes, read_records(open_stream(file, shard.compression), name))
+    name = shard.entry.file
+    with open_file(shard.store, name) as file:
+        stream = open_stream(cast("BinaryIO", file), shard.compression)
+        yield from map(bytes, read_records(stream, name))
 
 
 def _contents(

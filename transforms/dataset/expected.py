@@ -35,12 +35,13 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
       SchemaError: the file is not a valid schema.
       OutputError: the folder does not hold a finished dataset, or lacks labels.
     """
-    if PurePosixPath(path).name == MANIFEST_NAME:
+    is_manifest = PurePosixPath(path).name == MANIFEST_NAME
+    if is_manifest:
         path = path.removesuffix(MANIFEST_NAME).rstrip("/") or "."
-        return _read_schema(open_store(path, storage))
     store = open_store(path, storage)
-    if store.size(MANIFEST_NAME) is not None or _is_folder(store):
-        return _read_schema(store)
+    is_folder = isinstance(store, LocalStore) and Path(store.root).is_dir()
+    if is_manifest or is_folder or store.size(MANIFEST_NAME) is not None:
+        return schema_of_dataset(store, read_manifest(store))
     try:
         data = read_file(path, storage)
     except InputError as error:
@@ -50,10 +51,6 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
     from recordmill.schemas.schema_file import load_schema  # imports yaml
 
     return load_schema(data, path).to_schema()
-
-
-def _is_folder(store: Store) -> bool:
-    return isinstance(store, LocalStore) and Path(store.root).is_dir()
 
 
 def require_schema(expected: Schema | None, found: Schema) -> None:
@@ -81,9 +78,14 @@ def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> N
     Raises:
       SchemaError: some do not; one line for each such feature.
     """
+    bounded = {
+        feature.name
+        for feature in expected.features
+        if (feature.minimum, feature.maximum) != (None, None) or feature.class_names
+    }
     observed = {}
     for feature in schema.features:
-        if feature.name not in _bounded(expected):
+        if feature.name not in bounded:
             continue
         values = batch[feature.column]
         while pt.is_nested(values.type):
@@ -97,20 +99,6 @@ def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> N
             "values are outside the bounds of `expect_schema`:\n"
             + "\n".join(f"  {line}" for line in outside)
         )
-
-
-def _bounded(expected: Schema) -> set[str]:
-    return {
-        feature.name
-        for feature in expected.features
-        if feature.minimum is not None
-        or feature.maximum is not None
-        or feature.class_names
-    }
-
-
-def _read_schema(store: Store) -> Schema:
-    return schema_of_dataset(store, read_manifest(store))
 
 
 def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
@@ -15,15 +13,12 @@ from recordmill.schemas.names import (
     mark_of_rejects,
     parse_labels,
 )
-from recordmill.schemas.text import check_file_name
 from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c
 
-READ_BYTES = 8 << 20  # read from a remote file at once
-
-_DRAIN_BYTES = 1 << 20
-_PROGRESS_BYTES = 1 << 20
+_READ_BYTES = 8 << 20  # of a file at once
 
 
 def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
@@ -144,97 +139,44 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def open_file(store: Store, name: str) -> BinaryIO:
-    """Opens a file of a dataset for reading its stored bytes.
-
-    Raises:
-      OSError: a local file cannot be opened.
-      OutputError: a remote file cannot be opened.
-    """
-    if isinstance(store, LocalStore):
-        return Path(store.root, check_file_name(name, store.uri)).open("rb")
-    size = store.size(name)
-    if size is None:
-        raise MissingFileError(f"{store.uri_of(name)}: no such file")
-    reader = io.BufferedReader(_RemoteFile(store, name, size), READ_BYTES)
-    return cast("BinaryIO", reader)
-
-
-class _RemoteFile(io.RawIOBase):
-    """A remote file that is read from front to end, one range at a time."""
-
-    def __init__(self, store: Store, name: str, size: int) -> None:
-        super().__init__()
-        self._store = store
-        self._file = name
-        self._size = size
-        self._offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: memoryview) -> int:  # type: ignore[override]
-        stop = min(self._offset + len(target), self._size)
-        if stop <= self._offset:
-            return 0
-        data = self._store.read_range(self._file, self._offset, stop)
-        target[: len(data)] = data
-        self._offset += len(data)
-        return len(data)
-
-
-class ChecksummedFile(io.RawIOBase):
-    """A file that counts the bytes read from it and computes their CRC-32C.
+def open_file(
+    store: Store, name: str, on_bytes: Callable[[int], None] = lambda _: None
+) -> InputStream:
+    """Opens a file of a dataset, to be read from front to end; it has a checksum then.
 
     Args:
-      file: the file.
-      on_bytes: called from time to time with the number of bytes read since; at the end
-        by `drain`.
+      store: of the dataset.
+      name: of the file.
+      on_bytes: called with the number of bytes after each reading.
 
-    Attributes:
-      bytes: number of bytes read so far.
-      crc: their CRC-32C.
+    Raises:
+      OutputError: there is no such file.
     """
+    size = store.size(name)
+    if size is None:
+        raise MissingFileError(
+            f"{store.uri_of(name)}: no such file; run `recordmill verify` to see what else "
+            "is missing"
+        )
 
-    def __init__(
-        self, file: BinaryIO, on_bytes: Callable[[int], None] | None = None
-    ) -> None:
-        super().__init__()
-        self._file, self._on_bytes = file, on_bytes
-        self.bytes = self.crc = self._reported = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._file.read(size)
-        self.crc = crc32c(data, self.crc)
-        self.bytes += len(data)
-        if self.bytes - self._reported >= _PROGRESS_BYTES:
-            self._report()
+    def read(start: int, stop: int) -> bytes:
+        data = store.read_range(name, start, stop)
+        on_bytes(len(data))
         return data
 
-    def drain(self) -> None:
-        """Reads the rest of the file."""
-        while self.read(_DRAIN_BYTES):
-            pass
-        self._report()
+    return InputStream(read, size, uri=store.uri_of(name), window_bytes=_READ_BYTES)
 
-    def require(self, uri: str, entry: ShardEntry) -> None:
-        """Reads the rest of the file, and checks that it is the shard that was written.
 
-        Raises:
-          OutputError: it is not.
-        """
-        self.drain()
-        if f"{self.crc:08x}" != entry.crc32c:
-            raise OutputError(
-                f"{uri}: CRC-32C {self.crc:08x}, the manifest says {entry.crc32c}: this "
-                "is not the file that was written. Run `recordmill verify` to see what "
-                "else is wrong, and convert again or restore it"
-            )
+def require_crc(file: InputStream, entry: ShardEntry) -> None:
+    """Reads the rest of a file, and checks that it is the shard that was written.
 
-    def _report(self) -> None:
-        if self._on_bytes is not None and self.bytes > self._reported:
-            self._on_bytes(self.bytes - self._reported)
-        self._reported = self.bytes
+    Raises:
+      OutputError: it is not.
+    """
+    crc = f"{file.drain():08x}"
+    if crc != entry.crc32c:
+        raise OutputError(
+            f"{file.uri}: CRC-32C {crc}, the manifest says {entry.crc32c}: this is not "
+            "the file that was written. Run `recordmill verify` to see what else is "
+            "wrong, and convert again or restore it"
+        )

@@ -23,12 +23,7 @@ from recordmill.schemas.names import INDEX_SUFFIX
 from recordmill.schemas.options import Container, Payload
 from recordmill.schemas.text import check_file_name
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of
-from recordmill.transforms.dataset.files import (
-    READ_BYTES,
-    ChecksummedFile,
-    open_file,
-    require_size,
-)
+from recordmill.transforms.dataset.files import open_file, require_crc, require_size
 from recordmill.transforms.dataset.record_index import index_text, parse_index
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.parallel import ahead
@@ -95,13 +90,11 @@ class ShardToRead:
         require_size(self.store, expected)
         count = 0
         with open_file(self.store, expected.file) as file:
-            checked = ChecksummedFile(file)
-            stream = open_stream(cast("BinaryIO", checked), self.compression)
+            stream = open_stream(cast("BinaryIO", file), self.compression)
             for record in read_records(stream, self.uri):
                 count += 1
                 yield record
-            checked.drain()
-        crc32c = f"{checked.crc:08x}"
+            crc32c = f"{file.drain():08x}"
         if (count, crc32c) != (expected.records, expected.crc32c):
             raise OutputError(
                 f"{self.uri}: {count} records and CRC-32C {crc32c}, the manifest says "
@@ -238,7 +231,8 @@ class ArrayRecordShard:
     """
 
     def __init__(self, shard: ShardToRead) -> None:
-        store, self._entry, self._uri = shard.store, shard.entry, shard.uri
+        self._store, self._entry, self._uri = shard.store, shard.entry, shard.uri
+        store = self._store
         require_size(store, self._entry)
         name = check_file_name(self._entry.file, store.uri)
         self._is_copy = not isinstance(store, LocalStore)
@@ -246,9 +240,8 @@ class ArrayRecordShard:
         self._path = Path(folder, name)
         if self._is_copy:
             with open_file(store, name) as source, self._path.open("wb") as target:
-                checked = ChecksummedFile(source)
-                shutil.copyfileobj(cast("BinaryIO", checked), target, READ_BYTES)
-                checked.require(self._uri, self._entry)
+                shutil.copyfileobj(source, target, 1 << 20)
+                require_crc(source, self._entry)
         self._file = ArrayRecordFile(self._path, self._uri)
         if self._file.records != self._entry.records:
             raise OutputError(
@@ -278,8 +271,8 @@ class ArrayRecordShard:
           OutputError: it is not the file that was written.
         """
         if not self._is_copy:
-            with self._path.open("rb") as file:
-                ChecksummedFile(file).require(self._uri, self._entry)
+            with open_file(self._store, self._entry.file) as file:
+                require_crc(file, self._entry)
         for record in self._file.read_all():
             yield memoryview(record)
 

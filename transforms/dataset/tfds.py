@@ -41,10 +41,9 @@ from recordmill.schemas.names import format_labels, labels_file_name, shard_file
 from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.dataset.files import (
-    READ_BYTES,
-    ChecksummedFile,
     class_names,
     open_file,
+    require_crc,
     require_size,
 )
 from recordmill.transforms.storage import LocalStore, Store
@@ -330,11 +329,10 @@ def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int
         else:
             return shard.bytes
     with open_file(store, shard.file) as file, target.open("xb") as copy:
-        checked = ChecksummedFile(file)
-        stream = open_stream(cast("BinaryIO", checked), compression)
+        stream = open_stream(cast("BinaryIO", file), compression)
         try:
-            shutil.copyfileobj(stream, copy, READ_BYTES)
+            shutil.copyfileobj(stream, copy, 1 << 20)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OutputError(f"{uri}: {error}; run `recordmill verify`") from error
-        checked.require(uri, shard)
+        require_crc(file, shard)
     return target.stat().st_size

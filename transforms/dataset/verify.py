@@ -36,7 +36,6 @@ from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.files import (
-    ChecksummedFile,
     class_names,
     find_manifest,
     fixed_copy_name,
@@ -333,7 +332,7 @@ def verify_dataset(
     deep: bool = False,
     duplicates: bool = False,
     storage: StorageOptions = NO_OPTIONS,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] = lambda _: None,
     workers: int = 2,
 ) -> VerifyResult:
     """Compares a dataset with its manifest and collects all differences.
@@ -364,7 +363,7 @@ def verify_dataset(
         from recordmill.transforms.dataset.reader import shards_to_read
 
         shards = shards_to_read(store, manifest)
-        found = find_overlap(shards, on_progress or (lambda _: None))
+        found = find_overlap(shards, on_progress)
         problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in found.lines()]
         result = replace(result, problems=tuple(problems), duplicates=found.summary())
     return replace(result, output=output)
@@ -376,7 +375,7 @@ def verify_store(
     *,
     full: bool,
     deep: bool = False,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] = lambda _: None,
     workers: int = 2,
 ) -> VerifyResult:
     """Verifies a dataset against a given manifest, which need not be stored yet."""
@@ -442,7 +441,7 @@ def _check_shard(
     store: Store,
     manifest: Manifest,
     schema: Schema | None,
-    on_bytes: Callable[[int], None] | None,
+    on_bytes: Callable[[int], None],
     shard: ShardEntry,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; returns (number of whole records, problems)."""
@@ -457,9 +456,8 @@ def _check_shard(
 
         deep = DeepCheck(schema, manifest.payload, is_framed=is_framed)
     try:
-        with open_file(store, shard.file) as file:
-            metered = ChecksummedFile(file, on_bytes)
-            stream = open_stream(cast("BinaryIO", metered), manifest.compression)
+        with open_file(store, shard.file, on_bytes) as file:
+            stream = open_stream(cast("BinaryIO", file), manifest.compression)
             found = read_records(stream, shard.file) if is_framed else iter(())
             try:
                 if deep is None:
@@ -473,8 +471,8 @@ def _check_shard(
                 damage = (
                     f"record {error.record_index} at byte {error.offset}: {error.what}"
                 )
-            metered.drain()
-        same = f"{metered.crc:08x}" == shard.crc32c
+            crc32c = f"{file.drain():08x}"
+        same = crc32c == shard.crc32c
         if not is_framed and same:
             # The bytes are those that were written, and their records were counted then.
             records = shard.records
@@ -486,10 +484,10 @@ def _check_shard(
         return records, [Problem(shard.file, f"cannot be read: {error}")]
     if is_framed and damage is None and records != shard.records:
         damage = f"{records} records, expected {shard.records}"
-    if damage is None and not same and metered.bytes == shard.bytes:
+    if damage is None and not same and file.size == shard.bytes:
         whole = "no record is damaged, but " if is_framed else ""
         damage = (
-            f"CRC-32C of the whole file is {metered.crc:08x}, expected {shard.crc32c}; "
+            f"CRC-32C of the whole file is {crc32c}, expected {shard.crc32c}; "
             f"{whole}this is not the file that was written"
         )
     messages = [] if deep is None else deep.problems()
@@ -499,12 +497,8 @@ def _check_shard(
     return records, problems
 
 
-def _in_turn(
-    on_progress: Callable[[int], None] | None,
-) -> Callable[[int], None] | None:
+def _in_turn(on_progress: Callable[[int], None]) -> Callable[[int], None]:
     """Returns a callback for several threads that calls this one in one at a time."""
-    if on_progress is None:
-        return None
     lock = Lock()
 
     def add(num_bytes: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,25 +29,9 @@ MIN_ROWS_EACH = 2
 ClassNames = Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class LabelCounts:
-    """How often each class of one feature comes.
-
-    Attributes:
-      feature: its name.
-      by_split: for each split, in the manifest's order, the values by class. All splits
-        have the same classes in the same order; of a label these are all its classes.
-    """
-
-    feature: str
-    by_split: dict[str, dict[str, int]]
-
-    def totals(self) -> dict[str, int]:
-        """Returns the values by class, of all splits."""
-        total: Counter[str] = Counter()
-        for counts in self.by_split.values():
-            total.update(counts)
-        return dict(total)
+LabelCounts = Mapping[str, Mapping[str, int]]
+"""For each split, in the manifest's order, the rows of each class. All splits have the
+same classes in the same order; of a label these are all its classes."""
 
 
 def counted_features(manifest: Manifest) -> list[FeatureSpec]:
@@ -74,7 +57,7 @@ def counted_features(manifest: Manifest) -> list[FeatureSpec]:
 
 def counts_if_small(
     store: Store, manifest: Manifest, names: ClassNames, limit: int = SMALL_BYTES
-) -> list[LabelCounts] | None:
+) -> dict[str, LabelCounts] | None:
     """Returns the counts of the classes; None if the dataset is large or far away.
 
     Also if it cannot be read: who needs all of it is told, others need not.
@@ -94,8 +77,8 @@ def count_classes(
     manifest: Manifest,
     names: ClassNames,
     on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
-) -> list[LabelCounts]:
-    """Reads all records and counts the classes of each label.
+) -> dict[str, LabelCounts]:
+    """Reads all records and counts the classes of each label, by its name.
 
     A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
     MIN_ROWS_EACH rows on the average. Values that no class has are counted by their number.
@@ -118,7 +101,7 @@ def count_classes(
     for shard in shards_to_read(store, manifest):
         for records in shard.windows():
             if not counts:
-                return []
+                return {}
             schema = shard.only(counts)
             batch = decode_payload(records, schema, shard.payload).batch
             for name in [name for name in counts if name in batch.schema.names]:
@@ -128,12 +111,12 @@ def count_classes(
                     del counts[name]  # no label: a text of its own in many rows
             decoded += records.nbytes
             on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
-    return [
-        LabelCounts(name, _named(features[name], found, names.get(name, ())))
+    return {
+        name: _named(features[name], found, names.get(name, ()))
         for name, found in counts.items()
         if any(found.values())
         and (features[name].num_classes is not None or _comes_again(found))
-    ]
+    }
 
 
 def _comes_again(by_split: Mapping[str, Counter[Any]]) -> bool:
@@ -152,7 +135,7 @@ def _counts(column: pa.Array) -> Counter[Any]:
 
 def _named(
     feature: FeatureSpec, found: dict[str, Counter[Any]], names: Sequence[str]
-) -> dict[str, dict[str, int]]:
+) -> LabelCounts:
     """Returns the counts by the names of the classes, in their order."""
     values = set().union(*found.values())
     if feature.num_classes is None:

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +25,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
@@ -46,7 +44,6 @@ from recordmill.transforms.statistics.column_summary import (
 
 _TASKS_AHEAD = 2  # per worker: none waits, and few results wait to be merged
 
-_In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
@@ -56,30 +53,15 @@ def surveyed(
     """Returns ranges that can be read: after a survey of each, if the source needs it."""
     if not source.input.needs_survey(ranges):
         return list(ranges)
-    surveys = dict(_in_threads(partial(_survey, source), ranges, workers))
-    return source.input.resolve_ranges(
-        ranges, [surveys[input_range.index] for input_range in ranges]
-    )
-
-
-def _survey(source: RowSource, input_range: InputRange) -> tuple[int, int]:
-    return input_range.index, source.input.survey(input_range)
+    surveys = _in_threads(source.input.survey, ranges, workers)
+    return source.input.resolve_ranges(ranges, list(surveys))
 
 
 def _in_threads(
-    function: Callable[[_In], _Out], items: Iterable[_In], workers: int
+    function: Callable[[InputRange], _Out], ranges: Sequence[InputRange], workers: int
 ) -> Iterator[_Out]:
-    """Yields a function's results as they come, in any order; few are held at once."""
-    todo = iter(items)
-    with ThreadPoolExecutor(workers) as pool:
-        running = {
-            pool.submit(function, item) for item in islice(todo, workers * _TASKS_AHEAD)
-        }
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-            running |= {pool.submit(function, item) for item in islice(todo, len(done))}
+    """Yields a function's result for each range; few are held at once."""
+    return ahead(ranges, function, workers, most=workers * _TASKS_AHEAD)
 
 
 MAX_REJECTS = 5  # rejected rows that are kept

@@ -323,10 +323,10 @@ def test_problems_in_the_manifests_order(dataset: Path) -> None:
 def test_shard_that_cannot_be_read(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(store: Store, name: str) -> Any:
+    def refuse(store: Store, name: str, on_bytes: Any) -> Any:
         if name == FIRST:
             raise PermissionError(13, "Permission denied", name)
-        return open_file(store, name)
+        return open_file(store, name, on_bytes)
 
     monkeypatch.setattr("recordmill.transforms.dataset.verify.open_file", refuse)
     assert only_problem(dataset).message.startswith("cannot be read: ")
