@@ -20,6 +20,7 @@ from recordmill.transforms.sources.images.annotations import (
     PROBLEM,
     RAW,
     Annotations,
+    sorted_classes,
 )
 from recordmill.transforms.sources.images.rows import parse_references, references_to
 from recordmill.transforms.sources.images.tables import (
@@ -27,7 +28,6 @@ from recordmill.transforms.sources.images.tables import (
     label_cells,
     match_paths,
     read_label_map,
-    sorted_classes,
 )
 
 
@@ -52,18 +52,18 @@ def images(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputF
 def test_ways_to_read_paths(table: str, named: str, way: str) -> None:
     files = images("a/0.jpg", "a/1.jpg", below="a")
     found = match_paths(pa.array([named, None, "no"]), files, "/data/in/", table)
-    assert (found.indices.tolist(), found.way) == ([1, -1, -1], way)
+    assert (found[0].tolist(), found[1]) == ([1, -1, -1], way)
 
 
 def test_names_of_files_stand_for_them_only_where_all_differ() -> None:
     names = pa.array(["1.jpg"])
     files = images("a/1.jpg", "b/2.jpg")
     found = match_paths(names, files, "/data/in/", "/else/t.csv")
-    assert (found.indices.tolist(), found.way) == ([0], "the names of the files")
+    assert (found[0].tolist(), found[1]) == ([0], "the names of the files")
     same = images("a/1.jpg", "b/1.jpg")
-    assert match_paths(names, same, "/data/in/", "/else/t.csv").num_found == 0
-    ends = images("1.jpg", "1.png")
-    assert match_paths(pa.array(["1"]), ends, "/data/in/", "/else/t.csv").num_found == 0
+    for files, name in ((same, "1.jpg"), (images("1.jpg", "1.png"), "1")):
+        found = match_paths(pa.array([name]), files, "/data/in/", "/else/t.csv")
+        assert found[0].tolist() == [-1]
 
 
 @examples(50)
@@ -79,10 +79,11 @@ def test_a_path_names_the_image_that_has_it(
     known = list(dict.fromkeys(file.path for file in files))
     files = images(*known)
     rows = [*known, *[name for name in named if name in known]]
-    found = match_paths(pa.array(rows, pa.string()), files, "/data/in/", "/data/in/t")
-    assert [known[index] for index in found.indices.tolist()] == rows
-    loose = match_paths(pa.array(named, pa.string()), files, "/data/in/", "/data/in/t")
-    for name, index in zip(named, loose.indices.tolist(), strict=True):
+    where = files, "/data/in/", "/data/in/t"
+    found, _ = match_paths(pa.array(rows, pa.string()), *where)
+    assert [known[index] for index in found.tolist()] == rows
+    loose, _ = match_paths(pa.array(named, pa.string()), *where)
+    for name, index in zip(named, loose.tolist(), strict=True):
         if index >= 0:
             assert name is not None
             told = PurePosixPath(name.removeprefix("/data/in/").strip()).name
@@ -153,8 +154,8 @@ def test_files_that_say_no_classes(
 def label_map_of(path: Path, text: str) -> LabelMap:
     path.write_text(text)
     file = InputFile(path.name, str(path), path.stat().st_size)
-    found, checksums = read_label_map(file, NO_OPTIONS)
-    assert sum(each.stop - each.start for each in checksums) == file.size
+    found = read_label_map(file, NO_OPTIONS)
+    assert sum(each.stop - each.start for each in found.checksums) == file.size
     return found
 
 

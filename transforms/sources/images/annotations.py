@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,20 +49,19 @@ from recordmill.transforms.sources.images.summary import (
 )
 from recordmill.transforms.sources.images.tables import (
     LabelColumns,
+    LabelMap,
     LabelTable,
-    MatchedPaths,
     describe_types,
+    each_label,
     find_columns,
     is_json,
     joined,
     label_cells,
     match_paths,
-    number_classes,
     one_array,
     read_label_map,
     read_list,
     read_tables,
-    require_single,
     text_cells,
     typed_features,
 )
@@ -76,7 +74,6 @@ FEATURE = "feature "
 
 _CONVERT_AGAIN = "or convert everything again without appending"
 
-Raw = Callable[[int], tuple[int, bytes]]
 Where = npt.NDArray[Any]
 
 
@@ -138,7 +135,7 @@ class Annotations:
         return list(plain_schema(pa.schema(list(features.items())), nulls).features)
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
-        """Returns the columns of images with these values, as notes have them."""
+        """Returns the columns of images with these values, as references have them."""
         label_type = self.label_type
         kinds = {} if label_type is None else {LABEL: label_type}
         kinds |= self.features
@@ -148,7 +145,7 @@ class Annotations:
         }
         if label_type is not None:
             names = pa.array(self.classes, pa.string())
-            found.setdefault("text", _mapped(found[LABEL], names.take))
+            found.setdefault("text", each_label(found[LABEL], names.take))
         return found
 
     def listed(self, table: pa.Table) -> dict[str, pa.Array]:
@@ -156,13 +153,11 @@ class Annotations:
         found = {}
         if LABEL in table.column_names:
             names = pa.array(self.classes, pa.string())
-            found[LABEL] = _mapped(
+            found[LABEL] = each_label(
                 one_array(table[LABEL]),
                 lambda labels: pc.index_in(labels, value_set=names).cast(pa.int64()),
             )
-        for name in self.features:
-            found[name] = one_array(table[FEATURE + name])
-        return found
+        return found | {n: one_array(table[FEATURE + n]) for n in self.features}
 
     def summary(self) -> InputSummary:
         """Returns what was found, for users."""
@@ -192,17 +187,6 @@ class Annotations:
 NO_ANNOTATIONS = Annotations((), pa.table({SPLIT: pa.array([], pa.string())}))
 
 
-def _mapped(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Returns labels, or lists of labels, with each one changed."""
-    if not pa.types.is_list(labels.type):
-        return change(labels)
-    lengths = pc.fill_null(pc.list_value_length(labels), 0)
-    offsets = offsets_of(lengths.to_numpy(zero_copy_only=False))
-    mask = labels.is_null() if labels.null_count else None
-    values = change(labels.flatten())
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
-
-
 def _counts(labels: pa.Array) -> dict[str, int]:
     if pa.types.is_list(labels.type):
         labels = labels.flatten()
@@ -219,8 +203,8 @@ class _Draft:
     """
 
     images: Sequence[InputFile]
-    root: str
     options: ImagesOptions
+    reserved: frozenset[str]
     wanted: tuple[str, ...] | None
     splits: npt.NDArray[np.object_]
     problems: npt.NDArray[np.object_] = field(init=False)
@@ -235,6 +219,7 @@ class _Draft:
     def __post_init__(self) -> None:
         size = len(self.images)
         self.problems, self.unlisted = (np.full(size, "", np.object_) for _ in range(2))
+        self.root = input_root(self.images)
 
     def reject(self, where: Where, reason: str) -> None:
         """Rejects images that are no rejects yet."""
@@ -244,12 +229,60 @@ class _Draft:
         """Keeps why nothing names these images."""
         self.unlisted[where & (self.unlisted == "")] = reason
 
-    def typed(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Returns columns of text with the types that their cells have."""
-        columns, facts, warnings = typed_features(columns)
-        self.facts += facts
-        self.warnings += warnings
-        return columns
+    def add_features(
+        self,
+        columns: dict[str, pa.Array],
+        rows: _ImageRows | None = None,
+        *,
+        are_text: bool,
+    ) -> None:
+        """Adds columns of images or of rows; text gets the types that its cells have."""
+        if are_text:
+            columns, facts, warnings = typed_features(columns)
+            self.facts += facts
+            self.warnings += warnings
+        if rows is not None:
+            for name, column in columns.items() if rows.become_lists else ():
+                self.reject(
+                    rows.with_any(_is_null(column)),
+                    f"a row of it has no value in column {name!r}, which a list needs: "
+                    "add it, or leave out the column",
+                )
+            columns = {name: rows.values_of(each) for name, each in columns.items()}
+        self.features |= columns
+        if columns:
+            self.facts.append(("features", describe_types(columns)))
+
+    def match(self, table: LabelTable, column: str, noun: str) -> tuple[I64, str]:
+        """Finds the images of a table or list; rows without one become rejects.
+
+        Returns the index of each row's image, or -1, and how paths are read, in words.
+        """
+        file = table.file
+        paths = text_cells(table.rows[column])
+        indices, way = match_paths(paths, self.images, self.root, file.uri)
+        missing = np.flatnonzero(indices < 0).tolist()
+        if len(missing) == len(paths):
+            named = paths.drop_null()
+            example = shown(named[0].as_py()) if len(named) else "no path"
+            raise InputError(
+                f"{file.uri}: none of {count(len(paths), noun)} names an image; the first "
+                f"has {example}, expected a path like {shown(self.images[0].path)}, below "
+                f"{self.root} or the folder of this file"
+            )
+        # A loop over the rows that name no image; the others are done in columns.
+        for row in missing:
+            path = paths[row].as_py()
+            if path is None and noun == "line":
+                continue  # a blank line
+            at, data = table.raw(row)
+            reason = "has no path of an image"
+            if path:
+                reason = f"{shown(path)}: there is no such image in the input"
+            self.rejects.append((file, Reject(file.path, at, reason, data)))
+        self.rejects += [(file, reject) for reject in table.rejects]
+        self.checksums += table.checksums
+        return indices, way
 
 
 def annotate(
@@ -277,41 +310,35 @@ def annotate(
     layout, warnings = find_layout(found.images, options)
     places = layout.places(file.path for file in found.images)
     splits = np.array([place.split for place in places], np.object_)
-    draft = _Draft(found.images, input_root(found.images), options, wanted, splits)
+    draft = _Draft(found.images, options, reserved, wanted, splits)
     draft.warnings += warnings
     if options.labels_by_folder:
         draft.labels = pa.array([place.label or None for place in places], pa.string())
-        without = draft.labels.is_null().to_numpy(zero_copy_only=False)
-        draft.reject(without, "is not in the folder of a class")
+        draft.reject(_is_null(draft.labels), "is not in the folder of a class")
     if not options.has_annotations:
         draft.warnings += check_class_folders(layout, found, options.label_from)
-        if found_splits := Counter(place.split for place in places):
-            if set(found_splits) - {""}:
-                draft.facts.append((BY_FOLDER, _counted(found_splits)))
+        if any(splits):
+            draft.facts.append((BY_FOLDER, _counted(Counter(splits.tolist()))))
     if options.label_pattern:
-        _add_names(draft, reserved)
+        _add_names(draft)
     if named.tables:
-        elsewhere = bool(named.lists) or bool(set(splits) - {""})
         tables = read_tables(named.tables, options, wanted, storage)
-        _add_tables(draft, tables, reserved, splits_elsewhere=elsewhere)
+        _add_tables(draft, tables, splits_elsewhere=bool(named.lists) or any(splits))
     if named.lists:
-        _add_lists(draft, named, storage)
-    made = _finish(draft, named, storage)
-    return replace(
-        made,
-        skipped=(
-            *made.skipped,
-            *((reason, file.path) for file, reason in found.others),
-        ),
-        checksums=(*made.checksums, *found.signatures),
-    )
+        _add_lists(draft, [read_list(*each, storage) for each in named.lists])
+    label_map = read_label_map(named.label_map, storage) if named.label_map else None
+    return _finish(draft, found, label_map)
+
+
+def _is_null(column: pa.Array) -> Where:
+    return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _counted(numbers: Mapping[str, int]) -> str:
     return first_names([f"{name or 'no split'} {n:,}" for name, n in numbers.items()])
 
 
-def _add_names(draft: _Draft, reserved: frozenset[str]) -> None:
+def _add_names(draft: _Draft) -> None:
     """Adds labels, splits and features that are in the names of images."""
     pattern = draft.options.label_pattern
     expression = re.compile(pattern)
@@ -326,34 +353,25 @@ def _add_names(draft: _Draft, reserved: frozenset[str]) -> None:
             r"(?P<label>[^_]+)_.*\.jpg (with / in it, for the path below the input folder)"
         )
     groups = {
-        name: pa.array(
-            [m[name] if m is not None else None for m in matches], pa.string()
-        )
+        name: pa.array([m and m[name] for m in matches], pa.string())
         for name in expression.groupindex
     }
     without = np.array([match is None for match in matches])
     draft.leave_unlisted(without, "its name does not match the pattern of labels")
     if "label" in groups:
         draft.labels = label_cells(groups.pop("label"), draft.options.label_separator)
-        missing = draft.labels.is_null().to_numpy(zero_copy_only=False)
         reason = "the pattern of labels finds no label in its name"
-        draft.reject(missing & ~without, reason)
+        draft.reject(_is_null(draft.labels) & ~without, reason)
     if "split" in groups:
-        splits = groups.pop("split").fill_null("")
-        draft.splits[:] = splits.to_numpy(zero_copy_only=False)
+        draft.splits[:] = groups.pop("split").fill_null("").to_pylist()
         draft.facts.append(("splits", "by `label_pattern`"))
-    if taken := groups.keys() & reserved:
+    if taken := groups.keys() & draft.reserved:
         raise InputError(
             f"`label_pattern`: the group {min(taken)!r} is named like a feature of the "
             "images: give it another name"
         )
-    columns: dict[str, pa.Array] = dict(groups)
-    if draft.wanted is None:
-        columns = draft.typed(columns)
-    draft.features |= columns
     draft.facts.append(("names", f"by the pattern {pattern}"))
-    if columns:
-        draft.facts.append(("features", describe_types(columns)))
+    draft.add_features(groups, are_text=draft.wanted is None)
 
 
 class _ImageRows(NamedTuple):
@@ -361,35 +379,30 @@ class _ImageRows(NamedTuple):
 
     Attributes:
       first: the first row of each, or -1.
-      joined: all rows of the first image, then those of the next, ...; None if each
-        image has one row.
+      ordered: all rows of the first image, then those of the next, ...
       starts: where the rows of each begin among them, and the end of the last.
+      become_lists: whether an image has the values of all its rows.
     """
 
     first: I64
-    joined: I64 | None = None
-    starts: I64 | None = None
+    ordered: I64
+    starts: I64
+    become_lists: bool
 
     def values_of(self, column: pa.Array) -> pa.Array:
         """Returns the value of each image, or the list of those of its rows.
 
         Images of the rows [0, 2] and [1] have the lists [a, c] and [b] of a, b, c.
         """
-        if self.joined is None:
+        if not self.become_lists:
             return column.take(pa.array(self.first, mask=self.first < 0))
-        values = column.take(pa.array(self.joined))
+        values = column.take(pa.array(self.ordered))
         return pa.ListArray.from_arrays(pa.array(self.starts, pa.int32()), values)
 
-    def lacking(self, column: pa.Array) -> Where:
-        """Returns which images have a row without a value."""
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        if self.joined is None:
-            return np.asarray(missing[self.first] & (self.first >= 0))
-        return self.with_any(missing[self.joined])
-
     def with_any(self, flags: Where) -> Where:
-        """Returns which images have a row with a flag, given those of joined rows."""
-        return np.asarray(np.diff(offsets_of(flags)[self.starts]) > 0)
+        """Returns which images have a row with a flag."""
+        offsets = offsets_of(flags[self.ordered])
+        return np.asarray(np.diff(offsets[self.starts]) > 0)
 
 
 def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
@@ -397,58 +410,59 @@ def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
     size = len(draft.images)
     rows = np.flatnonzero(indices >= 0)
     counts = np.bincount(indices[rows], minlength=size)
+    ordered = rows[np.argsort(indices[rows], kind="stable")]
+    starts = offsets_of(counts)
     first = np.full(size, -1, np.int64)
-    first[indices[rows][::-1]] = rows[::-1]
+    first[counts > 0] = ordered[starts[:-1][counts > 0]]
     draft.leave_unlisted(counts == 0, f"no row of {names} names it")
-    if draft.options.table_rows == "object":
-        order = rows[np.argsort(indices[rows], kind="stable")]
-        return _ImageRows(first, order, offsets_of(counts))
-    for number in np.unique(counts[counts > 1]).tolist():
+    become_lists = draft.options.table_rows == "object"
+    for number in () if become_lists else np.unique(counts[counts > 1]).tolist():
         draft.reject(
             counts == number,
             f"{number:,} rows of {names} name it, expected one: join them into one row, "
             "with lists for what is there several times, or use `table_rows=object`",
         )
-    return _ImageRows(first)
+    return _ImageRows(first, ordered, starts, become_lists)
 
 
 def _add_tables(
-    draft: _Draft,
-    tables: Sequence[LabelTable],
-    reserved: frozenset[str],
-    *,
-    splits_elsewhere: bool,
+    draft: _Draft, tables: Sequence[LabelTable], *, splits_elsewhere: bool
 ) -> None:
     """Adds labels, splits and features of tables."""
     options = draft.options
     elsewhere = splits_elsewhere or any(table.split for table in tables)
-    parts = []
-    for table in tables:
-        names, uri = table.rows.column_names, table.file.uri
-        columns = find_columns(names, options, uri, splits_elsewhere=elsewhere)
-        parts.append((table, columns))
+    parts = [
+        (
+            table,
+            find_columns(
+                table.rows.column_names,
+                options,
+                table.file.uri,
+                splits_elsewhere=elsewhere,
+            ),
+        )
+        for table in tables
+    ]
     indices = []
     for table, columns in parts:
-        require_single(table, columns.path, "path_column")
-        paths = text_cells(table.rows[columns.path])
-        matched = _match(draft, paths, table.file, "row", table.raw)
-        indices.append(matched.indices)
-        draft.rejects += [(table.file, reject) for reject in table.rejects]
-        draft.checksums += table.checksums
+        table.require_single(columns.path, "path_column")
+        images, way = draft.match(table, columns.path, "row")
+        indices.append(images)
         labels = f"labels in column {columns.label!r}" if columns.label else "no labels"
         draft.facts.append(
             (
                 f"table {table.file.path}",
-                f"{count(len(matched.indices), 'row')}, {matched.num_found:,} of images; "
-                f"paths in column {columns.path!r}, {matched.way}; {labels}",
+                f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of images; "
+                f"paths in column {columns.path!r}, {way}; {labels}",
             )
         )
     names = first_names([table.file.path for table in tables], 3)
-    of_objects = options.table_rows == "object"
     rows = _image_rows(draft, np.concatenate(indices), names)
     if options.label_from != "none" and parts[0][1].label:
         for table, columns in parts:
-            require_single(table, columns.label, "label_column", lists=not of_objects)
+            table.require_single(
+                columns.label, "label_column", lists=not rows.become_lists
+            )
         cells = joined(
             [
                 label_cells(table.rows[columns.label], options.label_separator)
@@ -456,37 +470,12 @@ def _add_tables(
             ]
         )
         draft.labels = rows.values_of(cells)
-        draft.reject(rows.lacking(cells), f"its row of {names} has no label: add it")
-    _add_splits(draft, parts, rows, names)
-    _add_features(draft, parts, reserved, rows)
-
-
-def _match(
-    draft: _Draft, paths: pa.StringArray, file: InputFile, noun: str, raw: Raw
-) -> MatchedPaths:
-    """Finds the images of a table or list; rows without one become rejects."""
-    matched = match_paths(paths, draft.images, draft.root, file.uri)
-    if not matched.num_found:
-        named = paths.drop_null()
-        example = shown(named[0].as_py()) if len(named) else "no path"
-        raise InputError(
-            f"{file.uri}: none of {count(len(paths), noun)} names an image; the first has "
-            f"{example}, expected a path like {shown(draft.images[0].path)}, below "
-            f"{draft.root} or the folder of this file"
+        draft.reject(
+            rows.with_any(_is_null(cells)), f"its row of {names} has no label: add it"
         )
-    # A loop over the rows that name no image; the others are done in columns.
-    for row in np.flatnonzero(matched.indices < 0).tolist():
-        path = paths[row].as_py()
-        if path is None and noun == "line":
-            continue  # a blank line
-        at, data = raw(row)
-        reason = (
-            f"{shown(path)}: there is no such image in the input"
-            if path
-            else "has no path of an image"
-        )
-        draft.rejects.append((file, Reject(file.path, at, reason, data)))
-    return matched
+    if any(table.split or columns.split for table, columns in parts):
+        _add_splits(draft, parts, rows, names)
+    _add_features(draft, parts, rows)
 
 
 def _add_splits(
@@ -495,35 +484,27 @@ def _add_splits(
     rows: _ImageRows,
     names: str,
 ) -> None:
-    if not any(table.split or columns.split for table, columns in parts):
-        return
     found = []
     for table, columns in parts:
         if columns.split:
-            require_single(table, columns.split, "table_split_column")
-            cells = text_cells(table.rows[columns.split]).fill_null("")
-            found.append(cells.to_numpy(zero_copy_only=False))
+            table.require_single(columns.split, "table_split_column")
+            found += text_cells(table.rows[columns.split]).fill_null("").to_pylist()
         else:
-            found.append(np.full(table.rows.num_rows, table.split, np.object_))
-    splits = np.concatenate(found).astype(np.object_)
+            found += [table.split] * table.rows.num_rows
+    splits = np.array(found, np.object_)
     listed = rows.first >= 0
     draft.splits[listed] = splits[rows.first[listed]]
-    if rows.joined is not None and rows.starts is not None:
-        own = np.repeat(draft.splits, np.diff(rows.starts))
-        differ = rows.with_any(splits[rows.joined] != own)
-        draft.reject(
-            differ, f"its rows of {names} are in several splits: give them one"
-        )
+    own = np.full(len(splits), "", np.object_)
+    own[rows.ordered] = np.repeat(draft.splits, np.diff(rows.starts))
+    reason = f"its rows of {names} are in several splits: give them one"
+    draft.reject(rows.with_any(splits != own), reason)
     table, columns = parts[0]
     by = "table" if table.split else f"column {columns.split!r}"
     draft.facts.append(("splits", f"by {by}"))
 
 
 def _add_features(
-    draft: _Draft,
-    parts: Sequence[tuple[LabelTable, LabelColumns]],
-    reserved: frozenset[str],
-    rows: _ImageRows,
+    draft: _Draft, parts: Sequence[tuple[LabelTable, LabelColumns]], rows: _ImageRows
 ) -> None:
     names = list(dict.fromkeys(name for _, each in parts for name in each.features))
     first = parts[0][0].file
@@ -531,7 +512,7 @@ def _add_features(
         f"column {name!r} of {first.path} is left out: the images have a feature of this "
         "name. Rename the column to keep it"
         for name in names
-        if name in reserved
+        if name in draft.reserved
     ]
     cells = {
         name: joined(
@@ -543,48 +524,36 @@ def _add_features(
             ]
         )
         for name in names
-        if name not in reserved
+        if name not in draft.reserved
     }
-    as_text = draft.wanted is not None and rows.joined is None
-    if not as_text and not is_json(first):
-        cells = draft.typed(cells)
-    features = {name: rows.values_of(column) for name, column in cells.items()}
-    if rows.joined is not None:  # a list has a value for each object
-        for name, column in cells.items():
-            draft.reject(
-                rows.lacking(column),
-                f"a row of it has no value in column {name!r}, which a list needs: add "
-                "it, or leave out the column",
-            )
-    draft.features |= features
-    if features:
-        draft.facts.append(("features", describe_types(features)))
+    are_text = (draft.wanted is None or rows.become_lists) and not is_json(first)
+    draft.add_features(cells, rows, are_text=are_text)
 
 
-def _add_lists(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> None:
+def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
     """Adds the splits of images by lists of their paths."""
     draft.splits[:] = ""
     seen = np.zeros(len(draft.images), np.bool_)
-    names = first_names([file.path for _, file in named.lists], 5)
-    for split, file in named.lists:
-        found = read_list(split, file, storage)
-        matched = _match(draft, found.paths, file, "line", found.raw)
+    names = first_names([each.file.path for each in lists], 5)
+    for each in lists:
+        indices, way = draft.match(each, "path", "line")
         mine = np.zeros(len(draft.images), np.bool_)
-        mine[matched.indices[matched.indices >= 0]] = True
+        mine[indices[indices >= 0]] = True
         draft.reject(
-            mine & seen & (draft.splits != split),
+            mine & seen & (draft.splits != each.split),
             f"is in several splits by {names}: leave it in one of these lists",
         )
-        draft.splits[mine] = split
+        draft.splits[mine] = each.split
         seen |= mine
-        draft.checksums += found.checksums
         number = int(np.count_nonzero(mine))
-        fact = f"{count(number, 'image')} of split {split}, {matched.way}"
-        draft.facts.append((f"list {file.path}", fact))
+        fact = f"{count(number, 'image')} of split {each.split}, {way}"
+        draft.facts.append((f"list {each.file.path}", fact))
     draft.leave_unlisted(~seen, f"is in none of the lists {names}")
 
 
-def _finish(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> Annotations:
+def _finish(
+    draft: _Draft, found: FoundImages, label_map: LabelMap | None
+) -> Annotations:
     """Puts the images into order, and counts what is left out."""
     options = draft.options
     skipped: list[tuple[str, str]] = []
@@ -604,7 +573,7 @@ def _finish(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> Annot
             "`unlisted=leave_out` to leave them out"
         )
     valid = kept & (draft.problems == "")
-    classes = _number(draft, valid, named, storage)
+    classes = _number(draft, valid, label_map)
     if not kept.any():
         raise InputError(
             f"{draft.root}: nothing is left of {len(draft.images):,} images: "
@@ -612,8 +581,8 @@ def _finish(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> Annot
         )
     splits = _checked_splits(draft, valid)
     order = np.flatnonzero(kept)
-    by_split = Counter(draft.splits[valid].tolist())
     if options.has_annotations:
+        by_split = Counter(draft.splits[valid].tolist())
         keys = pa.array(draft.splits[order], pa.string())
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
@@ -624,48 +593,97 @@ def _finish(draft: _Draft, named: NamedInputs, storage: StorageOptions) -> Annot
         for file, reject in draft.rejects
     ]
     is_valid = pa.array(valid)
+    features = draft.features.items()
     return Annotations(
         tuple(files),
         _columns(draft, order),
         draft.root,
         classes,
         splits,
-        frozenset(
-            name
-            for name, each in draft.features.items()
-            if each.filter(is_valid).null_count
-        ),
+        frozenset(n for n, each in features if each.filter(is_valid).null_count),
         tuple(draft.facts),
         tuple(draft.warnings),
-        tuple(skipped),
-        tuple(draft.checksums),
+        (*skipped, *((reason, file.path) for file, reason in found.others)),
+        (*draft.checksums, *found.signatures),
     )
 
 
-def _number(
-    draft: _Draft, valid: Where, named: NamedInputs, storage: StorageOptions
-) -> tuple[str, ...]:
-    """Finds the classes of the labels, which get the names of their classes."""
-    if draft.labels is None:
+def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[str, ...]:
+    """Finds the classes of the labels, which get the names of their classes.
+
+    Refuses valid images whose label is in no class of the label map, and an input without
+    any label.
+    """
+    labels = draft.labels
+    if labels is None:
         return ()
-    label_map = None
-    if named.label_map is not None:
-        label_map, checksums = read_label_map(named.label_map, storage)
-        draft.checksums += checksums
-    elif not draft.options.has_annotations:  # in the order of the names of folders
-        return tuple(sorted(set(draft.labels.drop_null().to_pylist())))
-    paths = [file.path for file in draft.images]
-    uri = named.label_map.uri if named.label_map is not None else draft.root
-    draft.labels, classes, warnings = number_classes(
-        draft.labels, valid, label_map, paths, uri
+    if not draft.options.has_annotations:  # in the order of the names of folders
+        return tuple(sorted(set(labels.drop_null().to_pylist())))
+    names = list(_counts(labels.filter(pa.array(valid)).drop_null()))
+    if label_map is None:
+        if not names and valid.any():
+            raise InputError(f"{draft.root}: no image has a label")
+        classes = sorted_classes(names)
+        draft.warnings += _number_warnings(classes)
+        return classes
+    uri, class_of = label_map.uri, label_map.class_of
+    for name in names:
+        if name not in class_of:
+            first = next(
+                index
+                for index, row in enumerate(labels.to_pylist())
+                if valid[index] and name in (row if isinstance(row, list) else [row])
+            )
+            raise InputError(
+                f"{draft.images[first].path}: its label {shown(name)} is not in {uri}, "
+                f"which has {first_names(list(class_of))}: add it there"
+            )
+    if label_map.renumbered:
+        draft.warnings.append(
+            f"the numbers of {uri} do not count from 0 without gaps "
+            f"({label_map.renumbered}): labels of the dataset do, in the same order"
+        )
+    known, classes_of = (
+        pa.array(list(each), pa.string()) for each in (class_of, class_of.values())
     )
-    draft.warnings += warnings
+    draft.labels = each_label(
+        labels, lambda each: classes_of.take(pc.index_in(each, value_set=known))
+    )
     counts = _counts(draft.labels.filter(pa.array(valid)))
-    if empty := [name for name in classes if not counts.get(name)]:
+    if empty := [name for name in label_map.classes if not counts.get(name)]:
         draft.warnings.append(
             f"no image has the label {first_names(empty)}, which `label_map` names"
         )
-    return classes
+    return label_map.classes
+
+
+def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names in order; if all are whole numbers, by their values.
+
+    >>> sorted_classes(["10", "9"]), sorted_classes(["b", "10"])
+    (('9', '10'), ('10', 'b'))
+    """
+    found = set(names)
+    if found and all(map(_is_whole_number, found)):
+        return tuple(sorted(found, key=lambda name: (int(name), name)))
+    return tuple(sorted(found))
+
+
+def _is_whole_number(name: str) -> bool:
+    return name.isascii() and name.removeprefix("-").isdigit() and len(name) < 19
+
+
+def _number_warnings(classes: Sequence[str]) -> list[str]:
+    """Returns a warning if classes are numbers, but not those that labels get."""
+    if not all(map(_is_whole_number, classes)):
+        return []
+    return [
+        f"the classes are numbers that do not count from 0 without gaps: class {name!r} "
+        f"gets the label {index}. Name them with `label_map`, or use "
+        "`label_column=none` to keep numbers of a table as they are"
+        for index, name in enumerate(classes)
+        if int(name) != index
+    ][:1]
 
 
 def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
@@ -688,29 +706,26 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
             f"{draft.root}: its images are in {len(names):,} splits, expected at most "
             f"{MAX_SPLITS}: {hint}"
         )
-    draft.splits[~valid] = names[0] if names and not counts[""] else ""
-    return tuple(names) if names and not counts[""] else ()
+    names = [] if counts[""] else names
+    draft.splits[~valid] = names[0] if names else ""
+    return tuple(names)
 
 
 def _columns(draft: _Draft, order: I64) -> pa.Table:
     """Returns the table of the images in this order, then of rejected rows."""
-    num_rows = len(draft.rejects)
-    last = draft.splits[order[-1]] if len(order) else ""
     rejects = [reject for _, reject in draft.rejects]
-    at = [*[0] * len(order), *map(attrgetter("position"), rejects)]
-    raw = [*[None] * len(order), *map(attrgetter("raw"), rejects)]
-    splits = [*draft.splits[order].tolist(), *[last] * num_rows]
-    problems = [*draft.problems[order].tolist(), *[""] * num_rows]
-    columns = {
-        SPLIT: pa.array(splits, pa.string()),
-        PROBLEM: pa.array(problems, pa.string()),
-        AT: pa.array(at, pa.int64()),
-        RAW: pa.array(raw, pa.binary()),
+    last = draft.splits[order[-1]]
+    own: dict[str, tuple[Iterable[Any], Iterable[Any], pa.DataType]] = {
+        SPLIT: (draft.splits[order], [last] * len(rejects), pa.string()),
+        PROBLEM: (draft.problems[order], [""] * len(rejects), pa.string()),
+        AT: ([0] * len(order), [each.position for each in rejects], pa.int64()),
+        RAW: ([None] * len(order), [each.raw for each in rejects], pa.binary()),
     }
+    columns = {name: pa.array([*a, *b], kind) for name, (a, b, kind) in own.items()}
     more = {} if draft.labels is None else {LABEL: draft.labels}
     more |= {FEATURE + name: each for name, each in draft.features.items()}
     for name, each in more.items():
-        nulls = pa.nulls(num_rows, each.type)
+        nulls = pa.nulls(len(rejects), each.type)
         columns[name] = pa.concat_arrays([each.take(pa.array(order)), nulls])
     return pa.table(columns)
 
