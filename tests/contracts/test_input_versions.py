@@ -12,7 +12,7 @@ from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile, Seen
-from recordmill.transforms.sources.images.rows import parse_references, reference_to
+from recordmill.transforms.sources.images.rows import parse_references, references_to
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.clouds import can_read_version
 from recordmill.transforms.storage.read_member import close_all
@@ -27,6 +27,8 @@ from recordmill.transforms.storage.reading import (
 pytestmark = pytest.mark.not_on("folders")
 
 DATA = bytes(range(251)) * 40
+# What is known of an image that nothing is known of.
+UNKNOWN = pa.table({"rejected": [""], "at": [0], "raw": [None]})
 
 Read = Callable[[Place, InputFile], bytes]
 
@@ -55,7 +57,7 @@ READS: dict[str, Read] = {
     "by reference": lambda place, file: read_file(
         file.uri,
         place.options,
-        parse_references(pa.array([reference_to(file) + b"\0[]"]))[0].seen,
+        parse_references(pa.array(references_to([file], UNKNOWN, {})))[0].seen,
     ),
     "rows by reference": rows_of,
 }

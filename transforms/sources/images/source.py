@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
@@ -286,27 +286,15 @@ class ImagesSource(Source):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         found = None if self.is_fixed else all_decodable(observed)
         decodable = self.decodable if found is None else found
-        names = self.options.feature_names
-        schema = image_schema(names, self.found, decodable=decodable)
-        if not self.rules.transforms_all:
-            return schema
-        return Schema(
-            tuple(
-                self._image(each) if each.content is Content.IMAGE else each
-                for each in schema.features
-            )
-        )
-
-    def _image(self, feature: FeatureSpec) -> FeatureSpec:
-        """Returns the feature of the images, with what of their shape is known."""
-        rules = self.rules
-        if rules.form == "webp":  # readers get the encoded bytes
-            return replace(feature, dtype="bytes", shape=())
-        content = Content.IMAGE
-        if rules.form == "raw":
+        rules, names = self.rules, self.options.feature_names
+        if rules.transforms_all and rules.form == "raw":
             # The bytes of an array do not tell two sides; a tensor has them with it.
             content = Content.TENSOR if None in rules.shape else Content.ARRAY
-        return replace(feature, dtype="uint8", shape=rules.shape, content=content)
+            return image_schema(names, self.found, "uint8", rules.shape, content)
+        if rules.transforms_all:  # of WebP readers get the encoded bytes
+            decodable = rules.form != "webp"
+        form = ("uint8", rules.shape) if decodable else ("bytes", ())
+        return image_schema(names, self.found, *form)
 
     def understood_at_end(
         self,
@@ -426,16 +414,16 @@ class ImagesSource(Source):
         for index, each in enumerate(references):
             if max_bytes is not None and held >= max_bytes:
                 break
-            stop, size, path = index + 1, each.seen.size, each.path
-            if each.unreadable:
-                sink.rejects.append(Reject(path, each.at, each.unreadable, each.raw))
-                continue
+            stop, size, path = index + 1, each.size, each.path
             if not each.is_read:
                 reason = (
                     f"has {size:,} bytes, more than a record can hold "
                     f"({MAX_CELL_BYTES:,})"
                 )
-                sink.rejects.append(Reject(path, 0, reason, b""))
+                if each.unread is not None:
+                    reason = each.problem
+                raw = (each.unread or "").encode("latin-1")
+                sink.rejects.append(Reject(path, each.at, reason, raw))
                 continue
             content = next(contents)
             if len(content) != size:
