@@ -321,13 +321,14 @@ def annotate(
             draft.facts.append((BY_FOLDER, _counted(Counter(splits.tolist()))))
     if options.label_pattern:
         _add_names(draft)
-    if named.tables:
-        tables = read_tables(named.tables, options, wanted, storage)
-        _add_tables(draft, tables, splits_elsewhere=bool(named.lists) or any(splits))
-    if named.lists:
-        _add_lists(draft, [read_list(*each, storage) for each in named.lists])
-    label_map = read_label_map(named.label_map, storage) if named.label_map else None
-    return _finish(draft, found, label_map)
+    lists = named.get("split_lists", ())
+    if given := named.get("label_table"):
+        tables = read_tables(given, options, wanted, storage)
+        _add_tables(draft, tables, splits_elsewhere=bool(lists) or any(splits))
+    if lists:
+        _add_lists(draft, [read_list(*each, storage) for each in lists])
+    maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]
+    return _finish(draft, found, *maps[:1])
 
 
 def _is_null(column: pa.Array) -> Where:
@@ -552,7 +553,7 @@ def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
 
 
 def _finish(
-    draft: _Draft, found: FoundImages, label_map: LabelMap | None
+    draft: _Draft, found: FoundImages, label_map: LabelMap | None = None
 ) -> Annotations:
     """Puts the images into order, and counts what is left out."""
     options = draft.options

@@ -6,8 +6,8 @@ file is one if its first bytes are; the rest is skipped and counted.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +24,7 @@ from recordmill.transforms.images.header import (
     other_image_format,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.named_files import NamedFile, find_named
+from recordmill.transforms.sources.named_files import find_named
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
@@ -33,7 +33,9 @@ _THREADS = 16  # most of the time is waiting for the store
 _AT_ONCE = 4096
 _SHOWN_ENDINGS = 5
 
-OfSplit = tuple[str, InputFile]  # the split of all images that a file names, or ""
+# (split of all images that it names, or "", and file) of each file, by the option that
+# names it.
+NamedInputs = Mapping[str, Sequence[tuple[str, InputFile]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +57,28 @@ class FoundImages:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NamedInputs:
-    """The files of an input that options name: tables and lists as (split, file)."""
+def find_named_inputs(
+    options: ImagesOptions, files: Sequence[InputFile]
+) -> NamedInputs:
+    """Returns the tables, lists and classes among the files of an input."""
+    every = defaultdict[str, list[tuple[str, InputFile]]](list)
+    for option, split, name in options.named_files:
+        found = find_named(name, files)
+        if not found:
+            raise InputError(f"`{option}`: no input file is named {name!r}")
+        for each in found:
+            if each.problem:
+                raise InputError(f"`{option}`: {each.uri}: {each.problem}")
+        every[option] += [(split, file) for file in found]
+    return every
 
-    tables: tuple[OfSplit, ...] = ()
-    lists: tuple[OfSplit, ...] = ()
-    label_map: InputFile | None = None
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """Returns the paths of all of them."""
-        files = [file for _, file in (*self.tables, *self.lists)]
-        files += [self.label_map] if self.label_map else []
-        return frozenset(file.path for file in files)
-
-
-def find_images(files: Sequence[InputFile], storage: StorageOptions) -> FoundImages:
+def find_images(
+    files: Sequence[InputFile], named: NamedInputs, storage: StorageOptions
+) -> FoundImages:
     """Finds the images; reads the first bytes of files with other endings."""
+    if paths := {file.path for part in named.values() for _, file in part}:
+        files = [file for file in files if file.path not in paths]
     unknown = [f for f in files if not f.path.lower().endswith(ENDINGS)]
     if not unknown:
         return FoundImages(tuple(files), ())
@@ -159,38 +165,4 @@ def require_images(found: FoundImages) -> None:
         f"no images among {count(len(found.others), 'input file')} (endings: "
         f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(ENDINGS)}, or other "
         f"names with the content of such files{hint}"
-    )
-
-
-def named_files(options: ImagesOptions) -> tuple[NamedFile, ...]:
-    """Returns the files that options name."""
-    named = [NamedFile("label_table", name) for _, name in options.tables]
-    named += [NamedFile("split_lists", name) for _, name in options.lists]
-    if options.label_map:
-        named.append(NamedFile("label_map", options.label_map))
-    return tuple(named)
-
-
-def find_named_inputs(
-    options: ImagesOptions, files: Sequence[InputFile]
-) -> NamedInputs:
-    """Returns the tables, lists and classes among the files of an input."""
-
-    def find(option: str, name: str) -> list[InputFile]:
-        found = find_named(name, files)
-        if not found:
-            raise InputError(f"`{option}`: no input file is named {name!r}")
-        for each in found:
-            if each.problem:
-                raise InputError(f"`{option}`: {each.uri}: {each.problem}")
-        return found
-
-    def of_splits(option: str, named: Iterable[tuple[str, str]]) -> tuple[OfSplit, ...]:
-        return tuple((split, f) for split, name in named for f in find(option, name))
-
-    name = options.label_map
-    return NamedInputs(
-        of_splits("label_table", options.tables),
-        of_splits("split_lists", options.lists),
-        find("label_map", name)[0] if name else None,
     )

@@ -191,7 +191,11 @@ def find_layout(
     """Finds the layout of an input, and warnings of what looks wrong with it."""
     split_from, label_from = options.split_from, options.label_from
     split_column = options.table_split_column
-    if options.lists or "split" in options.groups or split_column not in (AUTO, NONE):
+    if (
+        options.split_lists
+        or "split" in options.groups
+        or split_column not in (AUTO, NONE)
+    ):
         split_from = NONE
     if not options.labels_by_folder:
         label_from = "0"

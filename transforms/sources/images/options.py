@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -266,9 +266,18 @@ class ImagesOptions(SourceOptions):
         return by_split(self.label_table)
 
     @property
-    def lists(self) -> list[tuple[str, str]]:
-        """Returns (split, file) of lists of paths."""
-        return by_split(self.split_lists)
+    def named_files(self) -> list[tuple[str, str, str]]:
+        """Returns option, split and name of each file that options name."""
+        label_map = [("", self.label_map)] if self.label_map else []
+        return [
+            (option, split, name)
+            for option, named in (
+                ("label_table", self.tables),
+                ("split_lists", by_split(self.split_lists)),
+                ("label_map", label_map),
+            )
+            for split, name in named
+        ]
 
     @property
     def groups(self) -> frozenset[str]:
@@ -278,8 +287,7 @@ class ImagesOptions(SourceOptions):
     @property
     def has_annotations(self) -> bool:
         """Tests whether anything but folders has labels, splits or features."""
-        named = self.tables or self.label_pattern or self.label_map or self.lists
-        return bool(named) or self.label_from == NONE
+        return bool(self.named_files or self.label_pattern) or self.label_from == NONE
 
     @property
     def has_labels(self) -> bool:
@@ -293,77 +301,60 @@ class ImagesOptions(SourceOptions):
 
     def require_consistent(self) -> None:
         """Refuses options of labels and splits that contradict each other."""
-        if problem := self._contradiction():
-            raise UsageError(problem)
-
-    def _contradiction(self) -> str:
-        """Returns which options contradict each other, and the way out; "" if none do."""
         tables, groups = self.tables, self.groups
-        for name in ("path_column", "label_column", "table_split_column"):
-            if not tables and getattr(self, name) != AUTO:
-                return (
-                    f"`{name}` is a column of `label_table`: give the table, or leave it "
-                    "out"
-                )
-        if self.table_rows == "object":
-            if not tables:
-                return (
-                    "`table_rows=object` is for `label_table`: give it, or leave it out"
-                )
-            if self.label_separator:
-                return (
-                    "`table_rows=object` and `label_separator` exclude each other, as "
-                    "each row has one label: leave out one of them"
-                )
-        if self.path_column == NONE:
-            return "`path_column`: a table needs a column with the paths of the images"
-        if tables and self.label_pattern:
-            return (
-                "`label_table` and `label_pattern` exclude each other: leave out one of "
-                "them"
-            )
-        labels = ["`label_table`"] if tables else []
-        labels += ["a group label in `label_pattern`"] if "label" in groups else []
-        if self.label_from != AUTO and labels:
-            hint = "use `label_column=none`" if tables else "rename the group"
-            more = f"; for no labels {hint}" if self.label_from == NONE else ""
-            return (
-                f"`label_from={self.label_from}` and {labels[0]} exclude each other, as "
-                f"both give the label: leave out one of them{more}"
-            )
-        for name in ("label_map", "label_separator"):
-            if getattr(self, name) and not self.has_labels:
-                return f"`{name}`: there are no labels: leave it out"
-        if self.label_separator and self.labels_by_folder:
-            return (
-                "`label_separator` is for labels of `label_table` or `label_pattern`: "
-                "leave it out"
-            )
+        of_objects = self.table_rows == "object"
+        label = "`label_table`" if tables else "a group label in `label_pattern`"
+        more = "use `label_column=none`" if tables else "rename the group"
+        more = f"; for no labels {more}" if self.label_from == NONE else ""
         splits = {
-            "`split_lists`": bool(self.lists),
+            "`split_lists`": bool(self.split_lists),
             "a split of each `label_table`": any(split for split, _ in tables),
             "`table_split_column`": self.table_split_column not in (AUTO, NONE),
             "a group split in `label_pattern`": "split" in groups,
             f"`split_from={self.split_from}`": self.split_from not in (AUTO, NONE),
         }
         both = [name for name, is_given in splits.items() if is_given]
-        if len(both) > 1:
-            return (
-                f"{' and '.join(both)} exclude each other, as each gives the split: leave "
-                "out all but one"
+        of_table = "is a column of `label_table`: give the table, or leave it out"
+        checks = {
+            f"`{name}` {of_table}": not tables and getattr(self, name) != AUTO
+            for name in ("path_column", "label_column", "table_split_column")
+        }
+        checks |= {
+            "`table_rows=object` is for `label_table`: give it, or leave it out": (
+                of_objects and not tables
+            ),
+            "`table_rows=object` and `label_separator` exclude each other, as each row "
+            "has one label: leave out one of them": of_objects and self.label_separator,
+            "`path_column`: a table needs a column with the paths of the images": (
+                self.path_column == NONE
+            ),
+            "`label_table` and `label_pattern` exclude each other: leave out one of "
+            "them": tables and self.label_pattern,
+            f"`label_from={self.label_from}` and {label} exclude each other, as both give "
+            f"the label: leave out one of them{more}": (
+                self.label_from != AUTO and (tables or "label" in groups)
+            ),
+        }
+        checks |= {
+            f"`{name}`: there are no labels: leave it out": (
+                getattr(self, name) and not self.has_labels
             )
-        if len({bool(split) for split, _ in tables}) > 1:
-            return (
-                "`label_table`: some tables have a split and others have none: give each "
-                "its split, as in train=a.csv,test=b.csv, or none"
-            )
-        by_name = tables or self.label_pattern or self.lists
-        if self.unlisted != "reject" and not by_name:
-            return (
-                "`unlisted` is for `label_table`, `label_pattern` or `split_lists`: leave "
-                "it out"
-            )
-        return ""
+            for name in ("label_map", "label_separator")
+        }
+        checks |= {
+            "`label_separator` is for labels of `label_table` or `label_pattern`: leave "
+            "it out": self.label_separator and self.labels_by_folder,
+            f"{' and '.join(both)} exclude each other, as each gives the split: leave out "
+            "all but one": len(both) > 1,
+            "`label_table`: some tables have a split and others have none: give each its "
+            "split, as in train=a.csv,test=b.csv, or none": (
+                len({bool(split) for split, _ in tables}) > 1
+            ),
+            "`unlisted` is for `label_table`, `label_pattern` or `split_lists`: leave it "
+            "out": self.unlisted != "reject"
+            and not (tables or self.label_pattern or self.split_lists),
+        }
+        _refuse_first(checks)
 
     def pixel_rules(self) -> PixelRules:
         """Returns what is done with pixels.
@@ -374,15 +365,8 @@ class ImagesOptions(SourceOptions):
         raw = self.pixels == "raw"
         transforming = [
             name
-            for name, is_given in (
-                ("resize", self.resize),
-                ("crop", self.crop),
-                ("pad", self.pad),
-                ("channels", self.channels != "keep"),
-                ("reencode", self.reencode),
-                ("pixels", raw),
-            )
-            if is_given
+            for name in ("resize", "crop", "pad", "channels", "reencode", "pixels")
+            if getattr(self, name) not in ("", "keep", "encoded")
         ]
         turns = self.orientation == "apply" or (
             self.orientation == AUTO and bool(transforming)
@@ -392,7 +376,23 @@ class ImagesOptions(SourceOptions):
             # What TFDS cannot decode becomes PNG with all that its samples have.
             is_kept = self.undecodable != "reencode"
             return AS_THEY_ARE if is_kept else PixelRules(keeps_samples=True)
-        self._check_pixels(transforming)
+        other = "".join(transforming[:1])
+        _refuse_first(
+            {
+                "`crop` and `pad` exclude each other: crop what is too large, or pad what "
+                "is too small": self.crop and self.pad,
+                "`pixels=raw` and `reencode` exclude each other: an array is not encoded. "
+                "Leave out one of them": raw and self.reencode,
+                "a JPEG holds no alpha, the fourth channel of `channels=4`. Use "
+                "`reencode=png` or `channels=3`": (
+                    self.channels == "4" and self.reencode.startswith("jpeg")
+                ),
+                f"`undecodable={self.undecodable}` and `{other}` exclude each other, as "
+                "all images are re-encoded. Leave out `undecodable`": (
+                    self.undecodable != "keep" and other
+                ),
+            }
+        )
         form, quality, lossless = parse_reencode(self.reencode or "jpeg")
         pad, pad_value = parse_pad(self.pad) if self.pad else (None, 0)
         channels = None if self.channels == "keep" else int(self.channels)
@@ -411,27 +411,11 @@ class ImagesOptions(SourceOptions):
             transforms_all=bool(transforming),
         )
 
-    def _check_pixels(self, transforming: Sequence[str]) -> None:
-        if self.crop and self.pad:
-            raise UsageError(
-                "`crop` and `pad` exclude each other: crop what is too large, or pad what "
-                "is too small"
-            )
-        if self.pixels == "raw" and self.reencode:
-            raise UsageError(
-                "`pixels=raw` and `reencode` exclude each other: an array is not encoded. "
-                "Leave out one of them"
-            )
-        if self.channels == "4" and self.reencode.startswith("jpeg"):
-            raise UsageError(
-                "a JPEG holds no alpha, the fourth channel of `channels=4`. Use "
-                "`reencode=png` or `channels=3`"
-            )
-        if self.undecodable != "keep" and transforming:
-            raise UsageError(
-                f"`undecodable={self.undecodable}` and `{transforming[0]}` exclude each "
-                "other, as all images are re-encoded. Leave out `undecodable`"
-            )
+
+def _refuse_first(problems: Mapping[str, object]) -> None:
+    """Raises the first problem that is there."""
+    if found := next((text for text, is_there in problems.items() if is_there), ""):
+        raise UsageError(found)
 
 
 DEFAULTS = ImagesOptions.model_validate({})

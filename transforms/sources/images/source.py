@@ -60,7 +60,6 @@ from recordmill.transforms.sources.images.find import (
     NamedInputs,
     find_images,
     find_named_inputs,
-    named_files,
 )
 from recordmill.transforms.sources.images.options import (
     DEFAULTS,
@@ -145,7 +144,8 @@ class ImagesSource(Source):
 
     @property
     def named_files(self) -> tuple[NamedFile, ...]:  # type: ignore[override]
-        return named_files(self.options)
+        named = self.options.named_files
+        return tuple(NamedFile(option, name) for option, _, name in named)
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
@@ -170,26 +170,21 @@ class ImagesSource(Source):
         return not self.rules.transforms_all and self.options.undecodable == "keep"
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        if append is not None:
-            return self._prepare_append(append.kept, files, append.schema)
-        named = self._named(files)
-        found = self._annotated(self._images(files, named), named)
-        return replace(self, found=found, decodable=not self._named_undecodable(found))
-
-    def _prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
-    ) -> Self:
+        kept = () if append is None else append.kept
+        named = find_named_inputs(self.options, [*kept, *files])
+        new = find_images(files, named, self.storage)
+        if append is None:
+            found = self._annotated(new, named)
+            return replace(
+                self, found=found, decodable=not self._named_undecodable(found)
+            )
+        old, schema = find_images(kept, named, self.storage), append.schema
         decodable = schema is not None and decodable_in(schema)
-        named = self._named([*kept, *new])
-        old, more = (self._images(files, named) for files in (kept, new))
         found = appended(
-            self._annotated(old, self._named(kept)),
-            self._annotated(old + more, named),
-            more,
-            frozenset(file.path for file in new),
+            self._annotated(old, find_named_inputs(self.options, kept)),
+            self._annotated(old + new, named),
+            new,
+            frozenset(file.path for file in files),
             schema,
             only_decodable=decodable and self._keeps_undecodable(),
         )
@@ -198,14 +193,6 @@ class ImagesSource(Source):
         return replace(
             self, found=found, decodable=decodable, is_fixed=schema is not None
         )
-
-    def _named(self, files: Sequence[InputFile]) -> NamedInputs:
-        return find_named_inputs(self.options, files)
-
-    def _images(self, files: Sequence[InputFile], named: NamedInputs) -> FoundImages:
-        paths = named.paths
-        others = [file for file in files if file.path not in paths] if paths else files
-        return find_images(others, self.storage)
 
     def _annotated(self, found: FoundImages, named: NamedInputs) -> Annotations:
         names, has_labels = self.options.feature_names, self.options.has_labels

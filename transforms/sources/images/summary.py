@@ -25,7 +25,7 @@ _SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
 
 FACT = "readers get"
 DECODED, ENCODED = "decoded images (TFDS)", "encoded bytes"
-_WAY_OUT = (
+_HINT = (
     "readers get the encoded bytes of all images. Use `undecodable=reencode` to make "
     "PNGs of them, `undecodable=reject` to leave them out, or save them as JPEG or PNG"
 )
@@ -45,7 +45,7 @@ def warn_by_names(paths: Sequence[str]) -> list[str]:
     found = first_names(
         [f"{number:,} {name}" for name, number in endings.most_common()]
     )
-    return [f"TFDS cannot decode {found} (such as {paths[0]}), so {_WAY_OUT}"]
+    return [f"TFDS cannot decode {found} (such as {paths[0]}), so {_HINT}"]
 
 
 def warn_by_content(issues: Sequence[RowIssue]) -> list[str]:
@@ -55,15 +55,11 @@ def warn_by_content(issues: Sequence[RowIssue]) -> list[str]:
     told = first_names(
         [f"{count(each.count, each.column)} such as {each.example}" for each in issues]
     )
-    return [f"TFDS cannot decode these images: {told}; so {_WAY_OUT}"]
+    return [f"TFDS cannot decode these images: {told}; so {_HINT}"]
 
 
 def require_decodable(found: str) -> None:
-    """Refuses a format that readers could not decode with the others.
-
-    Raises:
-      ImageHeaderError: says so.
-    """
+    """Refuses a format that readers could not decode with the others."""
     if not is_decodable(found):
         raise ImageHeaderError(
             f"{found} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
@@ -122,50 +118,37 @@ _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
 
 def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], ...]:
     """Returns the fact of what becomes of the pixels, and of what makes it."""
-    steps = []
-    if rules.turns:
-        steps.append("turned as EXIF says")
-    if rules.resize is not None:
-        resize = rules.resize
+
+    def sides(found: tuple[int, int]) -> str:
+        return f"{found[0]:,} x {found[1]:,}"
+
+    size, resize = "", rules.resize
+    if resize is not None:
+        size = f"longer side {resize.longer:,} (bicubic)"
+        if resize.shorter:
+            size = f"shorter side {resize.shorter:,} (bicubic)"
         if resize.sides is not None:
-            steps.append(f"scaled to {_sides(resize.sides)} (bicubic)")
-        elif resize.shorter:
-            steps.append(f"shorter side {resize.shorter:,} (bicubic)")
-        else:
-            steps.append(f"longer side {resize.longer:,} (bicubic)")
-    if rules.crop is not None:
-        steps.append(f"cropped to {_sides(rules.crop)}")
-    if rules.pad is not None:
-        steps.append(f"padded to {_sides(rules.pad)}")
-    if rules.channels is not None:
-        steps.append(_CHANNELS[rules.channels])
-    if reencodes:
-        steps.append("what TFDS cannot decode as PNG")
-    if not rules.transforms_all:
-        steps.append("others as they are")
-    else:
-        steps.append(_encoding(rules))
-    return ((PIXELS_FACT, f"{', '.join(steps)}; by {_versions()}"),)
-
-
-def _sides(sides: tuple[int, int]) -> str:
-    return f"{sides[0]:,} x {sides[1]:,}"
-
-
-def _encoding(rules: PixelRules) -> str:
-    match rules.form:
-        case "raw":
-            return "uint8 arrays"
-        case "png":
-            return "as PNG"
-        case "webp" if rules.lossless:
-            return "as lossless WebP"
-        case "webp":
-            return f"as WebP of quality {rules.quality}"
-        case "own" if rules.channels == 4:
-            return "as PNG"
+            size = f"scaled to {sides(resize.sides)} (bicubic)"
     jpeg = f"JPEG of quality {rules.quality}"
-    return f"as {jpeg}" if rules.form == "jpeg" else f"JPEG as {jpeg}, others as PNG"
+    webp = "lossless WebP" if rules.lossless else f"WebP of quality {rules.quality}"
+    own = "as PNG" if rules.channels == 4 else f"JPEG as {jpeg}, others as PNG"
+    encoding = {
+        "raw": "uint8 arrays",
+        "png": "as PNG",
+        "webp": f"as {webp}",
+        "jpeg": f"as {jpeg}",
+        "own": own,
+    }
+    steps = (
+        "turned as EXIF says" if rules.turns else "",
+        size,
+        f"cropped to {sides(rules.crop)}" if rules.crop else "",
+        f"padded to {sides(rules.pad)}" if rules.pad else "",
+        _CHANNELS[rules.channels] if rules.channels else "",
+        "what TFDS cannot decode as PNG" if reencodes else "",
+        encoding[rules.form] if rules.transforms_all else "others as they are",
+    )
+    return ((PIXELS_FACT, f"{', '.join(filter(None, steps))}; by {_versions()}"),)
 
 
 def _versions() -> str:
@@ -184,8 +167,10 @@ def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     for each in changed:
         for change in each.changes:
             counts[change] += each.count
-    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    told = [f"{rows:,} {change}" for change, rows in ordered]
+    told = [
+        f"{-rows:,} {change}"
+        for rows, change in sorted((-rows, change) for change, rows in counts.items())
+    ]
     return ((CHANGED_FACT, first_names(told)),) if told else ()
 
 
@@ -194,19 +179,18 @@ def warnings_of(changed: Sequence[RowIssue]) -> tuple[str, ...]:
     lost = [each for each in changed if _LOSSES.intersection(each.changes)]
     if not lost:
         return ()
-    told = first_names(
-        [
-            f"{count(each.count, 'image')} ({', '.join((each.column, *each.changes))}) such "
-            f"as {each.example}"
-            for each in lost
-        ]
-    )
-    way_out = ""
-    if any(FIRST_FRAME in each.changes for each in lost):
-        way_out = ". Use `animated=reject` to leave out images of several frames"
-    if any(MADE_PNG in each.changes for each in lost):
-        way_out += (
+    told = [
+        f"{count(each.count, 'image')} ({', '.join((each.column, *each.changes))}) such "
+        f"as {each.example}"
+        for each in lost
+    ]
+    changes = {change for each in lost for change in each.changes}
+    hint = ""
+    if FIRST_FRAME in changes:
+        hint = ". Use `animated=reject` to leave out images of several frames"
+    if MADE_PNG in changes:
+        hint += (
             ". Use `undecodable=keep` to keep their files as they are, or "
             "`undecodable=reject` to leave them out"
         )
-    return (f"not all of these images is in the records: {told}{way_out}",)
+    return (f"not all of these images is in the records: {first_names(told)}{hint}",)
