@@ -133,44 +133,65 @@ def test_header_is_a_value() -> None:
         header.depth = 4  # type: ignore[misc]
 
 
+NO_IMAGES = {
+    b"": "has no bytes",
+    b"hello world": "starts with b'hello wor'",
+    b"\xff\xd8": r"starts with b'\xff\xd8'",
+    b"RIFF\0\0\0\0WAVE": r"starts with b'RIFF\x00\x00\x00\x00W'",
+}
+CUT = {
+    "JPEG": [JPEG[:123], JPEG[: JPEG_FRAME_AT + 9], b"\xff\xd8\xff\xff\xff"],
+    "PNG": [PNG[:32], IMAGES["palette.png"][0][:45]],
+    "GIF": [gif()[:12]],
+    "BMP": [bmp(24)[:29]],
+    "WebP": [webp(0), webp(0)[:25], webp(0, VP8L=b"/\6\0")],
+    "TIFF": [
+        b"II*\0\xff\xff\xff\xff",
+        b"MM\0+\0\x08\0\0" + b"\xff" * 8,
+        TIFF[:40],
+    ],
+}
+NO_FRAME_FIRST = {
+    "D8": JPEG[:2] + JPEG,
+    "D9": b"\xff\xd8\xff\xd9",
+    "DA": b"\xff\xd8\xff\xda\0\2",
+    "42": b"\xff\xd8\xff\x42\0\2",
+}
+# Height, width and depth.
+EMPTY = {
+    ("jpeg", 5, 0, 3): b"\xff\xd8" + frame_header(5, 0, 3),
+    ("png", 0, 0, 3): PNG[:8] + png_chunk(b"IHDR", bytes(8) + PNG[24:29]),
+    ("bmp", 0, 7, 3): bmp(24, height=0),
+    ("tiff", 0, 0, 1): b"II*\0\x08\0\0\0\0\0",
+}
+NO_GIF = {20: gif(), 52: gif((0, 0, 7, 5))[:-2]}
+
 ERRORS = [
-    (
-        b"",
-        "not an image: has no bytes (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    *(
+        (data, f"not an image: {found} (expected JPEG, PNG, GIF, BMP, WebP or TIFF)")
+        for data, found in NO_IMAGES.items()
     ),
-    (
-        b"hello world",
-        "not an image: starts with b'hello wor' (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    *(
+        (data, f"{name} ends inside its header after {len(data)} bytes")
+        for name, cut in CUT.items()
+        for data in cut
     ),
-    (
-        b"\xff\xd8",
-        r"not an image: starts with b'\xff\xd8' (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    *(
+        (data, f"JPEG has marker FF{at} at byte 2 (expected a frame header before it)")
+        for at, data in NO_FRAME_FIRST.items()
     ),
-    (
-        b"RIFF\0\0\0\0WAVE",
-        r"not an image: starts with b'RIFF\x00\x00\x00\x00W' (expected JPEG, PNG, GIF, BMP, WebP or TIFF)",
+    *(
+        (
+            data,
+            "{} of height {}, width {} and depth {} (expected 1 or more of each)".format(
+                *header
+            ),
+        )
+        for header, data in EMPTY.items()
     ),
-    (JPEG[:123], "JPEG ends inside its header after 123 bytes"),
-    (
-        JPEG[: JPEG_FRAME_AT + 9],
-        f"JPEG ends inside its header after {JPEG_FRAME_AT + 9} bytes",
-    ),
-    (b"\xff\xd8\xff\xff\xff", "JPEG ends inside its header after 5 bytes"),
-    (
-        JPEG[:2] + JPEG,
-        "JPEG has marker FFD8 at byte 2 (expected a frame header before it)",
-    ),
-    (
-        b"\xff\xd8\xff\xd9",
-        "JPEG has marker FFD9 at byte 2 (expected a frame header before it)",
-    ),
-    (
-        b"\xff\xd8\xff\xda\0\2",
-        "JPEG has marker FFDA at byte 2 (expected a frame header before it)",
-    ),
-    (
-        b"\xff\xd8\xff\x42\0\2",
-        "JPEG has marker FF42 at byte 2 (expected a frame header before it)",
+    *(
+        (data, f"GIF has no complete frame in its {size} bytes (expected 1 or more)")
+        for size, data in NO_GIF.items()
     ),
     (
         b"\xff\xd8\xff\xe0\0\1",
@@ -189,11 +210,6 @@ ERRORS = [
         "JPEG has height 0 in its frame header: the height comes after the pixels, in a DNL segment, which decoders do not read (expected 1 or more)",
     ),
     (
-        b"\xff\xd8" + frame_header(5, 0, 3),
-        "jpeg of height 5, width 0 and depth 3 (expected 1 or more of each)",
-    ),
-    (PNG[:32], "PNG ends inside its header after 32 bytes"),
-    (
         PNG[:8] + png_chunk(b"CgBI", b"\0\0\0\0") + PNG[8:],
         "PNG starts with a chunk b'CgBI' of 4 bytes (expected IHDR of 13)",
     ),
@@ -206,36 +222,17 @@ ERRORS = [
         "PNG has colour type 2 with 4 bits (expected one of {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)})",
     ),
     (
-        PNG[:8] + png_chunk(b"IHDR", bytes(8) + PNG[24:29]),
-        "png of height 0, width 0 and depth 3 (expected 1 or more of each)",
-    ),
-    (
         png(3, 8),
         "PNG has no palette before its pixels (expected PLTE, by its colour type)",
-    ),
-    (IMAGES["palette.png"][0][:45], "PNG ends inside its header after 45 bytes"),
-    (gif()[:12], "GIF ends inside its header after 12 bytes"),
-    (gif(), "GIF has no complete frame in its 20 bytes (expected 1 or more)"),
-    (
-        gif((0, 0, 7, 5))[:-2],
-        "GIF has no complete frame in its 52 bytes (expected 1 or more)",
     ),
     (
         b"BMW is a car, and this is a text",
         "BMP has an info header of 543452769 bytes (expected one of [12, 16, 40, 52, 56, 64, 108, 124])",
     ),
-    (bmp(24)[:29], "BMP ends inside its header after 29 bytes"),
     (
         bmp(24)[:28] + b"\7\0",
         "BMP has 7 bits per pixel (expected one of [1, 4, 8, 16, 24, 32])",
     ),
-    (
-        bmp(24, height=0),
-        "bmp of height 0, width 7 and depth 3 (expected 1 or more of each)",
-    ),
-    (webp(0), "WebP ends inside its header after 30 bytes"),
-    (webp(0)[:25], "WebP ends inside its header after 25 bytes"),
-    (webp(0, VP8L=b"/\6\0"), "WebP ends inside its header after 42 bytes"),
     (
         webp(0, VP8L=b"abcdefgh"),
         "WebP has a VP8L chunk that starts with b'a' (expected b'/')",
@@ -243,16 +240,6 @@ ERRORS = [
     (
         webp(0, VP8_=b"abcdefghijkl"),
         "WebP has a VP8 chunk that starts with b'abcdef' (expected a key frame: an even byte, 2 more, 9d 01 2a)",
-    ),
-    (b"II*\0\xff\xff\xff\xff", "TIFF ends inside its header after 8 bytes"),
-    (
-        b"MM\0+\0\x08\0\0" + b"\xff" * 8,
-        "TIFF ends inside its header after 16 bytes",
-    ),
-    (TIFF[:40], "TIFF ends inside its header after 40 bytes"),
-    (
-        b"II*\0\x08\0\0\0\0\0",
-        "tiff of height 0, width 0 and depth 1 (expected 1 or more of each)",
     ),
 ]
 
