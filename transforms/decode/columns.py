@@ -9,9 +9,8 @@ image, array                   binary
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,18 +63,14 @@ class Findings:
         self,
         feature: FeatureSpec,
         rows: npt.NDArray[np.intp],
-        describe: Callable[[int], str],
+        problems: Iterable[str],
     ) -> None:
-        """Adds errors of these records, except of those that have one.
+        """Adds what is wrong with a feature's values, a problem for each of the rows.
 
-        Args:
-          feature: the feature with invalid values.
-          rows: record indices; may repeat.
-          describe: returns what was found, given an index into `rows`.
+        Rows may repeat; of each record the first error stays.
         """
-        for index, row in enumerate(rows.tolist()):
-            if row not in self.reasons:
-                self.reasons[row] = f"feature {feature.name!r}: {describe(index)}"
+        for row, problem in zip(rows.tolist(), problems, strict=True):
+            self.reasons.setdefault(row, f"feature {feature.name!r}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,17 +224,21 @@ def _join_ragged(
         size or 0 for size in feature.shape[feature.ragged_rank + 1 :]
     )
 
-    def refuse(rows: npt.NDArray[np.intp], describe: Callable[[int], str]) -> None:
-        found.refuse(feature, rows, describe)
+    shape = shape_text(feature.shape)
+
+    def refuse(rows: npt.NDArray[np.intp], problems: Iterable[str]) -> None:
+        found.refuse(feature, rows, problems)
         invalid[rows] = True
 
     def refuse_counts(rows: npt.NDArray[np.intp], counts: I64) -> None:
-        shape = shape_text(feature.shape)
-        refuse(rows, lambda i: f"a list of {counts[i]} does not fit shape {shape}")
+        refuse(
+            rows, (f"a list of {size} does not fit shape {shape}" for size in counts)
+        )
 
     for lists in row_lengths:
         lacking = np.flatnonzero(lists.present != flat.present)
-        refuse(lacking, lambda _: f"some of its keys {list(feature.keys)} are missing")
+        missing = f"some of its keys {list(feature.keys)} are missing"
+        refuse(lacking, [missing] * len(lacking))
     counts = row_lengths[0].counts
     if feature.shape[0] is not None:
         rows = np.flatnonzero(flat.present & (counts != feature.shape[0]))
@@ -258,9 +257,13 @@ def _join_ragged(
         else:
             counts, sums = flat.counts, sums * row_values
         rows = np.flatnonzero(sums != counts)
+        found_sums = zip(sums[rows], counts[rows], strict=True)
         refuse(
             rows,
-            partial(_describe_sum, sums[rows], counts[rows], level),
+            [
+                f"row lengths {level} sum to {a}, but there are {b}"
+                for a, b in found_sums
+            ],
         )
     # Emptied, so that the offsets of all other records are correct.
     flat = flat.without(invalid)
@@ -269,10 +272,6 @@ def _join_ragged(
     levels += [offsets_of(lists.values) for lists in row_lengths]
     levels[-1] = levels[-1] * row_values
     return flat, levels
-
-
-def _describe_sum(sums: I64, counts: I64, level: int, index: int) -> str:
-    return f"row lengths {level} sum to {sums[index]}, but there are {counts[index]}"
 
 
 # A tensor as tf.io.serialize_tensor writes it, here int16 [7, 8]:
@@ -312,7 +311,7 @@ def _read_tensors(
             except ValueError as error:
                 problem = f"not a valid tensor: {error}"
             if problem:
-                found.reasons.setdefault(row, f"feature {feature.name!r}: {problem}")
+                found.refuse(feature, np.array([row]), [problem])
                 continue
             shape = tensor.shape
             if isinstance(tensor.values, list):
@@ -398,7 +397,9 @@ def read_tensor(data: bytes) -> Tensor:
         raise ValueError("its shape has unknown dimensions")
     size = math.prod(shape)
     if dtype == "string":
-        return Tensor(dtype, shape, _strings(proto, size))
+        if proto.tensor_content:
+            raise ValueError("its strings are in tensor_content, expected string_val")
+        return Tensor(dtype, shape, _fill(list(proto.string_val), size, b""))
     if not proto.tensor_content:
         return Tensor(dtype, shape, _loose_values(proto, dtype, size))
     item = np.dtype(dtype).newbyteorder("<")
@@ -411,12 +412,6 @@ def read_tensor(data: bytes) -> Tensor:
     if dtype == "bool":
         return Tensor(dtype, shape, np.frombuffer(proto.tensor_content, "u1") != 0)
     return Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item))
-
-
-def _strings(proto: TensorProto, size: int) -> list[bytes]:
-    if proto.tensor_content:
-        raise ValueError("its strings are in tensor_content, expected string_val")
-    return _fill(list(proto.string_val), size, b"")
 
 
 def _loose_values(proto: TensorProto, dtype: str, size: int) -> npt.NDArray[Any]:
@@ -512,34 +507,24 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
         except pa.ArrowInvalid:
             pass
         # A loop over the values only if some text is not UTF-8.
-        texts = [_text(value) for value in values.to_pylist()]
-        bad = np.flatnonzero([text is None for text in texts])
-        samples = [values[index].as_py() for index in bad.tolist()]
-        found.refuse(
-            feature,
-            rows_of(bad, lists.offsets),
-            lambda index: f"{samples[index][:24]!r} is not UTF-8",
-        )
-        return pa.array([text or "" for text in texts], pa.string())
+        texts = [value.decode(errors="replace") for value in values.to_pylist()]
+        kept = zip(texts, values.to_pylist(), strict=True)
+        bad = np.flatnonzero([text.encode() != value for text, value in kept])
+        samples = (values[index].as_py()[:24] for index in bad.tolist())
+        problems = (f"{sample!r} is not UTF-8" for sample in samples)
+        found.refuse(feature, rows_of(bad, lists.offsets), problems)
+        return pa.array(texts, pa.string())
     if isinstance(values, pa.Array):
         return values
     arrow_type = ARROW_TYPES[feature.dtype]
     cast, invalid = _cast(values, np.dtype(feature.dtype))
     if invalid is not None and invalid.any():
-        indices = np.flatnonzero(invalid)
-        found.refuse(
-            feature,
-            rows_of(indices, lists.offsets),
-            lambda index: f"{values[indices[index]]!s} is not a valid {feature.dtype}",
+        bad = np.flatnonzero(invalid)
+        problems = (
+            f"{value!s} is not a valid {feature.dtype}" for value in values[bad]
         )
+        found.refuse(feature, rows_of(bad, lists.offsets), problems)
     return pa.array(cast, arrow_type)
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _cast(
@@ -553,7 +538,9 @@ def _cast(
         with np.errstate(over="ignore", invalid="ignore"):
             cast = values.astype(np.float16)
         return cast, (cast != values) & ~np.isnan(values)
-    low, high = (0, 1) if dtype == np.bool_ else _limits(dtype)
+    low, high = 0, 1
+    if dtype != np.bool_:
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if values.dtype == np.float32:
         # `high` itself has no float32, but high + 1 is a power of two, so it has one.
         bad = ~((values >= np.float32(low)) & (values < np.float32(high + 1)))
@@ -562,11 +549,6 @@ def _cast(
         return np.where(bad, np.float32(0), values).astype(dtype), bad
     bad = (values < low) | (values > min(high, np.iinfo(np.int64).max))
     return values.astype(dtype), bad
-
-
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
 
 
 def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
@@ -598,16 +580,11 @@ def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
 
 def _check_counts(lists: Lists, feature: FeatureSpec, found: Findings) -> None:
     """Checks that each record's values fill a shape with at most one unknown size."""
-    counts = lists.counts
-    wrong = lists.present & _wrong_counts(counts, feature.shape)
-    rows = np.flatnonzero(wrong)
-    found.refuse(
-        feature,
-        rows,
-        lambda index: (
-            f"{counts[rows[index]]} values do not fit shape {shape_text(feature.shape)}"
-        ),
-    )
+    shape = shape_text(feature.shape)
+    rows = np.flatnonzero(lists.present & _wrong_counts(lists.counts, feature.shape))
+    counts = lists.counts[rows]
+    problems = (f"{count} values do not fit shape {shape}" for count in counts)
+    found.refuse(feature, rows, problems)
 
 
 def _check_array(span: Spans, feature: FeatureSpec, found: Findings) -> None:
@@ -615,14 +592,9 @@ def _check_array(span: Spans, feature: FeatureSpec, found: Findings) -> None:
     wrong = span.lengths % item_bytes != 0
     wrong |= _wrong_counts(span.lengths // item_bytes, feature.shape)
     rows = np.flatnonzero(span.present & wrong)
-    found.refuse(
-        feature,
-        rows,
-        lambda index: (
-            f"{span.lengths[rows[index]]} bytes are not an array of {feature.dtype} of "
-            f"shape {shape_text(feature.shape)}"
-        ),
-    )
+    what = f"an array of {feature.dtype} of shape {shape_text(feature.shape)}"
+    problems = (f"{size} bytes are not {what}" for size in span.lengths[rows])
+    found.refuse(feature, rows, problems)
 
 
 def _wrong_counts(counts: I64, shape: tuple[int | None, ...]) -> Mask:
