@@ -67,7 +67,6 @@ from recordmill.transforms.tfrecord import FRAME_BYTES
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 WINDOW_BYTES = 2 << 20  # of rows by reference that are laid out and encoded at once
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
-RawRow = tuple[str, int, bytes]  # file, position and bytes
 _ENTRY_BYTES = 40  # of a feature in a record, beside its value
 
 
@@ -178,7 +177,7 @@ class ArraysSource(Source):
 
     def columns(self) -> pa.Schema:
         part = self.found.parts[0]
-        return part_batch(part, _no_rows(part), self.found.class_names)[0].schema
+        return part_batch(part, _zeros(part, 0), self.found.class_names)[0].schema
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         names = dict(self.found.class_names)
@@ -371,8 +370,7 @@ class ArraysSource(Source):
     def _record_bytes(self) -> int:
         """Returns the size of every record."""
         part = self.found.parts[0]
-        row = [np.zeros((1, array.row_bytes), np.uint8) for array in part.arrays]
-        batch, _ = part_batch(part, row, self.found.class_names)
+        batch, _ = part_batch(part, _zeros(part, 1), self.found.class_names)
         return len(encode(batch, self.schema())[0].as_py()) + FRAME_BYTES
 
     def read_references(
@@ -421,31 +419,29 @@ class ArraysSource(Source):
                 file = open_input(array.file.uri, self.storage, array.file.seen)
                 file.read_rows(offsets, target, rows)
 
-        def raw_of(row: int) -> RawRow:
-            part, start = parts[part_of[row]], self._starts[part_of[row]]
-            inside = int(positions[row] - start) + part.start
-            return part.file.uri, inside, _raw(found, row)
+        def raw_of(first: int, row: int) -> tuple[str, int, bytes]:
+            number = part_of[first + row]
+            inside = int(positions[first + row] - self._starts[number])
+            part = parts[number]
+            return part.file.uri, inside + part.start, _raw(found, first + row)
 
         for start in range(0, len(positions) or 1, step):
             some = [records[start : start + step] for records in found]
             batch, wrong = self._batch(parts[0], some, lambda _: True)
             if wrong:
                 raise ChangedInputError(
-                    f"{raw_of(start + min(wrong))[0]}: holds labels that were not there "
+                    f"{raw_of(start, min(wrong))[0]}: holds labels that were not there "
                     "when it was read first. Run the same command again when nothing "
                     "writes to the inputs"
                 )
             kept = np.arange(len(some[0]), dtype=np.int64)
-            yield ReferencedRows(batch, kept, partial(_at, raw_of, start))
-
-
-def _at(raw_of: Callable[[int], RawRow], start: int, row: int) -> RawRow:
-    return raw_of(start + row)
+            yield ReferencedRows(batch, kept, partial(raw_of, start))
 
 
 def _raw(found: Sequence[U8], row: int) -> bytes:
     return b"".join(records[row].tobytes() for records in found)
 
 
-def _no_rows(part: Part) -> list[U8]:
-    return [np.empty((0, array.row_bytes), np.uint8) for array in part.arrays]
+def _zeros(part: Part, num_rows: int) -> list[U8]:
+    """Returns so many rows of zeros."""
+    return [np.zeros((num_rows, array.row_bytes), np.uint8) for array in part.arrays]
