@@ -126,32 +126,33 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
     """
     # read1 returns what can be read of a damaged gzip stream before it raises.
     read = getattr(stream, "read1", stream.read)
-    chunks: list[bytes] = []  # read so far, from the first unfinished record
-    num_bytes = needed = record_index = offset = 0
+    rest = b""  # read so far, from the first unfinished record
+    needed, record_index, offset = 1, 0, 0
     while True:
-        try:
-            chunk = read(_READ_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CorruptRecordError(
-                uri, record_index, offset, f"damaged gzip stream: {error}"
-            ) from error
-        if not chunk:
-            break
-        chunks.append(chunk)
-        num_bytes += len(chunk)
-        if num_bytes < needed:
-            continue
-        block = b"".join(chunks) if len(chunks) > 1 else chunk
-        view, start, is_more = memoryview(block), 0, True
+        chunks, num_bytes = [rest] if rest else [], len(rest)
+        while num_bytes < needed:
+            try:
+                chunk = read(_READ_BYTES)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                problem = f"damaged gzip stream: {error}"
+                raise CorruptRecordError(uri, record_index, offset, problem) from error
+            if not chunk and num_bytes:
+                problem = "the file ends inside this record, "
+                problem += f"{num_bytes} bytes after its start"
+                raise CorruptRecordError(uri, record_index, offset, problem)
+            if not chunk:
+                return
+            chunks.append(chunk)
+            num_bytes += len(chunk)
+        block = b"".join(chunks)
+        view, data = memoryview(block), np.frombuffer(block, np.uint8)
+        start, is_more = 0, True
         while is_more:
-            edges = find_frames(np.frombuffer(block, np.uint8), start)
-            bad = damaged_frame(
-                np.frombuffer(block, np.uint8), edges[:-1], np.diff(edges)
-            )
+            edges = find_frames(data, start)
+            bad = damaged_frame(data, edges[:-1], np.diff(edges))
             is_more = bad is None and len(edges) > MOST_FRAMES
-            for begin, end in pairwise(
-                edges[: None if bad is None else bad + 1].tolist()
-            ):
+            good = edges[: None if bad is None else bad + 1].tolist()
+            for begin, end in pairwise(good):
                 yield view[begin + HEAD_BYTES : end - TAIL_BYTES]
                 record_index += 1
                 start = end
@@ -159,15 +160,8 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
         offset += start
         if problem:
             raise CorruptRecordError(uri, record_index, offset, problem)
-        num_bytes = len(block) - start
-        chunks = [block[start:]] if num_bytes else []
-    if num_bytes:
-        raise CorruptRecordError(
-            uri,
-            record_index,
-            offset,
-            f"the file ends inside this record, {num_bytes} bytes after its start",
-        )
+        rest = block[start:]
+        needed = max(needed, len(rest) + 1)
 
 
 def _next_frame(rest: memoryview) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
-from recordmill.transforms.decode.columns import read_tensor
+from recordmill.transforms.decode.columns import Tensor, read_tensor
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 Values = list[Any]  # numbers or bytes; for ragged features lists, with text decoded
@@ -127,55 +127,45 @@ def _json_value(value: Any, feature: FeatureSpec, class_names: tuple[str, ...]) 
     return bool(value) if feature.dtype == "bool" else value
 
 
+_ERRORS = {
+    Content.IMAGE: ("image", "{}"),
+    Content.ARRAY: ("array", "not an array of {dtype}: {}"),
+    Content.TENSOR: ("tensor", "not a tensor: {}"),
+}
+
+
 def _bytes_json(value: bytes, feature: FeatureSpec) -> Any:
-    if feature.content is Content.IMAGE:
-        try:
+    content, shown = feature.content, dict[str, Any]()
+    try:
+        if content is Content.IMAGE:
             header = read_header(value)
-        except ImageHeaderError as error:
-            return {"image": str(error), **_hex_json(value)}
-        return {
-            "image": header.format,
-            "height": header.height,
-            "width": header.width,
-            "depth": header.depth,
-            "bytes": len(value),
-        }
-    if feature.content is Content.ARRAY:
-        return _array_json(value, feature)
-    if feature.content is Content.TENSOR:
-        return _tensor_json(value)
-    if feature.dtype == "string":
-        try:
+            shown = {
+                "image": header.format,
+                "height": header.height,
+                "width": header.width,
+                "depth": header.depth,
+            }
+        elif content is Content.ARRAY:
+            sides = [-1 if size is None else size for size in feature.shape]
+            array = np.frombuffer(value, feature.dtype).reshape(sides)
+            mean = float(array.mean(dtype=np.float64)) if array.size else 0.0
+            shown = {"array": feature.dtype, "shape": list(array.shape)}
+            shown["mean"] = mean if math.isfinite(mean) else str(mean)
+        elif content is Content.TENSOR:
+            shown = _tensor_json(read_tensor(value))
+        elif feature.dtype == "string":
             return value.decode()
-        except UnicodeDecodeError:
-            pass
-    return _hex_json(value)
+        else:
+            shown = {"hex": value[:_HEX_BYTES].hex()}
+    except (ImageHeaderError, TypeError, ValueError) as error:
+        if content in _ERRORS:
+            key, text = _ERRORS[content]
+            shown[key] = text.format(error, dtype=feature.dtype)
+        shown["hex"] = value[:_HEX_BYTES].hex()
+    return {**shown, "bytes": len(value)}
 
 
-def _array_json(value: bytes, feature: FeatureSpec) -> Any:
-    try:
-        array = np.frombuffer(value, feature.dtype).reshape(
-            [-1 if size is None else size for size in feature.shape]
-        )
-    except (TypeError, ValueError) as error:
-        return {
-            "array": f"not an array of {feature.dtype}: {error}",
-            **_hex_json(value),
-        }
-    mean = float(array.mean(dtype=np.float64)) if array.size else 0.0
-    return {
-        "array": feature.dtype,
-        "shape": list(array.shape),
-        "mean": mean if math.isfinite(mean) else str(mean),
-        "bytes": len(value),
-    }
-
-
-def _tensor_json(value: bytes) -> Any:
-    try:
-        tensor = read_tensor(value)
-    except ValueError as error:
-        return {"tensor": f"not a tensor: {error}", **_hex_json(value)}
+def _tensor_json(tensor: Tensor) -> dict[str, Any]:
     first: list[Any]
     if isinstance(tensor.values, np.ndarray):
         values = tensor.values[:_LIST_VALUES].tolist()
@@ -183,16 +173,7 @@ def _tensor_json(value: bytes) -> Any:
     else:
         texts = tensor.values[:_LIST_VALUES]
         first = [text.decode(errors="backslashreplace") for text in texts]
-    return {
-        "tensor": tensor.dtype,
-        "shape": list(tensor.shape),
-        "first": first,
-        "bytes": len(value),
-    }
-
-
-def _hex_json(value: bytes) -> dict[str, Any]:
-    return {"hex": value[:_HEX_BYTES].hex(), "bytes": len(value)}
+    return {"tensor": tensor.dtype, "shape": list(tensor.shape), "first": first}
 
 
 def _readable(shown: Any) -> str:
