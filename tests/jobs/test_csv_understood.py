@@ -125,25 +125,6 @@ def test_a_header_that_counts_up_is_told_with_two_ways_out(tmp_path: Path) -> No
     assert rows == [3, 2]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_doubted"),
-    [
-        ("land,2001,2002,2003\nDE,1,2,3\n", False),
-        ("2020-01,2020-02,2020-03\n1,2,3\n", False),
-        ("0,1,2\n4,5,6\n", False),  # as pandas writes it
-        ("0.1,0.2,0.3\n0.5,0.4,0.8\n", True),
-        ("land,1,2,3\nDE,7,8,9\n", True),
-        ("1,2,3\na,b,c\n", False),
-    ],
-)
-def test_which_headers_are_doubted(tmp_path: Path, text: str, is_doubted: bool) -> None:
-    source = tmp_path / "in.csv"
-    source.write_text(text)
-    planned = recordmill("convert", "csv", source, tmp_path / "out", "--plan")
-    assert planned.status == 0
-    assert ("though it looks like a row" in planned.out + planned.err) == is_doubted
-
-
 def test_names_that_are_there_twice(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("a,a\nx,2\n")

@@ -1,4 +1,4 @@
-"""Digits that float32 may lose are told with the way out, or refused with `exact`."""
+"""Numbers keep their digits: what float32 may lose is told with the way out, or refused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from job_tools import (
     IRIS,
     assert_unpublished,
+    assert_whole,
     convert,
     examples_of,
     manifest_of,
@@ -127,14 +128,80 @@ def test_exact_and_a_declared_schema(table: Path, tmp_path: Path) -> None:
     assert "--exact and --schema exclude each other" in ran.err
 
 
-def test_numbers_beyond_float32_are_told(tmp_path: Path) -> None:
+# Whole numbers that are written as decimals are int64 from the input to the records.
+
+IDS = ["16777217.0", "", "16777216.0", "9007199254740993.0", "7"]
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> Path:
+    path = tmp_path / "in" / "a.csv"
+    path.parent.mkdir()
+    path.write_text("id,name\n" + "".join(f"{each},x\n" for each in IDS))
+    return path.parent
+
+
+def values(folder: Path) -> list[int | None]:
+    """The ids of all records, None where one has none."""
+    return [
+        next(iter(example.features.feature["id"].int64_list.value), None)
+        for example in examples_of(folder)
+    ]
+
+
+def types(folder: Path) -> dict[str, str]:
+    return {one["name"]: one["dtype"] for one in manifest_of(folder)["features"]}
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_ids_of_pandas_stay_what_they_are(
+    ids: Path, tmp_path: Path, exchange: str
+) -> None:
+    convert("csv", ids, tmp_path / "out", "--no-shuffle", "--exchange", exchange)
+    assert values(tmp_path / "out") == [16777217, None, 16777216, 9007199254740993, 7]
+    assert types(tmp_path / "out") == {"id": "int64", "name": "string"}
+    assert_whole(tmp_path / "out")
+
+
+def test_an_inferred_schema_converts_its_own_input(ids: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.yaml"
+    assert recordmill("schema", "infer", "csv", ids, "-o", schema).status == 0
+    convert("csv", ids, tmp_path / "out", "--no-shuffle", "--schema", schema)
+    assert values(tmp_path / "out") == [16777217, None, 16777216, 9007199254740993, 7]
+
+
+def test_appended_rows_keep_the_type_that_is_there(ids: Path, tmp_path: Path) -> None:
+    """Integers take whole decimals, floats all numbers; 2.5 is no integer."""
+    append = ("--append", "--no-shuffle", "--max-rejects", 1)
+    convert("csv", ids, tmp_path / "ints", *append)
+    (ids / "b.csv").write_text("id,name\n2.0,y\n2.5,y\n")
+    convert("csv", ids, tmp_path / "ints", *append)
+    assert values(tmp_path / "ints")[-1] == 2
+    assert manifest_of(tmp_path / "ints")["rows_rejected"] == 1
+    (ids / "a.csv").write_text("id,name\n0.5,x\n")
+    convert("csv", ids / "a.csv", tmp_path / "floats", *append)
+    (ids / "b.csv").write_text("id,name\n2.0,y\n3,y\n")
+    convert("csv", ids, tmp_path / "floats", *append)
+    assert types(tmp_path / "floats") == {"id": "float32", "name": "string"}
+    assert manifest_of(tmp_path / "floats")["rows_rejected"] == 0
+
+
+def test_decimals_beyond_float32_are_text(tmp_path: Path) -> None:
     path, schema = tmp_path / "in.csv", tmp_path / "schema.yaml"
     path.write_text("x,y\n1.5,1e39\n1e39,x\n")
-    ran = convert("csv", path, tmp_path / "out", "--json")
+    ran = convert("csv", path, tmp_path / "out", "--no-shuffle", "--json")
     (warning,) = json.loads(ran.out)["understood"]["warnings"]
     assert warning.startswith("column 'x' is text, because it holds numbers beyond")
     assert "declare it {dtype: float64, stored: tensor} in a schema file" in warning
+    assert types(tmp_path / "out") == {"x": "string", "y": "string"}
+    assert [
+        example.features.feature["x"].bytes_list.value[0]
+        for example in examples_of(tmp_path / "out")
+    ] == [b"1.5", b"1e39"]
+    inferred = recordmill("schema", "infer", "csv", path).out
+    assert "# numbers beyond float32" in inferred
+    assert "{dtype: float64, stored: tensor}" in inferred
     schema.write_text("features: {x: {dtype: float64, stored: tensor}, y: string}\n")
-    convert("csv", path, tmp_path / "wide", "--schema", schema)
-    assert sorted(row["x"] for row in read_rows(str(tmp_path / "wide"))) == [1.5, 1e39]
+    convert("csv", path, tmp_path / "wide", "--no-shuffle", "--schema", schema)
+    assert [row["x"] for row in read_rows(str(tmp_path / "wide"))] == [1.5, 1e39]
     assert manifest_of(tmp_path / "wide")["rows_rejected"] == 0

@@ -38,9 +38,14 @@ from recordmill.transforms.cast.typed_values import (
     array_lists,
     cast_typed,
     cast_values,
-    is_text,
 )
-from recordmill.transforms.encode.column_types import BYTES, family_of, is_list, plain
+from recordmill.transforms.encode.column_types import (
+    BYTES,
+    family_of,
+    is_list,
+    is_text,
+    plain,
+)
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     by_row,

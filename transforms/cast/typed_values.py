@@ -48,6 +48,7 @@ from recordmill.transforms.encode.column_types import (
     INTEGER,
     TIME,
     family_of,
+    is_text,
     plain,
 )
 from recordmill.transforms.encode.row_errors import (
@@ -306,13 +307,6 @@ def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
     """Returns the reason for an index that no class has."""
     return f"{index} is not a class index (0 to {len(classes) - 1})"
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Returns whether the type is one of Arrow's strings."""
-    return bool(
-        pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-    )
 
 
 def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:

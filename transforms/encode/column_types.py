@@ -195,6 +195,12 @@ def is_list(arrow_type: pa.DataType) -> bool:
     return arrow_type.id in _LISTS
 
 
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Returns whether it is one of Arrow's string types."""
+    ids = pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW
+    return arrow_type.id in ids
+
+
 def family_of(arrow_type: pa.DataType) -> int | None:
     """Returns INTEGER, BOOL, TIME, FLOAT, BYTES or NULL; None for any other type."""
     return _FAMILY.get(arrow_type.id)

@@ -29,6 +29,7 @@ from recordmill.transforms.encode.column_types import (
     TIME,
     family_of,
     is_list,
+    is_text,
     plain_type,
 )
 
@@ -115,10 +116,7 @@ def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
     if family == FLOAT:
         return plain if pt.is_float64(plain) else pa.float32()
     if family == BYTES:
-        is_text = (
-            pt.is_string(plain) or pt.is_large_string(plain) or pt.is_string_view(plain)
-        )
-        return pa.string() if is_text else pa.binary()
+        return pa.string() if is_text(plain) else pa.binary()
     return plain if family in (BOOL, TIME, NULL) else None
 
 
@@ -211,28 +209,16 @@ def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSp
     return FeatureSpec(name, kind, dtype=dtype, shape=shape, optional=optional)
 
 
-def _types_of(schema: Schema) -> dict[str, pa.DataType]:
-    """Returns the types of the columns that features of a dataset were made from."""
-    leaves = {
-        "bool": pa.bool_(),
-        "int64": pa.int64(),
-        "float32": pa.float64(),
-        "bytes": pa.binary(),
-    }
-    types = {}
-    for feature in schema.features:
-        if feature.content is Content.IMAGE:
-            types[feature.name] = pa.binary()
-            continue
-        found = leaves.get(feature.dtype, pa.string())
-        for side in reversed(feature.shape):
-            found = pa.list_(found) if side is None else pa.list_(found, side)
-        types[feature.name] = found
-    return types
+_LEAVES = {
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "float32": pa.float64(),
+    "bytes": pa.binary(),
+}
 
 
 def types_to_append(schema: Schema, found: Iterable[str]) -> dict[str, pa.DataType]:
-    """Returns the types that columns of new files must have.
+    """Returns the types that columns of new files must have, by the dataset's features.
 
     Args:
       schema: of the dataset.
@@ -241,7 +227,13 @@ def types_to_append(schema: Schema, found: Iterable[str]) -> dict[str, pa.DataTy
     Raises:
       SchemaError: the dataset has no such column.
     """
-    fixed = _types_of(schema)
+    fixed = {}
+    for feature in schema.features:
+        kind = _LEAVES.get(feature.dtype, pa.string())
+        for side in reversed(feature.shape):
+            kind = pa.list_(kind) if side is None else pa.list_(kind, side)
+        is_image = feature.content is Content.IMAGE
+        fixed[feature.name] = pa.binary() if is_image else kind
     if unknown := set(found) - fixed.keys():
         raise SchemaError(
             f"the columns {', '.join(sorted(unknown))} are no features of the "

@@ -124,28 +124,9 @@ def classify(cells: pa.StringArray) -> TypeFlag:
 
 
 def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
-    """Converts a column to the type that `expected` stands for, if it fits.
-
-    Returns:
-      The converted cells and what was seen; where that asks for another type than
-      the one expected, the cells are converted to the type that holds both.
-    """
-    dtype = column_dtype(expected)
-    if cells.null_count == len(cells):
-        return cells.cast(ARROW_TYPES[dtype]), TypeFlag.NOTHING
-    if is_text(expected):
-        return cells, TypeFlag.TEXT  # whatever they hold
-    if dtype != "string":
-        converted = read_as(cells, dtype)
-        if converted is not None:
-            known = TypeFlag(expected) & ~TypeFlag.MISSING
-            if converted.null_count == cells.null_count:
-                return converted, known
-            if converted.null_count == len(cells):
-                return converted, TypeFlag.MISSING
-            return converted, known | TypeFlag.MISSING
-    seen = TypeFlag(expected) | classify(cells)
-    return read_as(cells, column_dtype(seen)), seen
+    """Converts one column as `convert_columns` does."""
+    (array,), (seen,) = convert_columns([cells], [expected])
+    return array, TypeFlag(seen)
 
 
 def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, Mask]:
@@ -203,55 +184,64 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
 
 
 def convert_columns(
-    columns: Sequence[pa.StringArray],
-    expected: Sequence[int],
+    columns: Sequence[pa.StringArray], expected: Sequence[int]
 ) -> tuple[list[pa.Array], list[int]]:
-    """Converts columns to the types that are expected, as `convert` does each.
-
-    Args:
-      columns: of text.
-      expected: the type flags to assume for each.
+    """Converts columns of text to the types that are expected, if they fit.
 
     Returns:
-      The converted columns, and the type flags that were seen in each.
+      The converted columns, and the type flags that were seen in each; where these ask
+      for another type than the one expected, its cells have the type that holds both.
     """
-    converted: dict[int, pa.Array] = {}
-    observed = [int(flags) & ~_MISSING for flags in expected]
-    unknown = []
+    arrays: list[pa.Array] = [None] * len(columns)
+    observed = [int(TypeFlag.NOTHING)] * len(columns)
     members: dict[str, list[int]] = {}  # by the dtype that is expected
+    unknown = []
     for at, (cells, flags) in enumerate(zip(columns, expected, strict=True)):
-        if len(cells) <= _SHORT and cells.null_count < len(cells):
-            dtype = column_dtype(flags)
-            if dtype != "string":
-                members.setdefault(dtype, []).append(at)
-            elif not is_text(flags):
-                unknown.append(at)
+        dtype = column_dtype(flags)
+        if cells.null_count == len(cells):
+            arrays[at] = cells.cast(ARROW_TYPES[dtype])
+        elif is_text(flags):  # whatever they hold
+            arrays[at], observed[at] = cells, int(TypeFlag.TEXT)
+        elif dtype == "string":
+            unknown.append(at)
+        else:
+            members.setdefault(dtype, []).append(at)
+            observed[at] = int(flags) & ~_MISSING
+
+    def read(group: list[int], dtype: str) -> bool:
+        """Converts columns together; returns False if a cell of theirs is not valid."""
+        cells = [columns[at] for at in group]
+        joined = read_as(
+            cells[0] if len(cells) == 1 else pa.concat_arrays(cells), dtype
+        )
+        if joined is None:
+            return False
+        found = joined.null_count > sum(column.null_count for column in cells)
+        start = 0
+        for at, column in zip(group, cells, strict=True):
+            done = arrays[at] = joined.slice(start, len(column))
+            start += len(done)
+            if found and done.null_count > column.null_count:
+                observed[at] |= _MISSING
+                if done.null_count == len(done):
+                    observed[at] = _MISSING
+        return True
+
+    for dtype, own in members.items():
+        for group in _groups(columns, own):
+            if not read(group, dtype):  # some column needs a wider type
+                one_by_one = len(group) > 1
+                unknown += [
+                    at for at in group if not (one_by_one and read([at], dtype))
+                ]
+    members.clear()
     seen = classify_columns([columns[at] for at in unknown])
     for at, flags in zip(unknown, seen, strict=True):
         observed[at] = int(expected[at]) | int(flags)
         members.setdefault(column_dtype(observed[at]), []).append(at)
     for dtype, own in members.items():
         for group in _groups(columns, own):
-            joined = read_as(pa.concat_arrays([columns[at] for at in group]), dtype)
-            if joined is None:
-                continue  # some column needs a wider type, so each is converted alone
-            found = joined.null_count > sum(columns[at].null_count for at in group)
-            start = 0
-            for at in group:
-                done = converted[at] = joined.slice(start, len(columns[at]))
-                start += len(done)
-                if found and done.null_count > columns[at].null_count:
-                    observed[at] |= int(TypeFlag.MISSING)
-                    if done.null_count == len(done):
-                        observed[at] = int(TypeFlag.MISSING)
-    arrays = []
-    for at, cells in enumerate(columns):
-        if at in converted:
-            arrays.append(converted[at])
-        else:
-            array, flag = convert(cells, expected[at])
-            arrays.append(array)
-            observed[at] = int(flag)
+            read(group, dtype)
     return arrays, observed
 
 

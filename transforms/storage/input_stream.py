@@ -176,17 +176,21 @@ class InputStream(io.RawIOBase):
           ChangedInputError: the file is another one by now.
           InputError: it cannot be read or unpacked.
         """
+        held, begin = self.window(start, stop)
+        return held[max(0, start - begin) : max(0, stop - begin)]
+
+    def window(self, start: int, stop: int) -> tuple[bytes, int]:
+        """Returns what is held with these bytes in it, and its offset; see `part`."""
         if not self.is_packed:
             stop = min(stop, self.size)
-        if start >= stop:
-            return b""
-        if start < self._begin or stop > self._begin + len(self._held):
+        end = self._begin + len(self._held)
+        if start < stop and (start < self._begin or stop > end):
             kept = start if self.kept_from is None else min(start, self.kept_from)
             if self.is_packed:
                 self._unpack_to(start, stop, kept)
             else:
                 self._read_to(start, stop, kept)
-        return self._held[max(0, start - self._begin) : max(0, stop - self._begin)]
+        return self._held, self._begin
 
     def _read_to(self, start: int, stop: int, kept: int) -> None:
         end = self._begin + len(self._held)

@@ -77,34 +77,26 @@ def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
 
     Arrow takes an escape for what it escapes: \N and N would be the same.
     """
-    pattern = _null_pattern(dialect)
-    if pattern is None or not any(null in body for null in _escaped_nulls(dialect)):
+    nulls = [null.encode() for null in _nulls(dialect, are_escaped=True)]
+    if not any(null in body for null in nulls):
         return body, b""
     # Not empty: a row of nothing else would be a blank line, which is no row.
     null = b"\0"
     while null in body:
         null += b"\0"
-    return pattern.sub(lambda found: found[1] or null, body), null
+    return _null_pattern(dialect).sub(lambda found: found[1] or null, body), null
 
 
-def _escaped_nulls(dialect: Dialect) -> list[bytes]:
-    """Returns the spellings of a missing value that begin with the escape character."""
-    known = set(_unescaped_nulls(dialect))
-    return [null.encode() for null in dialect.null_values if null not in known]
-
-
-def _unescaped_nulls(dialect: Dialect) -> list[str]:
-    """Returns the other spellings of a missing value."""
+def _nulls(dialect: Dialect, *, are_escaped: bool) -> list[str]:
+    """Returns the spellings of a missing value that begin with an escape, or not."""
     escape, nulls = dialect.escape.decode(), dialect.null_values
-    return [null for null in nulls if not escape or not null.startswith(escape)]
+    return [n for n in nulls if (escape != "" and n.startswith(escape)) == are_escaped]
 
 
 @lru_cache(maxsize=8)
-def _null_pattern(dialect: Dialect) -> re.Pattern[bytes] | None:
+def _null_pattern(dialect: Dialect) -> re.Pattern[bytes]:
     """Returns a pattern of one such cell, or of other ones, which are group 1."""
-    nulls = _escaped_nulls(dialect)
-    if not nulls:
-        return None
+    nulls = (null.encode() for null in _nulls(dialect, are_escaped=True))
     null = b"|".join(map(re.escape, nulls))
     ends = rb"[%b\r\n]" % re.escape(dialect.delimiter)
     cell = row_patterns(dialect).cell_bytes
@@ -278,7 +270,7 @@ def split_cells(
             strings_can_be_null=True,
             null_values=[
                 "",
-                *_unescaped_nulls(dialect),
+                *_nulls(dialect, are_escaped=False),
                 *filter(None, [null.decode()]),
             ],
         ),

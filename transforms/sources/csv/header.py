@@ -48,9 +48,17 @@ def read_header(
     Raises:
       InputError: no header, or one that cannot name features.
     """
-    if not dialect.has_header:
-        return _names_without_header(read, uri, dialect)
     raw, start, end = _first_row(read, uri, dialect)
+    if dialect.columns:
+        return dialect.columns, start
+    if not dialect.has_header:
+        cells = split_row(raw, dialect)
+        if cells is None:
+            raise InputError(
+                f"{uri}: a quoted field of the first row is never closed, so its columns "
+                "cannot be counted; name them with `columns`"
+            )
+        return numbered([""] * len(cells)), start
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -86,12 +94,7 @@ def header_start(read: Reader, uri: str, dialect: Dialect) -> int:
 
 
 def header_comments(head: bytes, dialect: Dialect) -> tuple[RowIssue, ...]:
-    """Returns the comments before a header.
-
-    Args:
-      head: a file's bytes before its first row.
-      dialect: of the file.
-    """
+    """Returns the comments in a file's bytes before its first row."""
     start = _behind_lines(head + b"\n", dialect.skip_rows) or 0
     return without_comments(head[start:], dialect)[1]
 
@@ -123,21 +126,6 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
         cells.append(text.decode(errors="replace"))
         at = match.end() + 1
     return cells
-
-
-def _names_without_header(
-    read: Reader, uri: str, dialect: Dialect
-) -> tuple[tuple[str, ...], int]:
-    raw, start, _ = _first_row(read, uri, dialect)
-    if dialect.columns:
-        return dialect.columns, start
-    cells = split_row(raw, dialect)
-    if cells is None:
-        raise InputError(
-            f"{uri}: a quoted field of the first row is never closed, so its columns "
-            "cannot be counted; name them with `columns`"
-        )
-    return numbered([""] * len(cells)), start
 
 
 def _way_out(name: str, dialect: Dialect) -> str:
@@ -215,13 +203,7 @@ _TYPED = re.compile(
 def find_delimiter(
     read: Reader, uri: str, asked: Dialect, wanted: Sequence[str] = ()
 ) -> bytes:
-    """Returns the delimiter of a file.
-
-    Args:
-      read: reads bytes of the file.
-      uri: of the file.
-      asked: what is known of its dialect.
-      wanted: columns that it should have, if they are known.
+    """Returns the delimiter of a file, which gives it the wanted columns, if any.
 
     Raises:
       InputError: two delimiters are about as likely.

@@ -576,23 +576,22 @@ def _marks(cells: pa.StringArray, code: str, decimal: str) -> Mask:
     return grouped & ~_like(cells, _PATTERNS["point"]) if decimal == "." else grouped
 
 
+_MARKED = {
+    _COMMA: "a decimal comma: cells like {}. If it is, use `decimal=comma`",
+    _THOUSANDS: "marks of thousands: cells like {}. To store numbers, write them without",
+}
+
+
 def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
     """Returns what is told of such columns, by the first rows and by all of them."""
-    warnings = []
-    for each in issues:
-        text = f"column {each.column} is text, but looks like numbers with"
-        cells = f"cells like {shown(each.example)}"
-        if each.code == _COMMA:
-            warnings.append(
-                f"{text} a decimal comma: {cells}. If it is, use `decimal=comma`"
-            )
-        elif each.code == _THOUSANDS:
-            warnings.append(
-                f"{text} marks of thousands: {cells}. To store numbers, write them "
-                "without"
-                + ("; if it is a decimal comma, use `decimal=comma`" * (decimal == "."))
-            )
-    return warnings
+    or_comma = "; if it is a decimal comma, use `decimal=comma`"
+    return [
+        f"column {each.column} is text, but looks like numbers with "
+        + _MARKED[each.code].format(shown(each.example))
+        + or_comma * (each.code == _THOUSANDS and decimal == ".")
+        for each in issues
+        if each.code in _MARKED
+    ]
 
 
 def _like(cells: pa.StringArray, pattern: str) -> Mask:

@@ -492,15 +492,14 @@ def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
     """
     if offset < 0:
         return read
+    return lambda start, stop: mask_quote(read(start, stop), offset - start, dialect)
 
-    def read_masked(start: int, stop: int) -> bytes:
-        data = read(start, stop)
-        at = offset - start
-        if not 0 <= at < len(data):
-            return data
-        return b"".join((data[:at], dialect.mask, data[at + 1 :]))
 
-    return read_masked
+def mask_quote(data: bytes, at: int, dialect: Dialect) -> bytes:
+    """Returns bytes with an ordinary character for the quote in them, if there is one."""
+    if not 0 <= at < len(data):
+        return data
+    return b"".join((data[:at], dialect.mask, data[at + 1 :]))
 
 
 def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:

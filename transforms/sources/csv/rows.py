@@ -33,18 +33,22 @@ from recordmill.transforms.sources.csv.cells import (
 from recordmill.transforms.sources.csv.header import header_comments, read_header
 from recordmill.transforms.sources.csv.quotes import (
     ESCAPED,
+    FIELD_START,
     KEPT_BYTES,
     MAX_ROW_BYTES,
     RFC_4180,
+    ROW_START,
     UNCLOSED_BYTES,
     Body,
     Dialect,
     QuoteState,
     Reader,
     end_state,
+    end_states,
     find_broken_rows,
     is_open,
     line_of,
+    mask_quote,
     masked,
     reader_of,
     row_start,
@@ -210,10 +214,13 @@ class RangeRows:
 
         while True:
             stream.kept_from = begin
-            text, at = read(begin, begin + BATCH_BYTES + 1), begin + BATCH_BYTES
-            if len(text) <= BATCH_BYTES:
+            at = begin + BATCH_BYTES
+            held, start = stream.window(begin, min(at + 1, end))  # not copied
+            if min(end, start + len(held)) <= at:
                 break
-            state = end_state(text, dialect=dialect, stop=BATCH_BYTES)
+            held = mask_quote(held, unclosed - start, dialect)
+            ends = end_states(held, begin - start, at - start, dialect)
+            state = ends[ROW_START - FIELD_START]
             cut = row_start(read, at, state, MAX_ROW_BYTES, dialect)
             if cut is None and stream.is_packed:
                 line = line_of(self.of_file(input_range), begin)
@@ -222,10 +229,10 @@ class RangeRows:
                     f"{MAX_ROW_BYTES:,} bytes; is a quoted field not closed?"
                 )
             if cut is None or not read(cut, cut + 1):
-                text = read(begin, end)
                 break
             yield Body(read(begin, cut), begin, dialect, unclosed)
             begin = cut
+        text = read(begin, end)
         if stream.is_cut:  # the last row may be half of one
             at = len(text) * 3 // 4
             state = end_state(text, dialect=dialect, stop=at)

@@ -42,32 +42,12 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.built_in import CsvOptions
+from recordmill.transforms.sources.csv import inspect
 from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.header import (
     ask_dialect,
     ask_packing,
     header_start,
-)
-from recordmill.transforms.sources.csv.inspect import (
-    LOOKED_AT,
-    count_long,
-    count_marked,
-    count_missing,
-    describe,
-    exact_problem,
-    find_rows,
-    header_doubts,
-    header_problem,
-    huge_warnings,
-    infer_schema,
-    long_warnings,
-    look_at,
-    marked_columns,
-    marked_warnings,
-    missing_fact,
-    not_empty,
-    sample_types,
-    with_points,
 )
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
@@ -302,7 +282,7 @@ def _typed(
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Returns rows with the types that their cells ask for, and their type flags."""
     cells = text.columns
-    columns, observed = convert_columns(with_points(cells, dialect), expected)
+    columns, observed = convert_columns(inspect.with_points(cells, dialect), expected)
     if dialect.decimal == ",":  # what is no number stays as it is written
         pairs = zip(cells, columns, strict=True)
         columns = [own if pt.is_string(to.type) else to for own, to in pairs]
@@ -394,16 +374,18 @@ class CsvSource(Source):
         return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        files, schema, wanted = not_empty(files), None, self.wanted
+        files, schema, wanted = inspect.not_empty(files), None, self.wanted
         if append is not None:
             # The columns of one file are those of all that were converted.
-            files, schema = [*not_empty(append.kept)[:1], *files], append.schema
+            files, schema = [*inspect.not_empty(append.kept)[:1], *files], append.schema
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
-        rows = find_rows(files, self.asked, self.asked_packing, wanted, self.storage)
-        first = look_at(rows, files[0])
+        rows = inspect.find_rows(
+            files, self.asked, self.asked_packing, wanted, self.storage
+        )
+        first = inspect.look_at(rows, files[0])
         guessed = self.infers_types and self.asked.header == "auto"
-        problem = header_problem(first, is_guessed=guessed)
+        problem = inspect.header_problem(first, is_guessed=guessed)
         if append is None and problem:
             raise InputError(problem)
         types = dict(zip(first.names, first.flags, strict=True))
@@ -415,11 +397,11 @@ class CsvSource(Source):
             packing=rows.packing,
             wanted=wanted,
             fixed_schema=schema,
-            sampled_rows=min(first.cells.num_rows, LOOKED_AT),
+            sampled_rows=min(first.cells.num_rows, inspect.LOOKED_AT),
             sampled_types=tuple(types[name] for name in rows.names),
-            warnings=header_doubts(first, is_guessed=guessed and infers_types),
+            warnings=inspect.header_doubts(first, is_guessed=guessed and infers_types),
             has_quotes=bool(rows.dialect.quote) and rows.dialect.quote in first.text,
-            marked=marked_columns(first) if infers_types else (),
+            marked=inspect.marked_columns(first) if infers_types else (),
         )
 
     def understood(self) -> InputSummary:
@@ -431,9 +413,9 @@ class CsvSource(Source):
             column_dtype(flags) if flags else "empty" for flags in self.sampled_types
         ]
         basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
-        marked = marked_warnings(self.marked, self.dialect.decimal)
+        marked = inspect.marked_warnings(self.marked, self.dialect.decimal)
         warnings = [*self.warnings, *marked]
-        return describe(self._rows, self.asked, dtypes, basis, warnings)
+        return inspect.describe(self._rows, self.asked, dtypes, basis, warnings)
 
     def understood_at_end(
         self,
@@ -441,13 +423,15 @@ class CsvSource(Source):
         issues: tuple[RowIssue, ...] = (),
         observed: TypeFlags = (),
     ) -> InputSummary:
-        long = long_warnings(issues, self.names)
+        long = inspect.long_warnings(issues, self.names)
         if self.infers_types:
             flags = zip(self.names, observed, strict=False)
-            huge = huge_warnings([name for name, found in flags if is_huge(found)])
-            marked = marked_warnings(issues, self.dialect.decimal)
+            huge = inspect.huge_warnings(
+                [name for name, found in flags if is_huge(found)]
+            )
+            marked = inspect.marked_warnings(issues, self.dialect.decimal)
             found = self._described(schema, "of all rows", [*huge, *long, *marked])
-            facts = (*found.facts, *missing_fact(issues, schema))
+            facts = (*found.facts, *inspect.missing_fact(issues, schema))
         else:
             found = self.understood().with_warnings(long)
             facts = found.facts
@@ -459,17 +443,17 @@ class CsvSource(Source):
         types = {each.name: each.dtype for each in schema.features} if schema else {}
         dtypes = [types[name] for name in self.names] if schema else ()
         warnings = [*self.warnings, *warnings]
-        return describe(self._rows, self.asked, dtypes, basis, warnings)
+        return inspect.describe(self._rows, self.asked, dtypes, basis, warnings)
 
     def issue_problem(self, issues: Sequence[RowIssue]) -> str:
-        return exact_problem(issues, self.names) if self.exact else ""
+        return inspect.exact_problem(issues, self.names) if self.exact else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.packing.is_plain  # else it cannot be read from its middle
         ranges = number_ranges(
             [
                 (file, start, min(start + size, file.size), "")
-                for file in not_empty(files)
+                for file in inspect.not_empty(files)
                 for size in (self.range_bytes if is_plain else file.size,)
                 for start in range(0, file.size, size)
             ]
@@ -503,7 +487,7 @@ class CsvSource(Source):
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
-        return sample_types(self._rows, input_range)
+        return inspect.sample_types(self._rows, input_range)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         rows = self._rows
@@ -520,7 +504,9 @@ class CsvSource(Source):
         if self.fixed_schema is not None:
             return self.fixed_schema
         observed = observed or (int(TypeFlag.NOTHING),) * len(self.names)
-        return infer_schema(self.names, observed, nulls or (0,) * len(self.names))
+        return inspect.infer_schema(
+            self.names, observed, nulls or (0,) * len(self.names)
+        )
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -560,12 +546,12 @@ class CsvSource(Source):
                 typed, observed = _typed(text, expected, self.dialect)
                 nulls = [column.null_count for column in text.columns]
                 sink.add(observed=observed, nulls=nulls)
-                issues += count_missing(text, typed, observed)
+                issues += inspect.count_missing(text, typed, observed)
                 expected = merge_type_flags(expected, observed)
             if not self.as_text:
-                issues += count_long(text, typed)
+                issues += inspect.count_long(text, typed)
             if self.marked:
-                issues += count_marked(text, self.marked, decimal)
+                issues += inspect.count_marked(text, self.marked, decimal)
             sink.add(issues=issues)
             rows.batch = typed
             yield rows

@@ -13,14 +13,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import Kind, usual_kind
+from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.cast import text_values
 from recordmill.transforms.cast.text_values import MISSING_WORDS
+from recordmill.transforms.sources import text_types
+from recordmill.transforms.sources.csv.inspect import (
+    count_long,
+    exact_problem,
+    long_warnings,
+)
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
     classify,
+    classify_columns,
     column_dtype,
     convert,
+    convert_columns,
     is_text,
 )
 
@@ -246,3 +255,105 @@ def test_usual_columns_take_the_fast_path(
     monkeypatch.setattr(text_values, "read_each", noting)
     convert(column(texts), expected)
     assert sum(looked_at) <= len(texts) / 4, "the regular expressions are slow"
+
+
+TABLES = st.lists(COLUMNS | CELLS, max_size=6)
+
+
+def columns_of(table: list[list[str | None]]) -> list[pa.StringArray]:
+    """Some of them as slices, as parts of a table are."""
+    return [pa.array(["0", *cells], pa.string()).slice(1) for cells in table]
+
+
+@given(TABLES)
+@example([[None, None], [], ["1", None, "x"], ["1.5"]])
+def test_classify_together(table: list[list[str | None]]) -> None:
+    columns = columns_of(table)
+    assert classify_columns(columns) == list(map(classify, columns))
+
+
+@given(TABLES, st.data())
+@example([["1", "2"], ["3", "007"], [None]], TypeFlag.INTEGER)
+@example([["x"], ["007"]], TypeFlag.MISSING)
+def test_convert_together(
+    table: list[list[str | None]], data: st.DataObject | TypeFlag
+) -> None:
+    columns = columns_of(table)
+    if isinstance(data, TypeFlag):
+        flags = [int(data)] * len(columns)
+    else:
+        other = st.sampled_from([0, *map(int, TypeFlag)])
+        own = [int(classify(cells)) for cells in columns]
+        flags = [data.draw(st.just(flag) | other) for flag in own]
+    each = [convert(cells, flag) for cells, flag in zip(columns, flags, strict=True)]
+    converted, observed = convert_columns(columns, flags)
+    assert observed == [int(seen) for _, seen in each]
+    for ours, (theirs, _) in zip(converted, each, strict=True):
+        assert ours.type == theirs.type
+        assert repr(ours.to_pylist()) == repr(theirs.to_pylist())  # nan and -0.0, too
+
+
+def test_steps_do_not_grow_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand columns of integers take as many casts as one."""
+    casts = []
+    cast = text_types.read_as
+
+    def counted(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+        casts.append(len(cells))
+        return cast(cells, dtype)
+
+    monkeypatch.setattr(text_types, "read_as", counted)
+    convert_columns(columns_of([["1", "22"]] * 1000), [int(TypeFlag.INTEGER)] * 1000)
+    assert casts == [2000]
+
+
+LONG_NUMBERS = st.one_of(
+    st.from_regex(r"-?(0|[1-9][0-9]{0,9})?\.[0-9]{1,20}", fullmatch=True),
+    st.from_regex(r"-?[1-9](\.[0-9]{0,9})?[eE][+-]?[0-9]{1,2}", fullmatch=True),
+    st.integers(-(1 << 30), 1 << 30).map(str),
+    st.floats(-3.4e38, 3.4e38).map(repr),
+    st.sampled_from(["inf", "-Infinity", "nan", "0", "-0.0", "NA", " 1.5 "]),
+)
+
+
+def is_long(text: str) -> bool:
+    digits = "".join(filter(str.isdigit, text.lower().partition("e")[0]))
+    return len(digits.strip("0")) > 7
+
+
+def counted(texts: list[str | None]) -> int:
+    cells = pa.array(["1", *texts, "12345678.9"], pa.string()).slice(1, len(texts))
+    floats = [None if not text or text == "NA" else float(text) for text in texts]
+    found = count_long(
+        pa.record_batch({"x": cells}),
+        pa.record_batch({"x": pa.array(floats, pa.float64())}),
+    )
+    return sum(each.count for each in found)
+
+
+@given(st.lists(st.none() | LONG_NUMBERS, max_size=8))
+@example(["-0.1234567", ".12345678", "0.012345678", "1234567.0", "12345670"])
+@example(["16777217", "16777216", "0.30000000000000004", "20000000", "1234567."])
+def test_digits_are_counted_but_zeros_at_either_end(texts: list[str | None]) -> None:
+    assert counted(texts) == sum(is_long(text) for text in texts if text)
+
+
+def test_a_decimal_comma() -> None:
+    batch = pa.record_batch({"x": [1.5, 12345.678901], "y": ["a", "b"]})
+    table = pa.record_batch({"x": ["1,5", "12345,678901"], "y": ["123456789", "b"]})
+    assert count_long(table, batch) == (RowIssue("digits", "x", 1, "12345,678901"),)
+
+
+@pytest.mark.parametrize(("columns", "warnings"), [(0, 0), (5, 5), (20, 6), (200, 6)])
+def test_warnings_of_many_columns(columns: int, warnings: int) -> None:
+    names = [f"c{n}" for n in range(columns)]
+    table = pa.record_batch({name: ["16777217", "1"] for name in names})
+    batch = pa.record_batch({name: [16777217.0, 1.0] for name in names})
+    found = count_long(table, batch)
+    told = long_warnings(found, names)
+    assert len(told) == warnings
+    if columns > 5:
+        more = min(columns, 101) - 5  # those behind the first hundred are one
+        assert told[-1].startswith(f"{more} more columns of float32 with numbers of")
+        assert f"  and {more} more columns\n" in exact_problem(found, names)
+    assert bool(exact_problem(found, names)) == bool(columns)
