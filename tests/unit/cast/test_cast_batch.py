@@ -30,6 +30,20 @@ from recordmill.transforms.sources.csv.cells import split_cells
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
+CLASSES: dict[str, Any] = {"classes": ["cat", "dog"]}
+JSON_INTEGERS: dict[str, Any] = {"dtype": "int8", "shape": [None], "cell": "json"}
+JSON_FLOATS: dict[str, Any] = {**JSON_INTEGERS, "dtype": "float32"}
+JSON_PAIRS: dict[str, Any] = {**JSON_FLOATS, "shape": [None, 2]}
+
+
+def int64_in(unit: str) -> dict[str, Any]:
+    return {"dtype": "int64", "unit": unit}
+
+
+def separated(*shape: int | None, **fields: Any) -> dict[str, Any]:
+    return {"dtype": "int8", "shape": [*shape], "separator": ";", **fields}
+
+
 REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"dtype": "int8"}, "300", "300 is beyond int8 (-128 to 127)"),
     ({"dtype": "int8"}, " 1.5", "'1.5' is not a valid int8"),
@@ -45,27 +59,19 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"dtype": "int8", "min": 1, "max": 5}, "7", "7 is out of range (min 1, max 5)"),
     ({"dtype": "float32", "max": 1}, "nan", "nan is out of range (max 1)"),
     (
-        *({"dtype": "int64", "unit": "s"}, "31.1.2024"),
+        int64_in("s"),
+        "31.1.2024",
         "'31.1.2024' is not a date or time in ISO 8601 (like 2024-01-31 or "
         "2024-01-31T10:20:30Z)",
     ),
     (
-        *({"dtype": "int64", "unit": "d"}, "2024-01-31T10:20"),
+        int64_in("d"),
+        "2024-01-31T10:20",
         "'2024-01-31T10:20' is not a whole number of d",
     ),
-    (
-        *({"dtype": "int64", "unit": "ns"}, "9999-12-31"),
-        "'9999-12-31' is beyond int64 in ns",
-    ),
-    (
-        {"classes": ["cat", "dog"]},
-        "dgo",
-        "'dgo' is not a class name; did you mean 'dog'?",
-    ),
-    (
-        *({"classes": ["cat", "dog"]}, "1"),
-        "'1' is not a class name; the names are 'cat', 'dog'",
-    ),
+    (int64_in("ns"), "9999-12-31", "'9999-12-31' is beyond int64 in ns"),
+    (CLASSES, "dgo", "'dgo' is not a class name; did you mean 'dog'?"),
+    (CLASSES, "1", "'1' is not a class name; the names are 'cat', 'dog'"),
     (
         *({"classes": list("abcdefghijkl")}, "?"),
         "'?' is not a class name; the names are 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', "
@@ -80,71 +86,42 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
         "'-_8=' is not valid base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the "
         "end)",
     ),
+    (separated(3), "1;2", "length 2 in dimension 0, expected 3 (shape [3])"),
+    (separated(2, 2), "1;2;3", "3 values, expected 4 (shape [2, 2])"),
+    (separated(None, 2), "1", "1 value, expected a multiple of 2 (shape [null, 2])"),
     (
-        *({"dtype": "int8", "shape": [3], "separator": ";"}, "1;2"),
-        "length 2 in dimension 0, expected 3 (shape [3])",
-    ),
-    (
-        *({"dtype": "int8", "shape": [2, 2], "separator": ";"}, "1;2;3"),
-        "3 values, expected 4 (shape [2, 2])",
-    ),
-    (
-        *({"dtype": "int8", "shape": [None, 2], "separator": ";"}, "1"),
-        "1 value, expected a multiple of 2 (shape [null, 2])",
-    ),
-    (
-        *({"dtype": "int8", "shape": [2], "separator": ";", "sequence": True}, "1;2;3"),
+        separated(2, sequence=True),
+        "1;2;3",
         "3 values, expected a multiple of 2 (steps of [2])",
     ),
+    (separated(None), "1;;x", "a list holds an empty or null value"),
     (
-        *({"dtype": "int8", "shape": [None], "separator": ";"}, "1;;x"),
-        "a list holds an empty or null value",
-    ),
-    (
-        *({"dtype": "int8", "shape": [None], "cell": "json"}, "[1, 2"),
+        JSON_INTEGERS,
+        "[1, 2",
         "'[1, 2' is not valid JSON: Expecting ',' delimiter: line 1 column 6 (char 5)",
     ),
     (
-        *({"dtype": "int8", "shape": [None], "cell": "json"}, "[" * 100_000),
+        JSON_INTEGERS,
+        "[" * 100_000,
         "'[[[[[[[[[[[[[[[[[[[[[[[[[[[...[[[[[[[[[[[[[[[[[[[[[[[[[[[[' nests too many "
         "lists",
     ),
+    (JSON_INTEGERS, '[1, "2"]', "'2' where a whole number (int8) is expected"),
+    (JSON_INTEGERS, "[true]", "true where a whole number (int8) is expected"),
+    (*({"dtype": "bool", "cell": "json"}, "1"), "1 where true or false is expected"),
+    (JSON_FLOATS, "[1, [2]]", "a list where a number (float32) is expected"),
+    (JSON_PAIRS, "[1, 2]", "1.0 where a list is expected"),
     (
-        *({"dtype": "int8", "shape": [None], "cell": "json"}, '[1, "2"]'),
-        "'2' where a whole number (int8) is expected",
-    ),
-    (
-        *({"dtype": "int8", "shape": [None], "cell": "json"}, "[true]"),
-        "true where a whole number (int8) is expected",
-    ),
-    (
-        *({"dtype": "bool", "cell": "json"}, "1"),
-        "1 where true or false is expected",
-    ),
-    (
-        *({"dtype": "float32", "shape": [None], "cell": "json"}, "[1, [2]]"),
-        "a list where a number (float32) is expected",
-    ),
-    (
-        *({"dtype": "float32", "shape": [None, 2], "cell": "json"}, "[1, 2]"),
-        "1.0 where a list is expected",
-    ),
-    (
-        *({"dtype": "float32", "shape": [None, 2], "cell": "json"}, "[[1, 2], [3]]"),
+        JSON_PAIRS,
+        "[[1, 2], [3]]",
         "length 1 in dimension 1, expected 2 (shape [null, 2])",
     ),
     (
         *({"dtype": "float32", "shape": [2, None], "cell": "json"}, "[[1, 2], [3]]"),
         "length 1 in dimension 1, expected 2 (shape [2, null])",
     ),
-    (
-        *({"dtype": "float32", "shape": [None], "cell": "json"}, "[1e400]"),
-        "'1e400' is beyond float64 (at most 1.8e308)",
-    ),
-    (
-        *({"dtype": "int8", "shape": [None], "cell": "json"}, "[300, 1000]"),
-        "300 is beyond int8 (-128 to 127)",
-    ),
+    (JSON_FLOATS, "[1e400]", "'1e400' is beyond float64 (at most 1.8e308)"),
+    (JSON_INTEGERS, "[300, 1000]", "300 is beyond int8 (-128 to 127)"),
     (
         *({"dtype": "string", "cell": "json"}, '"\\ud800"'),
         "'\\ud800' has half a surrogate pair",
@@ -256,19 +233,19 @@ DEFAULTS: list[tuple[dict[str, Any], Any, Any]] = [
     ({"dtype": "bytes"}, "é", "é".encode()),
     ({"dtype": "bytes", "cell": "hex"}, "00ff", b"\0\xff"),
     ({"dtype": "bytes", "cell": "hex"}, b"00ff", b"00ff"),
-    ({"classes": ["cat", "dog"]}, "dog", 1),
-    ({"classes": ["cat", "dog"]}, 1, 1),
-    ({"dtype": "int64", "unit": "d"}, "1970-01-02", 1),
-    ({"dtype": "int8", "shape": [None], "separator": ";"}, "1;2", [1, 2]),
-    ({"dtype": "int8", "shape": [None], "separator": ";"}, [1, 2], [1, 2]),
-    ({"dtype": "float32", "shape": [None, 2], "cell": "json"}, [[1, 2]], [1.0, 2.0]),
+    (CLASSES, "dog", 1),
+    (CLASSES, 1, 1),
+    (int64_in("d"), "1970-01-02", 1),
+    (separated(None), "1;2", [1, 2]),
+    (separated(None), [1, 2], [1, 2]),
+    (JSON_PAIRS, [[1, 2]], [1.0, 2.0]),
     (
         {"dtype": "float32", "shape": [None, None], "cell": "json"},
         [[1], []],
         [[1.0], []],
     ),
     ({"dtype": "float32", "shape": [None, None], "cell": "json"}, [], []),
-    ({"dtype": "int8", "shape": [None], "cell": "json"}, [], []),
+    (JSON_INTEGERS, [], []),
     ({"dtype": "string", "cell": "json"}, "none", "none"),
     ({"classes": ["cat"], "shape": [None], "cell": "json"}, ["cat"], [0]),
 ]
