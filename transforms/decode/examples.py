@@ -43,7 +43,7 @@ from recordmill.transforms.decode.wire import (
     padded_parts,
     read_varints,
 )
-from recordmill.transforms.encode.examples import TAGS
+from recordmill.transforms.encode.examples import TAGS, require_no_steps
 from recordmill.transforms.native.numpy_loops import (
     distinct_lengths,
     entry_header,
@@ -297,11 +297,7 @@ def decode_records(
       SchemaError: a feature's kind cannot store its dtype.
     """
     for feature in schema.features:
-        if feature.sequence:
-            raise SchemaError(
-                f"feature {feature.name!r} is a feature list, which only a "
-                "tf.train.SequenceExample can hold, not a tf.train.Example"
-            )
+        require_no_steps(feature)
         check_feature(feature)
     reader = _Reader(schema, unknown)
     windows, row_errors, start = [], [], 0

@@ -57,7 +57,7 @@ def decode_payload(
       records: without their frames.
       schema: of the records.
       payload: what they hold. Raw records have one column: the feature that they are.
-      unknown: as in decode_batch.
+      unknown: as in decode_records.
 
     Raises:
       SchemaError: records of this payload cannot hold the schema's features.

@@ -321,7 +321,10 @@ def test_types_by_shape() -> None:
             FeatureSpec("f", Kind.BYTES, dtype="int64"),
             "feature 'f': bytes_list cannot store values of int64",
         ),
-        (FeatureSpec("f", Kind.INT64, sequence=True), "feature 'f' is a feature list"),
+        (
+            FeatureSpec("f", Kind.INT64, sequence=True),
+            "feature 'f': only sequence examples have feature lists",
+        ),
     ],
 )
 def test_schema_that_has_no_columns(feature: FeatureSpec, message: str) -> None:

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -62,12 +62,8 @@ _ZIP_ERRORS = (
 )
 
 
-class _Member(NamedTuple):
-    """An array in a file: its name, where its bytes are, and how many when unpacked."""
-
-    name: str
-    array: RowArray
-    size: int
+_Member = tuple[str, RowArray, int]
+"""The name of an array, where its bytes are, and how many when unpacked."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class NumpyFinder:
             if members is None:
                 skipped.append(("neither .npy nor .npz", file.path))
             for member in members or ():
-                names = (member.name, member.name.removesuffix(".npy"), file.path)
+                names = (member[0], member[0].removesuffix(".npy"), file.path)
                 is_label = bool(self.label_array) and self.label_array in names
                 any_labels |= is_label
                 named.append(_named(file, member, is_label, storage))
@@ -128,7 +124,7 @@ def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
         return [_archived(file, info, storage) for info in infos]
     if head.startswith(MAGIC) or file.path.endswith(_ENDINGS):
         name = PurePosixPath(file.path).name
-        return [_Member(name, RowArray(file), file.size)]
+        return [(name, RowArray(file), file.size)]
     return None
 
 
@@ -168,30 +164,30 @@ def _archived(
         )
     elif info.compress_size != info.file_size:
         raise InputError(f"{where} states two sizes: copy the file again")
-    return _Member(info.filename.removesuffix(".npy"), array, info.file_size)
+    return info.filename.removesuffix(".npy"), array, info.file_size
 
 
 def _named(
     file: InputFile, member: _Member, is_label: bool, storage: StorageOptions
 ) -> NamedArray:
-    role, folder, where = role_of(PurePosixPath(member.name).name), "", file.uri
+    name, array, size = member
+    role, folder, where = role_of(PurePosixPath(name).name), "", file.uri
     if is_label:
         role = role._replace(column="label")
-    if member.name == PurePosixPath(file.path).name:
+    if name == PurePosixPath(file.path).name:
         folder = folder_of(file.path)
     else:  # of an archive
-        folder, where = file.path, f"{file.uri}: {member.name}"
+        folder, where = file.path, f"{file.uri}: {name}"
         if not role.split:
             role = role._replace(split=role_of(PurePosixPath(file.path).name).split)
-    return NamedArray(_open_npy(member, role.column, where, storage), role, folder)
+    return NamedArray(_open_npy(array, size, role.column, where, storage), role, folder)
 
 
 def _open_npy(
-    member: _Member, column: str, where: str, storage: StorageOptions
+    array: RowArray, size: int, column: str, where: str, storage: StorageOptions
 ) -> RowArray:
-    """Returns the rows of an array."""
-    array = member.array
-    stream = open_array(array, storage, (array.start, array.start + member.size))
+    """Returns the rows of an array of so many bytes."""
+    stream = open_array(array, storage, (array.start, array.start + size))
     start = bytes(stream.read(START_BYTES))
     length = header_length(start, where)
     if length > MAX_HEADER_BYTES:
@@ -207,14 +203,14 @@ def _open_npy(
         )
     header = parse_npy(head, where)
     expected = length + header.row_bytes * header.shape[0]
-    if expected != member.size:
+    if expected != size:
         shape = " x ".join(map(str, header.shape))
         more = "The file is cut short: copy it again"
-        if member.size > expected:
+        if size > expected:
             more = "Save each array in a file of its own, or all with numpy.savez"
         raise InputError(
             f"{where}: its header says {shape} values of {header.dtype.itemsize} bytes, "
-            f"{expected:,} bytes with the header, but there are {member.size:,}. {more}"
+            f"{expected:,} bytes with the header, but there are {size:,}. {more}"
         )
     array = replace(
         array,

@@ -32,6 +32,7 @@ from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import (
     LocalInput,
     is_local,
+    open_input,
     open_stream,
     read_range,
 )
@@ -338,26 +339,19 @@ def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[in
     edges, at, look = [0], 0, _LOOK_BYTES
     if look_at(file.uri, storage, file.seen)[0] != "plain":
         return [0, file.size]
+    read = open_input(file.uri, storage, file.seen).read
     while at < file.size:
-        data = read_range(file.uri, at, min(at + look, file.size), storage, file.seen)
-        found = find_frames(np.frombuffer(data, np.uint8))
-        behind = found + at
-        while edges[-1] + step_bytes <= behind[-1]:
-            next_edge = int(np.searchsorted(behind, edges[-1] + step_bytes))
-            edges.append(int(behind[next_edge]))
-        end = int(found[-1])
-        head = data[end : end + HEAD_BYTES]
-        at += end
-        look = _LOOK_BYTES if len(found) > _FEW else HEAD_BYTES
-        if len(head) == HEAD_BYTES:
-            if not is_head(head) or at + frame_bytes(head) > file.size:
-                break
-            if not end:  # it is longer than what was read
-                at += frame_bytes(head)
-                if edges[-1] + step_bytes <= at:
-                    edges.append(at)
-        elif not end:
+        data = np.frombuffer(read(at, min(at + look, file.size)), np.uint8)
+        ends = find_frames(data) + at
+        look = _LOOK_BYTES if len(ends) > _FEW else HEAD_BYTES
+        head = data[:HEAD_BYTES].data
+        if len(ends) == 1 and is_head(head):  # it is longer than what was read
+            ends = np.append(ends, at + frame_bytes(head))
+        if len(ends) == 1 or ends[-1] > file.size:
             break
+        while edges[-1] + step_bytes <= ends[-1]:
+            edges.append(int(ends[np.searchsorted(ends, edges[-1] + step_bytes)]))
+        at = int(ends[-1])
     if edges[-1] != file.size:
         edges.append(file.size)
     return edges
