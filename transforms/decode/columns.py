@@ -2,8 +2,8 @@
 
 scalar                           a plain column of the feature's dtype
 at most one unknown dimension    list<value>, all dimensions row by row
-more unknown dimensions          nested lists (see encode/arrow_types.py)
-image, array                   binary
+more unknown dimensions          nested lists (see encode/column_types.py)
+image, array                     binary
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from recordmill.transforms.decode.wire import (
     read_int64,
     read_varints,
     unpack_varints,
-    validity,
 )
 from recordmill.transforms.encode.column_types import list_depths
 from recordmill.transforms.encode.row_errors import rows_of
@@ -201,7 +200,7 @@ def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
     return Lists(values, offsets, spans.present).without(irregular)
 
 
-# The inverse of encode/ragged.py, which describes how they are stored. Two records with
+# The inverse of encode/columns.py, which describes how they are stored. Two records with
 # the values [1, 2, 3] and [4], and the row lengths [2, 1] and [1]: the first one is
 # [[1, 2], [3]], the second [[4]]. The list offsets are [0, 2, 3] at the outer level and
 # [0, 2, 3, 4] at the inner one, over the flat values [1, 2, 3, 4].
@@ -568,7 +567,9 @@ def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
     """
     array = leaf
     for level, offsets in reversed(list(enumerate(levels))):
-        bitmap = validity(present) if level == 0 else None
+        bitmap = None
+        if level == 0 and not present.all():
+            bitmap = pa.array(present).buffers()[1]
         array = pa.Array.from_buffers(
             pa.list_(array.type),
             len(offsets) - 1,

@@ -1,10 +1,9 @@
 """Decodes serialized tf.train.Examples to an Arrow batch.
 
 The inverse of encode/examples.py. Records in the encoder's own layout (regular ones)
-are read by array steps over all of them at once (see entry_walk.py). Irregular ones,
-written by others or damaged, go through the protobuf runtime one by one: rewritten in
-the encoder's layout, they are read like the others. So all values take one way to
-Arrow.
+are read by array steps over all of them at once. Irregular ones, written by others or
+damaged, go through the protobuf runtime one by one: rewritten in the encoder's layout,
+they are read like the others. So all values take one way to Arrow.
 """
 
 from __future__ import annotations

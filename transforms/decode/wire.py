@@ -1,8 +1,8 @@
 """Reads protobuf's wire format from many records at once.
 
-The inverse of encode/wire.py. A cursor is an array with one position for each record,
-and every operation moves all of them: where a parser loops over records and bytes, this
-module takes a few steps over whole arrays.
+The inverse of native/numpy_loops.py. A cursor is an array with one position for each
+record, and every operation moves all of them: where a parser loops over records and bytes,
+this module takes a few steps over whole arrays.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -212,8 +212,3 @@ def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
     rows = max(len(edges) - 1, 0)
     array = pa.BinaryArray.from_buffers(pa.binary(), rows, buffers)
     return array.take(pa.array(np.arange(0, rows, 2, dtype=np.int32)))
-
-
-def validity(present: Mask) -> pa.Buffer | None:
-    """Returns the bitmap of an Arrow array that is null where not present."""
-    return None if present.all() else pa.array(present).buffers()[1]
