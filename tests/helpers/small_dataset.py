@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,11 @@ from recordmill.schemas.manifest import (
     SplitEntry,
 )
 from recordmill.schemas.names import shard_file_name
+from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import RejectTotals
 from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
-from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
@@ -87,45 +89,47 @@ def rows(start: int, stop: int) -> pa.RecordBatch:
 
 def write_dataset(folder: Path, compression: str = "none") -> Manifest:
     """Writes the splits of SPLITS to a folder; gives their manifest, written too."""
+    stops = iter(accumulate(size for sizes in SPLITS.values() for size in sizes))
+    parts = {
+        split: [
+            rows(stop - size, stop) for size, stop in zip(sizes, stops, strict=False)
+        ]
+        for split, sizes in SPLITS.items()
+    }
+    return write_parts(folder, SCHEMA, parts, compression=compression)
+
+
+def write_parts(
+    folder: Path,
+    schema: Schema,
+    parts: dict[str, list[pa.RecordBatch]],
+    payload: Payload = "example",
+    compression: str = "none",
+) -> Manifest:
+    """Writes a shard of each batch, by split; gives the manifest, written too."""
     folder.mkdir(parents=True)
     results = []
-    start = 0
-    for split, shards in SPLITS.items():
-        for index, records in enumerate(shards):
-            framed = encode(
-                rows(start, start + records),
-                SCHEMA,
-                head_room=HEAD_BYTES,
-                tail_room=TAIL_BYTES,
-            )
+    room = {"head_room": HEAD_BYTES, "tail_room": TAIL_BYTES}
+    for split, batches in parts.items():
+        for index, batch in enumerate(batches):
+            framed = encode_payload(batch, schema, payload, **room)
             seal(framed)
-            start += records
-            file = shard_file_name("zoo", split, index, len(shards), compression)
+            file = shard_file_name("zoo", split, index, len(batches), compression)
             facts = write_records(folder / file, [framed], compression)
             results.append(
                 ShardResult(
-                    split,
-                    index,
-                    file,
-                    facts.records,
-                    facts.bytes,
-                    facts.example_bytes,
-                    facts.crc32c,
+                    *(split, index, file, facts.records, facts.bytes),
+                    *(facts.example_bytes, facts.crc32c),
                 )
             )
-    for file, data in metadata_files("zoo", "1.0.0", SCHEMA, results).items():
-        if compression == "none" or file.endswith(".labels.txt"):
-            (folder / file).write_bytes(data)
+    if payload == "example":
+        for file, data in metadata_files("zoo", "1.0.0", schema, results).items():
+            if compression == "none" or file.endswith(".labels.txt"):
+                (folder / file).write_bytes(data)
     (folder / "rejects").mkdir()
     (folder / "rejects" / "range-000000.jsonl").write_bytes(REJECT)
-    manifest = manifest_of(results, compression)
-    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-    return manifest
-
-
-def manifest_of(results: list[ShardResult], compression: str) -> Manifest:
     splits = {}
-    for split in SPLITS:
+    for split in parts:
         shards = [result for result in results if result.split == split]
         splits[split] = SplitEntry(
             records=sum(shard.records for shard in shards),
@@ -140,16 +144,19 @@ def manifest_of(results: list[ShardResult], compression: str) -> Manifest:
                 for shard in shards
             ),
         )
-    return Manifest(
+    manifest = Manifest(
         name="zoo",
         version="1.0.0",
         fingerprint="f" * 32,
         seed=7,
         shuffle=True,
         compression=compression,
-        features=SCHEMA.features,
+        payload=payload,
+        features=schema.features,
         rows_read=sum(result.records for result in results) + 1,
         rows_rejected=1,
         rejects=RejectsEntry.of(RejectTotals.of(REJECT)),
         splits=splits,
     )
+    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    return manifest

@@ -10,19 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from small_dataset import IMAGES
+from small_dataset import IMAGES, write_parts
 
 from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, SplitEntry
-from recordmill.schemas.names import shard_file_name
 from recordmill.schemas.options import Payload
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.decode.tf_code import parsing_spec
-from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.storage.shard_file import write_records
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 LABEL = FeatureSpec("label", Kind.INT64)
 TOKENS = FeatureSpec("tokens", Kind.INT64, shape=(None, None))
@@ -46,29 +41,7 @@ def write(folder: Path, features: list[FeatureSpec], payload: Payload) -> Schema
     """A dataset with one shard of ROWS; gives its schema."""
     schema = Schema(tuple(features))
     batch = pa.RecordBatch.from_pydict({f.name: ROWS[f.name] for f in features})
-    room = {"head_room": HEAD_BYTES, "tail_room": TAIL_BYTES}
-    framed = encode_payload(batch, schema, payload, **room)
-    seal(framed)
-    folder.mkdir()
-    file = shard_file_name("zoo", "train", 0, 1, "none")
-    facts = write_records(folder / file, [framed], "none")
-    shard = ShardEntry(
-        file=file, records=2, bytes=facts.bytes, crc32c=f"{facts.crc32c:08x}"
-    )
-    manifest = Manifest(
-        name="zoo",
-        version="1.0.0",
-        fingerprint="f" * 32,
-        seed=0,
-        shuffle=False,
-        compression="none",
-        payload=payload,
-        features=schema.features,
-        rows_read=2,
-        rows_rejected=0,
-        splits={"train": SplitEntry(records=2, bytes=facts.bytes, shards=(shard,))},
-    )
-    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    write_parts(folder, schema, {"train": [batch]}, payload)
     assert verify_dataset(str(folder), deep=True).ok
     return schema
 
