@@ -34,11 +34,7 @@ from recordmill.transforms.cast.cell_lists import (
 )
 from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 from recordmill.transforms.cast.text_values import CastResult, present
-from recordmill.transforms.cast.typed_values import (
-    array_lists,
-    cast_typed,
-    cast_values,
-)
+from recordmill.transforms.cast.typed_values import array_lists, cast_typed, cast_values
 from recordmill.transforms.encode.column_types import (
     BYTES,
     family_of,

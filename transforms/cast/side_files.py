@@ -22,7 +22,7 @@ from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tfrecord import crc32c
 
 _Found = TypeVar("_Found")
-FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave
+FILES_ROOT = "files_root:/"  # in paths of files below a root that options name
 
 
 class SideFileError(Exception):
@@ -37,7 +37,7 @@ class SideFiles:
       root: uri of the input root.
       folder: uri of the folder that paths are relative to, the root or below it.
       storage: options of the inputs' storage.
-      is_given: whether a person named the root (`files_root`).
+      is_given: whether options name the root (`files_root`).
     """
 
     root: str
@@ -59,7 +59,7 @@ class SideFiles:
 
     @classmethod
     def below(cls, root: str, storage: StorageOptions = NO_OPTIONS) -> SideFiles:
-        """Returns the files below a root that a person named."""
+        """Returns the files below a root that options name."""
         return cls(root, root, storage, is_given=True)
 
     def size(self, path: str) -> int:

@@ -93,10 +93,10 @@ def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
         return _times(array, unit)
     if pt.is_decimal(array.type) and dtype not in ("bool", "bytes"):
         return _decimals(array, dtype)
-    raise SchemaError(f"{array.type} cannot become {dtype}{_way_out(array, dtype)}")
+    raise SchemaError(f"{array.type} cannot become {dtype}{_hint(array, dtype)}")
 
 
-def _way_out(array: pa.Array, dtype: str) -> str:
+def _hint(array: pa.Array, dtype: str) -> str:
     family = family_of(array.type)
     if family == TIME:
         return ": declare dtype int64 and a unit"

@@ -374,10 +374,7 @@ class JsonLinesSource(Source):
         if source.fixed_schema is not None:
             types = types_to_append(source.fixed_schema, types)
         return replace(
-            source,
-            types=tuple(types.items()),
-            sampled_rows=rows,
-            is_sampled=is_sampled,
+            source, types=tuple(types.items()), sampled_rows=rows, is_sampled=is_sampled
         )
 
     def _find_columns(

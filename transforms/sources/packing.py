@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from recordmill.transforms.storage.input_stream import compression_of as compression_of
 
@@ -41,13 +42,8 @@ class Packing:
         return ", ".join(filter(None, parts)) or "text in utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class AskedPacking:
-    """What a person says of the packing; None where it is found in the first file.
-
-    Attributes:
-      compression, encoding: as in `Packing`.
-    """
+class AskedPacking(NamedTuple):
+    """What options say of the packing; None where it is found in the first file."""
 
     compression: str | None = None
     encoding: str | None = None

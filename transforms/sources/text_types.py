@@ -37,12 +37,7 @@ class TypeFlag(IntFlag):
 
 # How the cells are read, by the feature's dtype. Decimals stay float64 until they are
 # encoded.
-_READ_AS = {
-    "bool": "bool",
-    "int64": "int64",
-    "float32": "float64",
-    "string": "string",
-}
+_READ_AS = {"bool": "bool", "int64": "int64", "float32": "float64", "string": "string"}
 ARROW_TYPES = {dtype: _ARROW_TYPES[read_as] for dtype, read_as in _READ_AS.items()}
 
 _DTYPE_OF: dict[int, str] = {

@@ -49,13 +49,7 @@ HEADS = st.sampled_from(
 ESCAPES = Dialect(escape=b"\\")
 COMMENTS = Dialect(comment=b"#")
 DIALECTS = st.sampled_from(
-    [
-        Dialect(),
-        Dialect(),
-        ESCAPES,
-        COMMENTS,
-        Dialect(escape=b"\\", comment=b"#"),
-    ]
+    [Dialect(), Dialect(), ESCAPES, COMMENTS, Dialect(escape=b"\\", comment=b"#")]
 )
 CUTS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=4

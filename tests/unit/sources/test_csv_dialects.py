@@ -251,11 +251,7 @@ def test_a_file_in_another_dialect_is_told(
         (b"1,a\n2,b\n", Dialect(columns=("x", "y")), [["1", "a"], ["2", "b"]]),
         (b"1,a\n2,b\n", Dialect(header="none"), [["1", "a"], ["2", "b"]]),
         (b"1,2\n3,4\n", Dialect(header="first"), [["3", "4"]]),
-        (
-            BOM + b"\n\n1;a\n2;b\n",
-            Dialect(header="none"),
-            [["1", "a"], ["2", "b"]],
-        ),
+        (BOM + b"\n\n1;a\n2;b\n", Dialect(header="none"), [["1", "a"], ["2", "b"]]),
         (
             b"x\n\ny\n1;a\n2;b",
             Dialect(skip_rows=3, header="none"),

@@ -64,7 +64,7 @@ def without_comments(
 
 
 def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
-    """Returns what is told of comments: a fact or none."""
+    """Returns a fact about comments, or none."""
     return tuple(
         ("comment lines", f"{each.count:,} left out, such as {each.example!r}")
         for each in issues

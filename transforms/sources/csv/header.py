@@ -83,7 +83,7 @@ def read_header(
     if times > 1:
         raise InputError(
             f"{uri}: the header has column {name!r} {times} times; "
-            f"expected column names that differ. {_way_out(name, dialect)}"
+            f"expected column names that differ. {_hint(name, dialect)}"
         )
     return names, end
 
@@ -128,7 +128,7 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
     return cells
 
 
-def _way_out(name: str, dialect: Dialect) -> str:
+def _hint(name: str, dialect: Dialect) -> str:
     """Returns what to do about a name that is there twice."""
     if any(character.isdigit() for character in name):
         return "If the table has no header, say so: `header=none`"
@@ -289,10 +289,8 @@ def name_of(delimiter: bytes) -> str:
 
 PRESETS: dict[str, dict[str, str]] = {
     "auto": {},
-    "excel": {"delimiter": ","},
+    **{name: {"delimiter": ","} for name in ("excel", "unix", "rfc4180")},
     "excel-tab": {"delimiter": "\t"},
-    "unix": {"delimiter": ","},
-    "rfc4180": {"delimiter": ","},
     "mysql": {
         "delimiter": "\t",
         "quote": "none",
@@ -304,7 +302,7 @@ PRESETS: dict[str, dict[str, str]] = {
 
 
 def ask_dialect(options: CsvOptions) -> Dialect:
-    """Returns what a person says of the dialect.
+    """Returns what options say of the dialect.
 
     Raises:
       UsageError: options exclude each other, or names of columns are not distinct.
@@ -359,7 +357,7 @@ def ask_dialect(options: CsvOptions) -> Dialect:
 
 
 def ask_packing(options: CsvOptions) -> AskedPacking:
-    """Returns what a person says of the files' compression and encoding."""
+    """Returns what options say of the files' compression and encoding."""
     compression = {"auto": None, "none": ""}
     return AskedPacking(
         compression.get(options.input_compression, options.input_compression),

@@ -392,7 +392,7 @@ def count_missing(
 def missing_fact(
     issues: Sequence[RowIssue], schema: Schema
 ) -> tuple[tuple[str, str], ...]:
-    """Returns what is told of cells that were taken for missing, as a fact or none.
+    """Returns a fact about the cells that were taken for missing, or none.
 
     Args:
       issues: those of all rows together.
@@ -583,7 +583,7 @@ _MARKED = {
 
 
 def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
-    """Returns what is told of such columns, by the first rows and by all of them."""
+    """Returns a warning for each such column, by the first rows or by all of them."""
     or_comma = "; if it is a decimal comma, use `decimal=comma`"
     return [
         f"column {each.column} is text, but looks like numbers with "
@@ -664,22 +664,21 @@ def find_rows(
     wanted: Sequence[str],
     storage: StorageOptions,
 ) -> RangeRows:
-    """Returns the rows of files, with their packing, dialect and columns found.
+    """Returns the rows of files with bytes: their packing, dialect and columns are found.
 
     Raises:
-      InputError: they cannot be told, or are not the same for all files.
+      InputError: they cannot be found, or are not the same for all files.
     """
-    filled = not_empty(files)
-    if not filled:
+    if not files:
         raise InputError(
             "every input file is empty; expected a header and rows of values"
         )
-    first = filled[0]
+    first = files[0]
     packing = _packing_of(first, asked_packing, storage)
     rows = RangeRows((), storage, packing=packing)
     delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
     rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
-    return replace(rows, names=_common_names(rows, filled, asked))
+    return replace(rows, names=_common_names(rows, files, asked))
 
 
 def _packing_of(

@@ -221,10 +221,7 @@ _automaton = lru_cache(maxsize=8)(_Automaton)
 
 
 def end_states(
-    block: bytes,
-    first: int = 0,
-    stop: int | None = None,
-    dialect: Dialect = RFC_4180,
+    block: bytes, first: int = 0, stop: int | None = None, dialect: Dialect = RFC_4180
 ) -> TransitionMap:
     """Returns the transition map of a part of a block.
 
