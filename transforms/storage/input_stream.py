@@ -117,20 +117,20 @@ class InputStream(io.RawIOBase):
           window_bytes: that are read at least, and kept for what is read next.
         """
         super().__init__()
-        self.uri, self.size, self._read_file = uri, size, read
+        self.uri, self.size = uri, size
         self.start, self.stop = part or (0, size)
+        self._file = _SummedFile(read, uri, size, self.start, self.stop)
         self.is_packed = bool(compression) or encoding != "utf-8"
         self.is_cut = self.is_packed and self.stop < size
         self.kept_from: int | None = None
         self.positions = _StreamPositions()
         self._compression, self._encoding = compression, encoding
         self._window_bytes = window_bytes
-        self._crc, self._summed = 0, self.start
         self._offset = 0 if self.is_packed else self.start
         self._open()
 
     def _open(self) -> None:
-        self._steps = _FileSteps(self._fetch, self.start, self.stop)
+        self._steps = _FileSteps(self._file.fetch, self.start, self.stop)
         self._unpacked = _unpacked(self._steps, self._compression)
         self._decoder: codecs.IncrementalDecoder | None = None
         if self._encoding != "utf-8":
@@ -196,10 +196,10 @@ class InputStream(io.RawIOBase):
         end = self._begin + len(self._held)
         to = max(stop, min(start + self._window_bytes, self.stop))
         if kept < start and self._begin <= kept < end < to:
-            self._held = self._held[kept - self._begin :] + self._fetch(end, to)
+            self._held = self._held[kept - self._begin :] + self._file.fetch(end, to)
             self._begin = kept
         else:
-            self._held, self._begin = self._fetch(start, to), start
+            self._held, self._begin = self._file.fetch(start, to), start
 
     def _unpack_to(self, start: int, stop: int, kept: int) -> None:
         if start < self._begin:
@@ -229,27 +229,13 @@ class InputStream(io.RawIOBase):
 
     def drain(self) -> int:
         """Reads what is left of the file's part, and returns the checksum of all of it."""
-        while self._summed < self.stop:
-            self._fetch(self._summed, min(self._summed + BLOCK_BYTES, self.stop))
-        return self._crc
+        while (summed := self._file.summed) < self.stop:
+            self._file.fetch(summed, min(summed + BLOCK_BYTES, self.stop))
+        return self._file.crc
 
     def _note(self, end: int) -> None:
         self.positions.offsets.append(end)
         self.positions.consumed.append(self.consumed)
-
-    def _fetch(self, start: int, stop: int) -> bytes:
-        """Reads bytes of the file; those that were not read before are summed."""
-        data = self._read_file(start, stop) if start < stop else b""
-        if len(data) < stop - start:
-            raise ChangedInputError(
-                f"{self.uri}: ends at byte {start + len(data)}, but had {self.size} bytes "
-                "when the run began; did it change meanwhile?"
-            )
-        if start <= self._summed < min(stop, self.stop):
-            new = memoryview(data)[self._summed - start : self.stop - start]
-            self._crc = crc32c(new, self._crc)
-            self._summed += len(new)
-        return data
 
     def _more(self, most: int) -> bytes:
         """Returns the next bytes of a stream, decoded."""
@@ -293,6 +279,36 @@ class InputStream(io.RawIOBase):
 
 class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(slots=True)
+class _SummedFile:
+    """The bytes of a file, and the checksum of a part of it that was read.
+
+    Not the stream itself: one that what it reads from would refer to could only be freed
+    by the garbage collector, long after the range that its bytes are of.
+    """
+
+    read: ReadBytes
+    uri: str
+    size: int
+    summed: int
+    stop: int
+    crc: int = 0
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Reads bytes of the file; those that were not read before are summed."""
+        data = self.read(start, stop) if start < stop else b""
+        if len(data) < stop - start:
+            raise ChangedInputError(
+                f"{self.uri}: ends at byte {start + len(data)}, but had {self.size} bytes "
+                "when the run began; did it change meanwhile?"
+            )
+        if start <= self.summed < min(stop, self.stop):
+            new = memoryview(data)[self.summed - start : self.stop - start]
+            self.crc = crc32c(new, self.crc)
+            self.summed += len(new)
+        return data
 
 
 class _FileSteps(io.RawIOBase):

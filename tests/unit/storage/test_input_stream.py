@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import io
 import lzma
 import random
+import weakref
 import zlib
 from collections.abc import Callable
 
@@ -138,3 +140,18 @@ def test_text_of_another_encoding() -> None:
     assert b"".join(iter(broken.piece, b"")) == b"a\xed\xb3\xbf\xed\xb3\xbfb" * 3
     with pytest.raises(OSError, match="nothing before the start"):
         broken.seek(-1)
+
+
+@pytest.mark.parametrize("compression", ["", "gzip"])
+def test_memory_is_free_with_the_last_reference(compression: str) -> None:
+    """Ranges have 16 MiB each, and the garbage collector seldom runs in a job."""
+    data = gzip.compress(bytes(99)) if compression else bytes(99)
+    stream = stream_of(data, compression)
+    assert stream.part(0, 9) == bytes(9)
+    is_there = weakref.ref(stream)
+    gc.disable()
+    try:
+        del stream
+        assert is_there() is None
+    finally:
+        gc.enable()
