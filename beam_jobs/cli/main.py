@@ -31,7 +31,7 @@ from recordmill.beam_jobs.cli.dataset_commands import (
 from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_command
 from recordmill.beam_jobs.cli.options import LaidOutGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
-from recordmill.schemas.options import Style, spell
+from recordmill.schemas.options import spell
 
 _VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
 
@@ -143,11 +143,6 @@ cli.add_commands(
 cli.add_commands("Of the command itself", completion_command)
 
 
-def style_of(arguments: Sequence[str]) -> Style:
-    """Returns how the messages of a command spell options."""
-    return "job_file" if arguments[:1] in (["run"], ["plan"]) else "command"
-
-
 def run(argv: Sequence[str]) -> int:
     """Runs the command, whose arguments after "--" are Beam's; returns its exit status."""
     arguments = list(argv)
@@ -194,7 +189,8 @@ def run(argv: Sequence[str]) -> int:
 
         if isinstance(error, KeyboardInterrupt | click.Abort):
             error = Interrupted(2, "Ctrl-C")
-        message = spell(str(error), style_of(arguments))
+        from_file = arguments[:1] in (["run"], ["plan"])
+        message = spell(str(error), "job_file" if from_file else "command")
         if as_json:
             _show_failure(kind_of(error), message)
         if not isinstance(error, RecordmillError | Interrupted):
@@ -227,11 +223,10 @@ def _show_error(message: str) -> None:
 def _use_small_pages() -> None:
     """Keeps NumPy and Arrow from asking the system for memory in pages of 2 MiB.
 
-    Records in memory are written once and read once, so such pages gain little. Where the
-    host of a virtual machine takes back what is free, it has to find them anew: 2.5 s for
-    each GiB, 0.4 s in pages of 4 KiB. A million rows of CSV took 5.1 s with them, 4.2 s
-    without; then 5.6 s of processor time with those of Arrow, whose allocator is mimalloc,
-    5.2 s without. What the environment says goes first.
+    Records in memory are written once and read once, so such pages gain little. The host
+    of a virtual machine that takes back what is free needs 2.5 s to find a GiB again, 0.4 s
+    in pages of 4 KiB: a million rows of CSV took 5.1 s with them, 4.2 s without. What the
+    environment says goes first.
     """
     for name in ("NUMPY_MADVISE_HUGEPAGE", "MIMALLOC_ALLOW_THP"):
         os.environ.setdefault(name, "0")

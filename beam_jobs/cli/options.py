@@ -37,9 +37,13 @@ DEBUG = click.Option(
 
 
 class GroupedOption(click.Option):
-    """An option with the heading under which help shows it."""
+    """An option with the heading under which help shows it; without bounds there."""
 
     group: str = ""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Returns what help adds, which are the bounds of integers otherwise."""
+        return {k: v for k, v in super().get_help_extra(ctx).items() if k != "range"}
 
 
 class LaidOutCommand(click.Command):
@@ -144,21 +148,6 @@ def _write_sections(
             formatter.write_dl(padded, col_max=left)
 
 
-class _Integer(click.ParamType):  # type: ignore[type-arg]
-    """An integer with bounds; unlike click's own, help does not show the bounds."""
-
-    name = "N"
-
-    def __init__(self, minimum: int | None, maximum: int | None) -> None:
-        self._range = click.IntRange(minimum, maximum)
-        self._range.name = "integer"  # in its messages
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        return self._range.convert(value, param, ctx)
-
-
 class Name(click.ParamType):  # type: ignore[type-arg]
     """The name of a file or folder, or a URL: a shell completes names of this kind."""
 
@@ -198,7 +187,8 @@ def click_option(
     if option.kind == "choice":
         kind = click.Choice(option.choices)
     elif option.kind == "integer":
-        kind = _Integer(option.minimum, option.maximum)
+        kind = click.IntRange(option.minimum, option.maximum)
+        kind.name = "integer"  # in its messages
     elif option.kind in _COMPLETED:
         kind = Name(_COMPLETED[option.kind])
     made = GroupedOption(
@@ -207,7 +197,7 @@ def click_option(
         is_flag=is_flag,
         default=False if is_flag and option.default is False else None,
         multiple=option.is_repeated,
-        metavar=option.metavar or None,
+        metavar=option.metavar or ("N" if option.kind == "integer" else None),
         help=_help(option, replaces=replaces),
     )
     made.group = option.group if group is None else group

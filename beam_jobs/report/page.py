@@ -119,6 +119,12 @@ def build_page(
     mixes = [mix_chart(classes, manifest) for classes in statistics.classes.values()]
     drawn = [size_chart(manifest), *mixes]
     rejects, note = _rejects(manifest, statistics, locator)
+    more = ""
+    if statistics.left_out:
+        more = (
+            f"{count(statistics.left_out, 'feature')} more not shown: too many for a "
+            "page, or not in the records."
+        )
     return {
         "title": f"{manifest.name} {manifest.version}",
         "folder": printable(folder),
@@ -136,7 +142,7 @@ def build_page(
             for feature in statistics.columns
             if not feature.images and feature.feature.num_classes is None
         ],
-        "values_note": _left_out(statistics),
+        "values_note": more,
         "missing": _missing(statistics.columns, splits),
         "shards": [chart for chart in drawn if chart is not None],
         "balance": balance_table(manifest) if splits else None,
@@ -233,15 +239,6 @@ def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
         "height": height,
         "exact": max(width, height) <= _EXACT_SIDE,
     }
-
-
-def _left_out(statistics: DatasetStatistics) -> str:
-    if not statistics.left_out:
-        return ""
-    return (
-        f"{count(statistics.left_out, 'feature')} more not shown: too many for a page, or "
-        "not in the records."
-    )
 
 
 def _missing(features: Sequence[ColumnSummary], splits: Sequence[str]) -> Table | None:

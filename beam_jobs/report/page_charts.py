@@ -105,6 +105,7 @@ _STYLE = Style(
     font_family="system-ui, sans-serif",
 )
 _COORDINATES = {"x", "y", "width", "height", "d", "transform"}
+_NOT_DRAWN = ("defs", "desc", "title")  # nor are comments, whose tag is no text
 _LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
 
 
@@ -165,7 +166,7 @@ def stacked_rows(
 ) -> Markup:
     """Draws a horizontal bar for each of a few things, divided by series."""
     chart = _chart(pygal.HorizontalStackedBar, _ROW * len(names) + 40)
-    chart.x_labels = [_shortened(name) for name in reversed(names)]
+    chart.x_labels = [shown(name, _NAME_CHARACTERS) for name in reversed(names)]
     chart.y_labels = whole_steps(
         max(map(sum, zip(*(v for _, v in series), strict=True)))
     )
@@ -236,8 +237,9 @@ def _drawn(chart: Any, description: str) -> Markup:
     for parent in list(root.iter()):
         label = None
         for child in list(parent):
-            if _is_kept(child):
-                continue
+            if isinstance(child.tag, str) and child.tag not in _NOT_DRAWN:
+                if "tooltip-overlay" not in child.get("class", "").split():
+                    continue
             if child.tag == "desc" and child.get("class") == "label":
                 label = child.text
             parent.remove(child)
@@ -255,27 +257,12 @@ def _drawn(chart: Any, description: str) -> Markup:
     return Markup(etree.tostring(root, encoding="unicode"))
 
 
-def _is_kept(element: Any) -> bool:
-    """Tells whether an element is part of the drawing."""
-    if not isinstance(element.tag, str):
-        return False  # a comment
-    if element.tag in ("defs", "desc", "title"):
-        return False
-    return "tooltip-overlay" not in element.get("class", "").split()
-
-
 def _spread(spots: int) -> list[int]:
     """Returns some of the numbers below `spots`, evenly spread."""
     if spots <= _LABELS + 3:
         return list(range(spots))
     step = -(-(spots - 1) // (_LABELS - 1))
     return list(range(0, spots, step))
-
-
-def _shortened(name: str) -> str:
-    if len(name) <= _NAME_CHARACTERS:
-        return name
-    return f"{name[: _NAME_CHARACTERS - 1]}…"
 
 
 _SHOWN_CHARACTERS = 100
@@ -312,7 +299,6 @@ class Card(NamedTuple):
     wide: bool = False
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = _SHOWN_CHARACTERS) -> str:
     """Returns a name from the data: without control characters, and not too long."""
-    is_long = len(text) > _SHOWN_CHARACTERS
-    return printable(f"{text[: _SHOWN_CHARACTERS - 1]}…" if is_long else text)
+    return printable(f"{text[: most - 1]}…" if len(text) > most else text)

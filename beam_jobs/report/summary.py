@@ -38,16 +38,18 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
         click.echo(json.dumps(facts | ({"job": end.job} if end.job else {})))
         return
     if end.status == "submitted":
-        line = (
-            f"{end.job or 'the job'}: submitted to the runner. Its last step publishes "
-        )
-        line += end.output
+        job = end.job or "the job"
+        line = f"{job}: submitted to the runner. Its last step publishes {end.output}"
     elif end.template:
-        line = f"{end.template}: the job as a template for Dataflow. {end.output} is "
-        line += "published when Dataflow has run it"
+        line = (
+            f"{end.template}: the job as a template for Dataflow. {end.output} is "
+            "published when Dataflow has run it"
+        )
     else:
-        line = "Dry run: the job can be translated for Dataflow; nothing was run or "
-        line += "published"
+        line = (
+            "Dry run: the job can be translated for Dataflow; nothing was run or "
+            "published"
+        )
     click.echo(line, err=True)
 
 
