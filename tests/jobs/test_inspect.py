@@ -55,6 +55,10 @@ def inspected(folder: Path, **options: Any) -> str:
     return stream.getvalue()
 
 
+def facts_of(folder: Path, examples: int) -> Any:
+    return json.loads(inspected(folder, selection=Selection(examples), as_json=True))
+
+
 def test_decode_example() -> None:
     (data,) = encode(rows(1, 2), SCHEMA)
     decoded = decode_example(memoryview(data.as_buffer()))
@@ -178,20 +182,11 @@ def test_value_that_is_not_what_it_should_be(feature: FeatureSpec, line: str) ->
     assert re.match(line, readable([b"abc"], feature))
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (23_400, "23.4 kB"),
-        (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"),
-        (3 * 10**18, "3000.0 PB"),
-    ],
-)
-def test_human_bytes(size: int, text: str) -> None:
-    assert human_bytes(size) == text
+def test_human_bytes() -> None:
+    sizes = (0, 999, 1000, 23_400, 999_949, 999_950, 3 * 10**18)
+    assert [human_bytes(size) for size in sizes] == [
+        *("0 B", "999 B", "1.0 kB", "23.4 kB", "999.9 kB", "1.0 MB", "3000.0 PB")
+    ]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -228,27 +223,19 @@ def test_tables(tmp_path: Path, compression: str) -> None:
 
 def test_examples_go_on_in_the_next_shard(tmp_path: Path) -> None:
     write_dataset(tmp_path / "zoo")
-    facts = json.loads(
-        inspected(tmp_path / "zoo", selection=Selection(100), as_json=True)
-    )
+    facts = facts_of(tmp_path / "zoo", 100)
+    shards = {"train.tfrecord-00000-of-00002": 3, "train.tfrecord-00001-of-00002": 4}
+    shards["test.tfrecord-00000-of-00001"] = 2
     assert [(found["file"], found["record"]) for found in facts["examples"]] == [
-        ("zoo-train.tfrecord-00000-of-00002", 0),
-        ("zoo-train.tfrecord-00000-of-00002", 1),
-        ("zoo-train.tfrecord-00000-of-00002", 2),
-        ("zoo-train.tfrecord-00001-of-00002", 0),
-        ("zoo-train.tfrecord-00001-of-00002", 1),
-        ("zoo-train.tfrecord-00001-of-00002", 2),
-        ("zoo-train.tfrecord-00001-of-00002", 3),
-        ("zoo-test.tfrecord-00000-of-00001", 0),
-        ("zoo-test.tfrecord-00000-of-00001", 1),
+        (f"zoo-{shard}", record)
+        for shard, records in shards.items()
+        for record in range(records)
     ]
 
 
 def test_json(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "zoo")
-    facts = json.loads(
-        inspected(tmp_path / "zoo", selection=Selection(1), as_json=True)
-    )
+    facts = facts_of(tmp_path / "zoo", 1)
     sizes = [shard.bytes for shard in manifest.splits["train"].shards]
     assert facts["splits"]["train"] == {
         "records": 7,
@@ -273,9 +260,7 @@ def test_without_fitting_labels(tmp_path: Path, labels: bytes | None) -> None:
     file.unlink()
     if labels is not None:
         file.write_bytes(labels)
-    facts = json.loads(
-        inspected(tmp_path / "zoo", selection=Selection(1), as_json=True)
-    )
+    facts = facts_of(tmp_path / "zoo", 1)
     assert facts["examples"][0]["features"]["image/class/label"] == 0
 
 
