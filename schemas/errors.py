@@ -192,7 +192,8 @@ def kind_of(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return INTERRUPTED
     kind = error.kind if isinstance(error, RecordmillError) else OTHER
-    return NO_ROOM if kind == OTHER and any(map(_is_full, _chain(error))) else kind
+    numbers = {e.errno for e in _chain(error) if isinstance(e, OSError)}
+    return NO_ROOM if kind == OTHER and numbers & FULL else kind
 
 
 def error_of(kind: str, message: str) -> RecordmillError:
@@ -207,10 +208,6 @@ def exit_status(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     return EXIT_STATUS[kind_of(error)]
-
-
-def _is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -103,17 +104,21 @@ def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
     """
     place, function = split_name(given)
     if is_file(place):
-        text = _decoded(read(place), place)
-        try:
+        data = read(place)
+        named = {"file": place.replace("\\", "/").rpartition("/")[2]}
+    else:
+        data, named = module_file(place).read_bytes(), {"module": place}
+    try:
+        text = data.decode()
+        if "file" in named:
             compile(text, place, "exec")
-        except (SyntaxError, ValueError) as error:
-            raise UsageError(f"`map` {place}: is not valid Python: {error}") from error
-        file = place.replace("\\", "/").rpartition("/")[2]
-        return MapFunction(function=function, text=text, file=file)
-    origin = module_file(place)
-    return MapFunction(
-        function=function, text=_decoded(origin.read_bytes(), place), module=place
-    )
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"`map` {place}: is not text in UTF-8 (byte {error.start}). Save it as UTF-8"
+        ) from error
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"`map` {place}: is not valid Python: {error}") from error
+    return MapFunction(function=function, text=text, **named)
 
 
 def module_file(module: str) -> Path:
@@ -151,15 +156,6 @@ def _way_out(module: str) -> str:
     )
 
 
-def _decoded(data: bytes, place: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"`map` {place}: is not text in UTF-8 (byte {error.start}). Save it as UTF-8"
-        ) from error
-
-
 DEFAULT_SHARD_BYTES = 128 << 20
 FIRST_VERSION = "1.0.0"
 AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
@@ -177,11 +173,6 @@ class _Frozen(BaseModel):
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     def check(text: str) -> str:
-        """Returns the text, if it is one of these.
-
-        Raises:
-          ValueError: it is not.
-        """
         if not pattern.fullmatch(text):
             raise ValueError(f"expected {expected}, found {text!r}")
         return text
@@ -204,15 +195,11 @@ def parse_fraction(text: str) -> Fraction:
     Raises:
       ValueError: if the text is neither.
     """
-    try:
-        # No exponents: the exact value of 1e-999999999 would fill the memory.
-        if not FRACTION_PATTERN.fullmatch(text):
-            raise ValueError("not a fraction")
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(
-            f"expected a fraction like 0.8 or 4/5, found {text!r}"
-        ) from error
+    # No exponents: the exact value of 1e-999999999 would fill the memory.
+    if FRACTION_PATTERN.fullmatch(text):
+        with suppress(ZeroDivisionError):
+            return Fraction(text)
+    raise ValueError(f"expected a fraction like 0.8 or 4/5, found {text!r}")
 
 
 def _check_fraction(text: str) -> str:
@@ -393,11 +380,8 @@ def identifier_from(text: str) -> str:
 
 
 _EMBEDDED_RUNNERS = (
-    "direct",
-    "directrunner",
-    "bundlebaseddirectrunner",
-    "switchingdirectrunner",
-    "fnapirunner",
+    *("direct", "directrunner", "bundlebaseddirectrunner"),
+    *("switchingdirectrunner", "fnapirunner"),
 )
 
 _NO_STORAGE_OPTIONS = BothSides()

@@ -312,10 +312,13 @@ def make_job(
     last_part = values["output"].rstrip("/").rpartition("/")[2]
     if "://" not in values["output"]:
         last_part = Path(values["output"]).absolute().name
+    sharding = Sharding(shard_bytes=values["shard_size"])
+    if values["shards"] or values["readers"]:
+        sharding = Sharding(num_shards=values["shards"], num_readers=values["readers"])
     job = {
         "name": values["name"] or identifier_from(last_part),
         "version": FIRST_VERSION if is_auto else values["version"],
-        "sharding": _sharding(values),
+        "sharding": sharding,
         "declared": declared,
         "map": function,
     }
@@ -337,14 +340,6 @@ def make_job(
 
 def _of(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
-
-
-def _sharding(values: Mapping[str, Any]) -> Sharding:
-    if values["shards"]:
-        return Sharding(num_shards=values["shards"])
-    if values["readers"]:
-        return Sharding(num_readers=values["readers"])
-    return Sharding(shard_bytes=values["shard_size"])
 
 
 def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -392,7 +387,9 @@ def _wrong_sources(
     """Yields what is wrong with the source and with options that formats have."""
     source = given.get("source")
     if isinstance(source, str) and source not in formats:
-        yield "source", f"expected {_either(formats)}, found {source!r}"
+        *others, last = map(repr, formats)
+        either = f"{', '.join(others)} or {last}" if others else last
+        yield "source", f"expected {either}, found {source!r}"
     for key in given:
         if key in formats:
             if key != source:
@@ -408,12 +405,6 @@ def _owner(option: str, formats: Formats) -> str | None:
             if option in formats[name].model_fields:
                 return name
     return None
-
-
-def _either(names: Iterable[str]) -> str:
-    """Returns 'a', 'b' or 'c'."""
-    *others, last = map(repr, names)
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
@@ -55,12 +55,8 @@ class _Frozen(BaseModel):
         return fields
 
 
-def _plain_name(name: str) -> str:
-    return check_file_name(name, plain=True)
-
-
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-PlainName = Annotated[str, AfterValidator(_plain_name)]
+PlainName = Annotated[str, AfterValidator(partial(check_file_name, plain=True))]
 
 
 class FileEntry(_Frozen):
@@ -329,6 +325,13 @@ def join_manifests(
             shards=(*old.shards, *new.shards),
         )
     files = {**base.files, **more.files}
+    made = base.map
+    if made is not None and more.map is not None:
+        made = MapEntry(
+            rows_dropped=made.rows_dropped + more.map.rows_dropped,
+            rows_added=made.rows_added + more.map.rows_added,
+            features=made.features,
+        )
     return base.model_copy(
         update={
             "fingerprint": more.fingerprint,
@@ -338,20 +341,9 @@ def join_manifests(
             "appended": base.appended + 1,
             "files": {n: files[n] for n in sorted(files) if n not in stale_files},
             "rejects": _join_rejects(base, more),
-            "map": _join_maps(base, more),
+            "map": made,
             "splits": splits,
         }
-    )
-
-
-def _join_maps(base: Manifest, more: Manifest) -> MapEntry | None:
-    """Returns what a function made for both, of rows with the features of the first."""
-    if base.map is None or more.map is None:
-        return base.map
-    return MapEntry(
-        rows_dropped=base.map.rows_dropped + more.map.rows_dropped,
-        rows_added=base.map.rows_added + more.map.rows_added,
-        features=base.map.features,
     )
 
 

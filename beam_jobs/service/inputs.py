@@ -146,7 +146,9 @@ def list_all_inputs(
         open_archives=not source.reads_archives,
     )
     files = _files_outside(found, output)
-    warnings = _told(links)
+    warnings = tuple(links[:_SHOWN_LINKS])
+    if (rest := len(links) - _SHOWN_LINKS) > 0:
+        warnings += (f"{count(rest, 'other link')} passed over",)
     if passed_over := len(found) - len(files):
         left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
         if not files:
@@ -183,13 +185,6 @@ def list_all_inputs(
         _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [file for file in _files_outside(below, output) if not file.problem]
     return replace(inputs, side_files=side_files)
-
-
-def _told(links: Sequence[str]) -> tuple[str, ...]:
-    """Returns what is told of links that were passed over: the first ones."""
-    rest = len(links) - _SHOWN_LINKS
-    more = [f"{count(rest, 'other link')} passed over"] if rest > 0 else []
-    return (*links[:_SHOWN_LINKS], *more)
 
 
 def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:

@@ -106,72 +106,51 @@ def test_error_is_one_message(tmp_path: Path) -> None:
 CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["convert", "csv"], "Missing argument 'INPUT... OUTPUT'"),
-        (
-            ["convert", "csv", IRIS],
-            "expected one INPUT or more, and OUTPUT as the last",
-        ),
-        (["convert", "excel", "a", "b"], "No such command 'excel'"),
-        (["melt"], "No such command 'melt'"),
-        ([*CONVERT, "--colour"], "No such option '--colour'"),
-        ([*CONVERT, "--variant", "cifar10"], "No such option '--variant'"),
-        (
-            [*CONVERT, "--split", "train"],
-            "--split: expected NAME=FRACTION, found 'train'",
-        ),
-        ([*CONVERT, "--split", "train=much"], "expected a fraction like 0.8"),
-        ([*CONVERT, "--split", "a=0.5", "--split", "b=0.4"], "must add up to 1"),
-        (
-            [*CONVERT, "--split", "a=0.5", "--split", "a=0.5"],
-            "--split: a is given twice",
-        ),
-        ([*CONVERT, "--shards", 0], "0 is not in the range 1<=x<=99999"),
-        ([*CONVERT, "--shards", "many"], "'many' is not a valid integer"),
-        ([*CONVERT, "--shard-size", "huge"], "expected a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "1e6"], "expected a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "²"], "expected a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "-1"], "expected a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "0"], "a shard has at least one byte"),
-        ([*CONVERT, "--shard-size", "9" * 40], "expected a size like 128MiB or 100MB"),
-        (
-            [*CONVERT, "--shards", 2, "--shard-size", "1M"],
-            "--shards, --shard-size and --readers exclude each other",
-        ),
-        ([*CONVERT, "--max-rejects", "some"], "a count like 10 or a share like"),
-        (
-            [*CONVERT, "--seed", "-1"],
-            "-1 is not in the range 0<=x<=18446744073709551615",
-        ),
-        ([*CONVERT, "--seed", 1 << 64], "18446744073709551616 is not in the range"),
-        ([*CONVERT, "--name", "a/b"], "expected a name of letters, digits and '_'"),
-        ([*CONVERT, "--dataset-version", "1.0"], "expected a version like 1.0.0"),
-        ([*CONVERT, "--compression", "zip"], "'zip' is not one of 'none', 'gzip'"),
-        ([*CONVERT, "--workers", "-1"], "-1 is not in the range x>=0"),
-        (
-            [*CONVERT, "--", "--s3_secret_access_key=hushhush"],
-            "--s3_secret_access_key looks like a secret",
-        ),
-        (
-            [*CONVERT, "--", "--azure_connection_string", "hushhush"],
-            "--azure_connection_string looks like a secret",
-        ),
-        (["verify", "out", "--", "--runner=Flink"], "only convert, run and plan take"),
-        (["--", "--runner=Flink"], "only convert, run and plan take"),
-        (["verify"], "Missing argument 'OUTPUT'"),
-        (["inspect", "out", "--examples", "few"], "'few' is not a valid integer"),
-    ],
-)
+WRONG = {  # what is typed, and what is told
+    "convert csv": "Missing argument 'INPUT... OUTPUT'",
+    "convert csv in.csv": "expected one INPUT or more, and OUTPUT as the last",
+    "convert excel a b": "No such command 'excel'",
+    "melt": "No such command 'melt'",
+    "verify out -- --runner=Flink": "only convert, run and plan take",
+    "-- --runner=Flink": "only convert, run and plan take",
+    "verify": "Missing argument 'OUTPUT'",
+    "inspect out --examples few": "'few' is not a valid integer",
+}
+WRONG_OPTIONS = {  # of convert
+    "--colour": "No such option '--colour'",
+    "--variant cifar10": "No such option '--variant'",
+    "--split train": "--split: expected NAME=FRACTION, found 'train'",
+    "--split train=much": "expected a fraction like 0.8",
+    "--split a=0.5 --split b=0.4": "must add up to 1",
+    "--split a=0.5 --split a=0.5": "--split: a is given twice",
+    "--shards 0": "0 is not in the range 1<=x<=99999",
+    "--shards many": "'many' is not a valid integer",
+    "--shard-size huge": "expected a size like 128MiB or 100MB",
+    "--shard-size 1e6": "expected a size like 128MiB or 100MB",
+    "--shard-size ²": "expected a size like 128MiB or 100MB",
+    "--shard-size -1": "expected a size like 128MiB or 100MB",
+    "--shard-size 0": "a shard has at least one byte",
+    f"--shard-size {'9' * 40}": "expected a size like 128MiB or 100MB",
+    "--shards 2 --shard-size 1M": "--shards, --shard-size and --readers exclude",
+    "--max-rejects some": "a count like 10 or a share like",
+    "--seed -1": "-1 is not in the range 0<=x<=18446744073709551615",
+    f"--seed {1 << 64}": "18446744073709551616 is not in the range",
+    "--name a/b": "expected a name of letters, digits and '_'",
+    "--dataset-version 1.0": "expected a version like 1.0.0",
+    "--compression zip": "'zip' is not one of 'none', 'gzip'",
+    "--workers -1": "-1 is not in the range x>=0",
+    "-- --s3_secret_access_key=hushhush": "--s3_secret_access_key looks like a secret",
+    "-- --azure_connection_string hushhush": "connection_string looks like a secret",
+}
+WRONG |= {f"convert csv {IRIS} out {k}": what for k, what in WRONG_OPTIONS.items()}
+
+
+@pytest.mark.parametrize(("typed", "message"), WRONG.items())
 def test_wrong_usage(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[Argument],
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ran = recordmill(*arguments)
+    ran = recordmill(*typed.split())
     assert (ran.status, ran.out) == (2, "")
     assert message in ran.err
     assert "hushhush" not in ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -15,55 +16,33 @@ from recordmill.beam_jobs.cli.options import all_commands
 
 COMMANDS = [run_command, *all_commands(convert).values()]
 
-CASES = [
-    (  # a job file with its settings; Beam's options stay apart
-        ["--runner=R", "--job_file=gs://b/j.yaml", "--set=n=2 date=2026-11-20"],
-        [
-            "run",
-            "--set=n=2",
-            "--set=date=2026-11-20",
-            "gs://b/j.yaml",
-            "--",
-            "--runner=R",
-        ],
+CASES = {  # parameters: arguments
+    # A job file with its settings; Beam's options stay apart.
+    "--runner=R --job_file=gs://b/j.yaml '--set=n=2 date=2026-11-20'": (
+        "run --set=n=2 --set=date=2026-11-20 gs://b/j.yaml -- --runner=R"
     ),
-    (  # a job file's output instead of its own
-        ["--job_file=j", "--output=gs://b/o"],
-        ["run", "--output=gs://b/o", "j", "--"],
+    # A job file's output instead of its own.
+    "--job_file=j --output=gs://b/o": "run --output=gs://b/o j --",
+    # Several inputs, one of them with a space in its name.
+    """--source=csv "--inputs=gs://b/x/*.csv 'gs://b/a b.csv'" --output=gs://o""": (
+        "convert csv gs://b/x/*.csv 'gs://b/a b.csv' gs://o --"
     ),
-    (  # several inputs, one of them with a space in its name
-        ["--source=csv", "--inputs=gs://b/x/*.csv 'gs://b/a b.csv'", "--output=gs://o"],
-        ["convert", "csv", "gs://b/x/*.csv", "gs://b/a b.csv", "gs://o", "--"],
+    # Flags, and those that say what holds anyway.
+    "--source=cifar --inputs=i --output=o --shuffle=false --overwrite": (
+        "convert cifar --no-shuffle --overwrite i o --"
     ),
-    (  # flags
-        [
-            "--source=cifar",
-            "--inputs=i",
-            "--output=o",
-            "--shuffle=false",
-            "--overwrite",
-        ],
-        ["convert", "cifar", "--no-shuffle", "--overwrite", "i", "o", "--"],
+    "--source=cifar --inputs=i --output=o --shuffle=true --json=False": (
+        "convert cifar --shuffle i o --"
     ),
-    (  # flags that say what holds anyway
-        [
-            "--source=cifar",
-            "--inputs=i",
-            "--output=o",
-            "--shuffle=true",
-            "--json=False",
-        ],
-        ["convert", "cifar", "--shuffle", "i", "o", "--"],
+    # Names with "-", and what was left empty.
+    "--source=csv --inputs=i --output=o --max_rejects=1% --schema=": (
+        "convert csv --max-rejects=1% i o --"
     ),
-    (  # names with "-", and what was left empty
-        ["--source=csv", "--inputs=i", "--output=o", "--max_rejects=1%", "--schema="],
-        ["convert", "csv", "--max-rejects=1%", "i", "o", "--"],
+    # Given twice, as Airflow gives lists.
+    "--source=csv --inputs=i --output=o --split=a=0.5 --split=b=0.5": (
+        "convert csv --split=a=0.5 --split=b=0.5 i o --"
     ),
-    (  # given twice, as Airflow gives lists
-        ["--source=csv", "--inputs=i", "--output=o", "--split=a=0.5", "--split=b=0.5"],
-        ["convert", "csv", "--split=a=0.5", "--split=b=0.5", "i", "o", "--"],
-    ),
-]
+}
 
 WRONG = [
     (
@@ -89,9 +68,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("given", "arguments"), CASES)
-def test_parameters_become_arguments(given: list[str], arguments: list[str]) -> None:
-    assert command_line(given) == arguments
+@pytest.mark.parametrize(("given", "arguments"), CASES.items())
+def test_parameters_become_arguments(given: str, arguments: str) -> None:
+    assert command_line(shlex.split(given)) == shlex.split(arguments)
 
 
 @pytest.mark.parametrize(("given", "message"), WRONG)
