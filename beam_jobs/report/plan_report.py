@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.service.preview import RunPlan, plan_run
+from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell

@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING, Any
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
 from recordmill.beam_jobs.service.outcome import Outcome, outcome_of, understood_at_end
-from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
-from recordmill.beam_jobs.service.preview import require_space, run_budget
+from recordmill.beam_jobs.service.prepare import (
+    PreparedRun,
+    prepare_run,
+    require_space,
+    run_budget,
+)
 from recordmill.beam_jobs.service.resolve import (
     ResolvedRun,
     VersionPlan,

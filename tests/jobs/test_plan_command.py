@@ -34,7 +34,7 @@ def plan(source: str, *arguments: Argument, status: int = 0) -> dict[str, Any]:
 def leave_free(patch: pytest.MonkeyPatch, num_bytes: float) -> None:
     """Makes every disk have so much space."""
     usage = shutil.disk_usage("/")._replace(free=int(num_bytes))
-    disk_usage = "recordmill.beam_jobs.service.preview.shutil.disk_usage"
+    disk_usage = "recordmill.beam_jobs.service.prepare.shutil.disk_usage"
     patch.setattr(disk_usage, lambda folder: usage)
 
 
