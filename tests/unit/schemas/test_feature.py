@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +19,10 @@ from recordmill.schemas.job import (
 from recordmill.schemas.names import shard_file_name
 
 
-def message_of(caught: pytest.ExceptionInfo[ValidationError]) -> str:
+def refusal(make: Callable[..., object], **fields: Any) -> str:
+    """Why a model refuses these fields."""
+    with pytest.raises(ValidationError) as caught:
+        make(**fields)
     (only,) = caught.value.errors()
     return str(only["msg"]).removeprefix("Value error, ")
 
@@ -98,9 +102,7 @@ BAD_JOBS = [
 
 @pytest.mark.parametrize(("fields", "message", "reason"), BAD_JOBS)
 def test_job_refuses(fields: dict[str, Any], message: str, reason: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        job(**fields)
-    assert message_of(caught) == message, reason
+    assert refusal(job, **fields) == message, reason
 
 
 @pytest.mark.parametrize(
@@ -124,9 +126,7 @@ def test_job_names_the_wrong_field(
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "a\n"])
 def test_split_name_refused(name: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        SplitSpec(name=name, fraction="1")
-    assert message_of(caught) == (
+    assert refusal(SplitSpec, name=name, fraction="1") == (
         f"expected a split name of letters, digits, '_' and '-', found {name!r}"
     )
 
@@ -164,9 +164,7 @@ def test_parse_fraction(text: str, expected: Fraction | None, reason: str) -> No
 
 @pytest.mark.parametrize("text", ["0", "0.0", "1.01", "3/2"])
 def test_split_fraction_out_of_range(text: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        SplitSpec(name="a", fraction=text)
-    assert message_of(caught) == (
+    assert refusal(SplitSpec, name="a", fraction=text) == (
         f"expected a fraction above 0 and at most 1, found {text}"
     )
 
@@ -193,17 +191,16 @@ def test_rejects_allowed(text: str, rows: int, expected: int, reason: str) -> No
     "text", ["", "-1", "1.5", "%", ".5%", "1 %", "1e2", "٣", "1\n"]
 )
 def test_reject_limit_refused(text: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        RejectLimit(text=text)
-    assert message_of(caught) == (
+    assert refusal(RejectLimit, text=text) == (
         f"expected a count like 10 or a share like 0.5%, found {text!r}"
     )
 
 
 def test_reject_limit_above_all() -> None:
-    with pytest.raises(ValidationError) as caught:
-        RejectLimit(text="100.1%")
-    assert message_of(caught) == "expected a share of at most 100%, found 100.1%"
+    assert (
+        refusal(RejectLimit, text="100.1%")
+        == "expected a share of at most 100%, found 100.1%"
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,9 +208,7 @@ def test_reject_limit_above_all() -> None:
     [{}, {"num_shards": 1, "shard_bytes": 1}, {"num_shards": 1, "num_readers": 1}],
 )
 def test_sharding_has_one_rule(fields: dict[str, int]) -> None:
-    with pytest.raises(ValidationError) as caught:
-        Sharding.model_validate(fields)
-    assert message_of(caught) == (
+    assert refusal(Sharding, **fields) == (
         "`shards`, `shard_size` and `readers` exclude each other"
     )
 
