@@ -20,12 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from yaml.parser import Parser
-from yaml.reader import Reader, ReaderError
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from yaml.reader import ReaderError
 
 from recordmill.schemas.errors import SchemaError
 
@@ -42,15 +38,10 @@ _PATTERNS = {
 }
 
 
-class _Reader(Reader, Scanner, Parser, Composer, BaseResolver):
-    """Text to nodes; no constructor, so that no tag can build an object."""
+class _Reader(yaml.SafeLoader):
+    """Text to nodes, from which this module builds values."""
 
-    def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        BaseResolver.__init__(self)
+    yaml_implicit_resolvers: Any = {}  # noqa: RUF012  not those of YAML 1.1
 
 
 class _Writer(yaml.SafeDumper):
