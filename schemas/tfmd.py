@@ -83,27 +83,25 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
         for domain in kind
     }
     for feature in proto.feature:
+        in_steps = feature.name == SEQUENCES and feature.HasField("struct_domain")
         if _is_unused(feature) or feature.name in row_lengths:
             continue
-        if feature.name == SEQUENCES and feature.HasField("struct_domain"):
-            for child in feature.struct_domain.feature:
-                if not _is_unused(child):
-                    fields = {"sequence": True, **_shape_of_step(child)}
-                    yield (
-                        child.name,
-                        fields | _feature_fields(child, domains, uri),
-                        child,
-                    )
-        elif feature.name in ragged:
-            name, shape = ragged[feature.name]
-            yield (
-                name,
-                {"shape": shape} | _feature_fields(feature, domains, uri),
-                feature,
-            )
-        else:
-            fields = _shape_of(feature)
-            yield feature.name, fields | _feature_fields(feature, domains, uri), feature
+        for each in feature.struct_domain.feature if in_steps else [feature]:
+            name = each.name
+            if in_steps:  # the first level counts the steps
+                counts = each.value_counts.value_count[1:]
+                fields = {"sequence": True, **_with_shape(_shape_of_counts(counts))}
+            elif name in ragged:
+                name, shape = ragged[name]
+                fields = {"shape": shape}
+            else:
+                fields = _with_shape(_shape_of(each))
+            if not _is_unused(each):
+                yield name, fields | _feature_fields(each, domains, uri), each
+
+
+def _with_shape(shape: _Shape) -> Fields:
+    return {"shape": shape} if shape else {}
 
 
 def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
@@ -157,26 +155,18 @@ def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> 
     raise SchemaError(f"{location}: has no type; expected INT, FLOAT or BYTES")
 
 
-def _shape_of(feature: Message) -> Fields:
+def _shape_of(feature: Message) -> _Shape:
     match feature.WhichOneof("shape_type"):
         case "shape":
-            shape = tuple(
+            return tuple(
                 dim.size if dim.HasField("size") and dim.size >= 0 else None
                 for dim in feature.shape.dim
             )
         case "value_counts":
-            shape = _shape_of_counts(feature.value_counts.value_count)
+            return _shape_of_counts(feature.value_counts.value_count)
         case "value_count":
-            shape = _shape_of_counts([feature.value_count])
-        case _:
-            shape = (None,)
-    return {"shape": shape} if shape else {}
-
-
-def _shape_of_step(feature: Message) -> Fields:
-    """Returns the shape of one step's value; the first level counts the steps."""
-    shape = _shape_of_counts(feature.value_counts.value_count[1:])
-    return {"shape": shape} if shape else {}
+            return _shape_of_counts([feature.value_count])
+    return (None,)
 
 
 def _shape_of_counts(counts: Any) -> _Shape:
