@@ -185,7 +185,7 @@ def _filled(
     problems: Problems,
 ) -> dict[str, Any]:
     """Returns the fields that are not null, with all placeholders filled in."""
-    texts = document.as_written(())
+    texts = document.as_written()
     defaults = texts.get("params") or {}
     if not isinstance(defaults, dict):
         what = f"expected a mapping of parameters, found {defaults!r}"

@@ -61,7 +61,7 @@ def load_schema(data: bytes, uri: str) -> DeclaredSchema:
 
         return load_pbtxt(data, uri)
     document = YamlDocument(data, uri)
-    value = texts_as_written(document.value, document.as_written(()))
+    value = texts_as_written(document.value, document.as_written())
     return parse_declared(value, uri, document.line)
 
 

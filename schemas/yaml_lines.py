@@ -83,15 +83,12 @@ class YamlDocument:
         self._left = _MAX_NODES
         self.value = self._build(self._root, self._scalar, ())
 
-    def as_written(self, path: KeyPath) -> Any:
-        """Returns a value with every scalar as it is written; null stays None."""
-        return self._build(self._find(path), _text, ())
+    def as_written(self) -> Any:
+        """Returns the value with every scalar as it is written; null stays None."""
+        return self._build(self._root, _text, ())
 
     def line(self, path: KeyPath) -> int:
         """Returns the line (from 1) on which a part starts, or its nearest parent."""
-        return _line(self._find(path, of_key=True))
-
-    def _find(self, path: KeyPath, *, of_key: bool = False) -> Node:
         node = found = self._root
         for step in path:
             if isinstance(node, MappingNode):
@@ -105,7 +102,7 @@ class YamlDocument:
                 found = node = node.value[step]
             else:
                 break
-        return found if of_key else node
+        return _line(found)
 
     def _build(
         self, node: Node, scalar: Callable[[ScalarNode], Any], above: tuple[Node, ...]
