@@ -274,13 +274,15 @@ def _shortage(workspace: Workspace, estimate: Estimate, held_bytes: int) -> str:
     """Returns why a run surely does not fit and what to do, or "" if it may fit."""
     if workspace.names(CHECKPOINTS):
         return ""  # it resumes: some of it is there
-    needs = {workspace.scratch_root: (estimate.scratch_bytes, held_bytes)}
-    if isinstance(workspace.store, LocalStore):  # else shards leave one by one
-        scratch, held = needs.get(workspace.root, (0, 0))
-        needs[workspace.root] = (scratch + estimate.bytes, held)
-    for folder, (written, held) in needs.items():
-        free, needed = _free_bytes(folder), max(0, written - held)
-        if written * estimate.certain_share - held > free:
+    for folder in dict.fromkeys((workspace.scratch_root, workspace.root)):
+        scratch = estimate.scratch_bytes if folder == workspace.scratch_root else 0
+        shards = estimate.bytes if folder == workspace.root else 0
+        if not isinstance(workspace.store, LocalStore):
+            shards = 0  # they leave one by one
+        free, share = _free_bytes(folder), estimate.certain_share
+        # Memory holds what would go to scratch, never shards.
+        if max(0, scratch * share - held_bytes) + shards * share > free:
+            needed = max(0, scratch - held_bytes) + shards
             return (
                 f"{nearest_folder(Path(folder))}: about {human_bytes(needed)} are "
                 f"needed, {human_bytes(free)} are free; make room, or choose another "
