@@ -14,7 +14,7 @@ of binary or of views. So do references to rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,7 @@ def join_rows(
         parts = [part if part.schema == schema else part.cast(schema) for part in parts]
         # A column at a time: what was joined is still in the cache when it is ordered,
         # and only one column is there twice.
-        columns = map(
+        columns: Iterable[pa.Array] = map(
             pa.concat_arrays, zip(*(part.columns for part in parts), strict=True)
         )
         if order is not None:
