@@ -38,6 +38,19 @@ def convert(*arguments: Argument) -> Ran:
     return recordmill("convert", *arguments)
 
 
+def converted(photos: Path, *options: Argument) -> Ran:
+    """Converts photos to the folder out beside them."""
+    ran = convert("images", photos, photos.parent / "out", *options)
+    assert ran.status == 0, ran.err
+    return ran
+
+
+def refused_by(photos: Path, *options: Argument) -> Ran:
+    ran = convert("images", photos, photos.parent / "out", *options)
+    assert ran.status != 0
+    return ran
+
+
 def add_images(folder: Path, numbers: Iterable[int]) -> None:
     folder.mkdir(exist_ok=True)
     for number in numbers:
@@ -76,8 +89,7 @@ def splits_of(folder: Path) -> dict[str, set[str]]:
 
 def test_a_table_gives_labels_splits_and_features(photos: Path) -> None:
     out = photos.parent / "out"
-    ran = convert("images", photos, out, "--label-table", "labels.csv")
-    assert ran.status == 0, ran.err
+    ran = converted(photos, "--label-table", "labels.csv")
     assert_whole(out)
     assert (out / "label.labels.txt").read_text() == "cat\ndog\n"
     assert rows_of(out, "label", "age", "note") == {
@@ -111,10 +123,7 @@ def test_what_no_row_and_no_image_stands_for_is_a_reject(photos: Path) -> None:
         "path,class\n0.jpg,cat\n1.jpg,\n9.jpg,dog\n2.jpg,dog\n2.jpg,cat\n5.jpg\n"
     )
     out = photos.parent / "out"
-    ran = convert(
-        "images", photos, out, "--label-table", "labels.csv", "--max-rejects", "9"
-    )
-    assert ran.status == 0, ran.err
+    converted(photos, "--label-table", "labels.csv", "--max-rejects", "9")
     assert rows_of(out, "label") == {"0.jpg": (0,)}
     rejects = [
         json.loads(line)
@@ -137,8 +146,7 @@ def test_images_that_no_row_names_may_be_left_out(photos: Path) -> None:
     table = ("--label-table", "labels.csv")
     refused = convert("images", photos, out, *table)
     assert "--unlisted leave_out" in refused.err
-    ran = convert("images", photos, out, *table, "--unlisted", "leave_out")
-    assert ran.status == 0, ran.err
+    ran = converted(photos, *table, "--unlisted", "leave_out")
     assert rows_of(out, "label") == {"0.jpg": (0,), "2.jpg": (1,)}
     assert "2 files (no row of labels.csv names it)" in ran.out + ran.err
 
@@ -153,8 +161,7 @@ def test_boxes_and_several_labels_of_json_lines_beside_the_input(photos: Path) -
     table = photos.parent / "apart.jsonl"
     table.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     out = photos.parent / "out"
-    ran = convert("images", photos, out, "--label-table", "apart.jsonl")
-    assert ran.status == 0, ran.err
+    converted(photos, "--label-table", "apart.jsonl")
     found = rows_of(out, "label", "boxes")
     assert [list(found[f"{n}.jpg"][0]) for n in range(4)] == [[1, 0], [], [0], [1]]
     assert found["2.jpg"][1] == rows[2]["boxes"]
@@ -165,8 +172,7 @@ def test_boxes_and_several_labels_of_json_lines_beside_the_input(photos: Path) -
     again = convert("images", photos, out, "--label-table", "apart.jsonl")
     assert "nothing to do" in again.out + again.err
     table.write_text(table.read_text().replace('["b"]', '["a"]'))
-    changed = convert("images", photos, out, "--label-table", "apart.jsonl")
-    assert changed.status != 0
+    changed = refused_by(photos, "--label-table", "apart.jsonl")
     assert "1 changed (apart.jsonl)" in changed.err or "apart.jsonl" in changed.err
 
 
@@ -178,16 +184,14 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     (photos / "more.csv").write_text(
         "file,label,split,age,note\n4.jpg,dog,test,5,five\n5.jpg,cat,train,,x\n"
     )
-    ran = convert("images", photos, out, *tables, "--append", "--max-rejects", "1")
-    assert ran.status == 0, ran.err
+    converted(photos, *tables, "--append", "--max-rejects", "1")
     found = rows_of(out, "label", "age")
     assert found["4.jpg"] == (1, 5)
     assert len(found) == 5
     reasons = recordmill("rejects", out).out
     assert "has no value, but all images of the dataset do" in reasons
     (photos / "third.csv").write_text("file,label\n0.jpg,dog\n")
-    refused = convert("images", photos, out, *tables, "--append")
-    assert refused.status != 0
+    refused = refused_by(photos, *tables, "--append")
     assert "change what is known of it in the dataset" in refused.err
     add_images(photos, (6,))
     (photos / "third.csv").write_text("file,label,split,age,note\n6.jpg,emu,test,5,x\n")
@@ -201,8 +205,7 @@ def test_names_give_labels_and_features(photos: Path) -> None:
         (photos / f"{number}.jpg").rename(photos / name)
     out = photos.parent / "out"
     pattern = ("--label-pattern", r"(?P<label>[a-z]+)_(?P<id>\d+)\.jpg")
-    ran = convert("images", photos, out, *pattern, "--max-rejects", "1")
-    assert ran.status == 0, ran.err
+    converted(photos, *pattern, "--max-rejects", "1")
     assert rows_of(out, "label", "id") == {
         "cat_1.jpg": (0, 1),
         "dog_2.jpg": (1, 2),
@@ -224,10 +227,8 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     )
     (photos.parent / "val.txt").write_text("3.jpg\n2.jpg\n7.jpg\n")
     out = photos.parent / "out"
-    ran = convert(
-        "images",
+    converted(
         photos,
-        out,
         "--label-from",
         "none",
         "--split-lists",
@@ -235,7 +236,6 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
         "--max-rejects",
         "2",
     )
-    assert ran.status == 0, ran.err
     assert splits_of(out) == {"train": {"0.jpg", "1.jpg"}, "val": {"3.jpg"}}
     assert not (out / "label.labels.txt").exists()
     reasons = recordmill("rejects", out).out
@@ -247,12 +247,10 @@ def test_a_label_that_the_file_of_classes_does_not_name(photos: Path) -> None:
     out = photos.parent / "out"
     given = ("--label-table", "labels.csv", "--label-map")
     (photos / "map.txt").write_text("cat\n")
-    ran = convert("images", photos, out, *given, "map.txt")
-    assert ran.status != 0
+    ran = refused_by(photos, *given, "map.txt")
     assert "1.jpg: its label 'dog' is not in" in ran.err
     (photos / "map.csv").write_text("id,name\n1,cat\n0,dog\n")
-    ran = convert("images", photos, out, *given, "map.csv")
-    assert ran.status == 0, ran.err
+    ran = converted(photos, *given, "map.csv")
     assert (out / "label.labels.txt").read_text() == "dog\ncat\n"
 
 
@@ -266,8 +264,7 @@ def test_folders_are_still_splits_beside_a_table(photos: Path) -> None:
         TABLE.replace("split", "fold").replace("\n1.jpg", "\n1.jpg")
     )
     out = photos.parent / "out"
-    ran = convert("images", photos, out, "--label-table", "labels.csv")
-    assert ran.status == 0, ran.err
+    converted(photos, "--label-table", "labels.csv")
     assert splits_of(out)["test"] == {"1.jpg"}
     assert rows_of(out, "fold")["1.jpg"] == ("test",)
 
@@ -309,11 +306,9 @@ def test_ways_out(
     (photos / "labels.csv").write_text(
         TABLE.replace("2.jpg,cat,train,3,", "2.jpg,cat,train,3,x")
     )
-    refused = convert("images", photos, photos.parent / "out", *table, *wrong)
-    assert refused.status != 0
+    refused = refused_by(photos, *table, *wrong)
     assert told in refused.err
-    ran = convert("images", photos, photos.parent / "out", *table, *way_out)
-    assert ran.status == 0, ran.err
+    converted(photos, *table, *way_out)
 
 
 def test_a_table_that_is_too_large_is_converted_in_parts(
@@ -336,8 +331,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     assert convert("images", photos, out, *tables).status == 0
     add_images(photos, (2, 3))
     (photos / "2.csv").write_text(head + "".join(lines[2:]).replace(",3,", ",3,x"))
-    ran = convert("images", photos, out, *tables)
-    assert ran.status == 0, ran.err
+    converted(photos, *tables)
     assert rows_of(out, "label") == {
         "0.jpg": (0,),
         "1.jpg": (1,),
@@ -366,8 +360,7 @@ def test_a_column_that_is_not_one_of_splits(
     assert refused.status == 65
     assert told in refused.err
     assert "--table-split-column none if that column is not one" in refused.err
-    ran = convert("images", photos, out, *table, "--table-split-column", "none")
-    assert ran.status == 0, ran.err
+    converted(photos, *table, "--table-split-column", "none")
     assert {row[0] for row in rows_of(out, "split").values()} == {"train", wrong}
 
 
@@ -411,8 +404,7 @@ def test_files_of_classes_that_are_wrong_are_mended(
     assert refused.status == 65
     assert told in refused.err
     (photos / "map.txt").write_bytes(mended)
-    ran = convert("images", photos, photos.parent / "out", *given)
-    assert ran.status == 0, ran.err
+    converted(photos, *given)
 
 
 def test_ways_out_of_a_folder_without_classes(photos: Path) -> None:
@@ -438,8 +430,7 @@ def test_a_schema_reads_lists_of_csv(photos: Path) -> None:
     )
     out = photos.parent / "out"
     table = ("--label-table", "labels.csv", "--unlisted", "leave_out")
-    ran = convert("images", photos, out, *table, "--schema", schema)
-    assert ran.status == 0, ran.err
+    converted(photos, *table, "--schema", schema)
     found = rows_of(out, "boxes", "code")
     assert found["0.jpg"][0].tolist() == [[0, 0.5, 1, 1]]
     assert found["1.jpg"][0].shape == (0, 4)
@@ -465,8 +456,7 @@ def test_a_row_for_each_box_becomes_lists(photos: Path) -> None:
     assert "3 rows of labels.csv name it, expected one" in refused.err
     assert "or use --table-rows object" in refused.err  # the way out
     job: list[Argument] = [*table, "--table-rows", "object", "--unlisted", "leave_out"]
-    ran = convert("images", photos, out, *job)
-    assert ran.status == 0, ran.err
+    converted(photos, *job)
     assert recordmill("verify", out, "--deep").status == 0
     found = rows_of(out, "label", "xmin", "ymin", "crowd")
     assert {name: [list(each) for each in row] for name, row in found.items()} == {
@@ -481,8 +471,7 @@ def test_a_row_for_each_box_becomes_lists(photos: Path) -> None:
         "features:\n  image: {picture: {}}\n  filename: string\n  xmin: 'float32[]'\n"
         "  label: {dtype: int64, classes: [cat, dog], shape: [null]}\n"
     )
-    ran = convert("images", photos, out, *job, "--schema", schema, "--overwrite")
-    assert ran.status == 0, ran.err
+    converted(photos, *job, "--schema", schema, "--overwrite")
     assert list(rows_of(out, "xmin")["0.jpg"][0]) == [0.5, 0.125, 0.25]
 
 
@@ -493,8 +482,7 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
     )
     out = photos.parent / "out"
     job: list[Argument] = ["--label-table", "labels.csv", "--table-rows", "object"]
-    ran = convert("images", photos, out, *job, "--max-rejects", 3)
-    assert ran.status == 0, ran.err
+    converted(photos, *job, "--max-rejects", 3)
     assert list(rows_of(out, "x")["3.jpg"][0]) == [7, 8]
     told = recordmill("rejects", out, "--json").out
     assert "its row of labels.csv has no label" in told
@@ -567,6 +555,5 @@ def test_a_table_without_rows_is_named_with_a_way_out(
 def test_what_contradicts_itself_is_refused(
     photos: Path, options: str, told: str
 ) -> None:
-    ran = convert("images", photos, photos.parent / "out", *options.split())
-    assert ran.status != 0
+    ran = refused_by(photos, *options.split())
     assert told in ran.err

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from job_tools import (
     Argument,
@@ -21,14 +23,20 @@ from job_tools import (
 )
 from PIL import Image
 from pixel_zoo import IMAGES, encode
-from test_reencoded_images import feature
-from test_undecodable import image_feature, told, write
+from test_undecodable import JPEG, PNG, image_feature, told, write
 
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.images import source as images_source
 
-GIF, RGBA, TIFF = (IMAGES[name][0] for name in ("animated.gif", "rgba.png", "rgb.tif"))
+GIF, RGBA, TIFF, WEBP, FLOAT, BMP = (
+    IMAGES[name][0]
+    for name in (
+        *("animated.gif", "rgba.png", "rgb.tif", "lossy-alpha.webp", "float.tif"),
+        "4-bit.bmp",
+    )
+)
 SCALED: list[Argument] = ["--resize", "shorter=8", "--crop", "8x8"]
+REENCODE: list[Argument] = ["--undecodable", "reencode"]
 
 
 def turned(size: tuple[int, int] = (24, 18)) -> bytes:
@@ -39,6 +47,11 @@ def turned(size: tuple[int, int] = (24, 18)) -> bytes:
 
 def make_input(folder: Path) -> Path:
     return write(folder, a__1_jpg=turned(), a__2_gif=GIF, b__3_png=RGBA, b__4_tif=TIFF)
+
+
+def feature(example: Any, name: str) -> Any:
+    found = example.features.feature[name]
+    return (found.bytes_list.value or found.int64_list.value)[0]
 
 
 def opened(example: Any) -> Image.Image:
@@ -82,26 +95,28 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     assert not told(tmp_path / "out2")["warnings"]
 
 
+@pytest.mark.parametrize("options", [SCALED, REENCODE])
 def test_neither_exchange_nor_ranges_change_a_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[Argument]
 ) -> None:
     data = make_input(tmp_path / "in")
     for name, wanted in (("1", []), ("2", ["scratch"]), ("3", ["engine"])):
-        job: list[Argument] = [data, tmp_path / name, "--name", "pets", *SCALED]
+        job: list[Argument] = [data, tmp_path / name, "--name", "pets", *options]
         convert("images", *job, *(f"--exchange={each}" for each in wanted))
         # Small ranges, so that all workers are at work.
         monkeypatch.setattr(images_source, "RANGE_BYTES", 1)
     found = [contents(tmp_path / name) for name in "123"]
     assert found[0] == found[1] == found[2]
-    plan = recordmill("convert", "images", data, tmp_path / "x", *SCALED, "--plan").out
+    command = ("convert", "images", data, tmp_path / "x", *options)
+    plan = recordmill(*command, "--plan").out
     reason = "because the size of an image is known only once it is encoded"
-    assert reason in plan
-    refused = recordmill(
-        *("convert", "images", data, tmp_path / "x", "--exchange", "reference"),
-        *SCALED,
-    )
+    assert f"exchange scratch, {reason}" in plan
+    if options is REENCODE:
+        assert "pixels: what TFDS cannot decode as PNG, others as they are; by " in plan
+    refused = recordmill(*command, "--exchange", "reference")
     assert refused.status != 0
-    assert reason in refused.err
+    assert f"they are unknown, {reason}" in refused.err
+    assert "Use --exchange auto or --exchange scratch" in refused.err
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])
@@ -112,9 +127,7 @@ def test_arrays_of_one_shape(tmp_path: Path, exchange: str) -> None:
     for each in examples_of(tmp_path / "out"):
         assert len(feature(each, "image")) == 64
         assert feature(each, "depth") == 1
-    image = next(
-        f for f in manifest_of(tmp_path / "out")["features"] if f["name"] == "image"
-    )
+    image = image_of(tmp_path / "out")
     assert (image["shape"], image["content"]) == ([8, 8, 1], "array")
     assert told(tmp_path / "out")["facts"]["readers get"] == "arrays of pixels"
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
@@ -162,42 +175,65 @@ def test_what_cannot_be_decoded_is_a_reject_with_its_bytes(tmp_path: Path) -> No
     damaged = encode("RGB", "WEBP", (64, 64), lossless=True)
     damaged = damaged[:30] + bytes(len(damaged) - 30)
     data = write(tmp_path / "in", a__1_jpg=turned(), b__2_webp=damaged)
-    write(data, b__3_jpg=encode("RGB", "JPEG", (400, 1)))
-    job: list[Argument] = [data, tmp_path / "out", "--crop", "18x18"]
-    convert("images", *job, "--max-rejects", 2)
-    found = json.loads(recordmill("rejects", tmp_path / "out", "--json").out)["rows"]
-    (webp,) = (each for each in found if "webp cannot be decoded: " in each["reason"])
-    assert base64.b64decode(webp["raw_base64"]) == damaged
-    (small,) = (each for each in found if each is not webp)
-    assert (
-        "has 1 x 400 pixels, fewer than are cropped (expected 18 x 18"
-        in small["reason"]
-    )
-    # The ways out that the reason names.
-    for name, more in (
-        ("3", ["--resize", "shorter=18", "--crop", "18x18"]),
-        ("4", ["--pad", "400x400:255"]),
-    ):
-        convert("images", data, tmp_path / name, *more, "--max-rejects", 1)
+    write(data, b__3_jpg=encode("RGB", "JPEG", (400, 1)), b__4_tif=FLOAT)
+
+    def rejects(name: str, *options: Argument) -> dict[str, Any]:
+        convert("images", data, tmp_path / name, *options, "--max-rejects", 3)
+        ran = recordmill("rejects", tmp_path / name, "--json")
+        return {each["reason"]: each for each in json.loads(ran.out)["rows"]}
+
+    told = [
+        "has 1 x 400 pixels, fewer than are cropped (expected 18 x 18",
+        "tiff has pixels of the kind F (expected 8 or 16 bits a channel",
+        "webp cannot be decoded: ",
+    ]
+    for name, options in (("1", ["--crop", "18x18"]), ("2", REENCODE)):
+        found = rejects(name, *options)
+        for reason, start in zip(sorted(found), told[-len(found) :], strict=True):
+            assert reason.startswith(start)
+        assert base64.b64decode(found[max(found)]["raw_base64"]) == damaged
+    assert len(found) == 2
+    # The ways out that the reason of too few pixels names.
+    resized = ["--resize", "shorter=18", "--crop", "18x18"]
+    for name, options in (("3", resized), ("4", ["--pad", "400x400:255"])):
+        assert len(rejects(name, *options)) == 2
 
 
-def test_append_and_rerun(tmp_path: Path) -> None:
-    data = make_input(tmp_path / "in")
-    job: list[Argument] = [data, tmp_path / "out", "--append", *SCALED]
-    convert("images", *job)
-    before = manifest_of(tmp_path / "out")
+@pytest.mark.parametrize(
+    ("options", "others", "told"),
+    [
+        (SCALED, [[]], "resize"),
+        (REENCODE, [["--undecodable=keep"], ["--undecodable=reject"]], "undecodable"),
+    ],
+)
+def test_append_and_rerun(
+    tmp_path: Path, options: list[Argument], others: list[list[str]], told: str
+) -> None:
+    data, out = make_input(tmp_path / "in"), tmp_path / "out"
+    convert("images", data, out, "--append", *options)
+    before = manifest_of(out)
     (data / "a" / "1.jpg").touch()
-    convert("images", *job)
-    assert manifest_of(tmp_path / "out") == before
+    convert("images", data, out, "--append", *options)
+    assert manifest_of(out) == before
     write(data, a__7_webp=encode("RGB", "WEBP", (30, 9)))
-    convert("images", *job)
-    assert manifest_of(tmp_path / "out")["rows_read"] == 5
-    assert {opened(each).size for each in examples_of(tmp_path / "out")} == {(8, 8)}
-    assert_whole(tmp_path / "out")
-    write(data, a__8_jpg=turned())
-    other = recordmill("convert", "images", data, tmp_path / "out", "--append")
-    assert other.status != 0
-    assert "resize" in other.err
+    convert("images", data, out, "--append", *options)
+    assert manifest_of(out)["rows_read"] == 5
+    assert image_of(out)["dtype"] == "uint8"
+    images = [opened(each) for each in examples_of(out)]
+    assert {each.format for each in images} == {"JPEG", "PNG"}
+    assert (options is REENCODE) or {each.size for each in images} == {(8, 8)}
+    assert_whole(out)
+    write(data, a__8_webp=encode("RGB", "WEBP", (30, 9)))
+    for other in others:
+        ran = recordmill("convert", "images", data, out, "--append", *other)
+        assert ran.status != 0
+        assert told in ran.err
+    convert("images", data, out, "--overwrite")
+    assert image_of(out)["dtype"] == "bytes"
+
+
+def image_of(output: Path) -> Any:
+    return next(f for f in manifest_of(output)["features"] if f["name"] == "image")
 
 
 @pytest.mark.parametrize(
@@ -279,3 +315,84 @@ def test_a_schema_of_lists_of_pixels_is_inferred(tmp_path: Path) -> None:
     ran = recordmill("schema", "infer", "images", data, "--pixels", "raw")
     assert ran.status == 0, ran.err
     assert "image: {dtype: uint8, shape: [null, null, 3]" in ran.out
+
+
+def test_what_tfds_cannot_decode_becomes_png(tmp_path: Path) -> None:
+    data = make_input(tmp_path / "in")
+    write(data, a__2_webp=WEBP, a__3_gif=GIF, b__5_bmp=BMP, b__6_png=PNG)
+    (data / "a/2.gif").unlink()
+    (data / "b/3.png").unlink()
+    ran = convert("images", data, tmp_path / "out", *REENCODE)
+    assert image_feature(tmp_path / "out") == "Image"
+    found = {feature(each, "filename"): each for each in examples_of(tmp_path / "out")}
+    for name in (b"a/1.jpg", b"b/6.png"):  # as they are
+        assert feature(found[name], "image") == (data / name.decode()).read_bytes()
+    for name in (b"a/2.webp", b"a/3.gif", b"b/4.tif", b"b/5.bmp"):
+        with (
+            Image.open(data / name.decode()) as before,
+            Image.open(io.BytesIO(feature(found[name], "image"))) as after,
+        ):
+            assert after.format == "PNG"
+            pixels = [np.asarray(each.convert("RGBA")) for each in (before, after)]
+            assert np.array_equal(*pixels)
+    sizes = ["height", "width", "depth"]
+    assert [feature(found[b"a/2.webp"], size) for size in sizes] == [5, 7, 4]
+    assert_whole(tmp_path / "out")
+    fact = "4 re-encoded as PNG, 1 its first frame"
+    warning = (
+        "not all of these images is in the records: 1 image (gif, re-encoded as PNG, "
+        "its first frame) such as a/3.gif."
+    )
+    assert told(tmp_path / "out")["facts"]["changed images"] == fact
+    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded images (TFDS)"
+    (found_warning,) = told(tmp_path / "out")["warnings"]
+    assert found_warning.startswith(warning)
+    assert f"changed images: {fact}" in ran.err
+    assert warning in ran.err
+    # The ways out that the warning names.
+    job = [data, tmp_path / "out2", "--max-rejects", 4]
+    convert("images", *job, "--undecodable", "reject")
+    convert("images", *job, "--undecodable", "keep", "--overwrite")
+    as_json = convert("images", data, tmp_path / "out3", *REENCODE, "--json")
+    understood = json.loads(as_json.out)["understood"]
+    assert understood["facts"]["changed images"] == fact
+
+
+def test_max_pixels(tmp_path: Path) -> None:
+    large = encode("RGB", "WEBP", (64, 64))
+    data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_webp=large, b__3_webp=WEBP)
+    job: list[Argument] = [data, tmp_path / "out", *REENCODE, "--max-pixels", 64 * 63]
+    convert("images", *job, "--max-rejects", 1)
+    assert manifest_of(tmp_path / "out")["rows_rejected"] == 1
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_a_batch_is_cut_by_what_is_made(
+    tmp_path: Path, exchange: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files of large images: a batch holds few of them."""
+    sizes: list[int] = []
+    batches: list[weakref.ref[pa.RecordBatch]] = []
+    held: list[int] = []
+    read_some = images_source.ImagesSource._read
+
+    def read(self: Any, *arguments: Any) -> Any:
+        found, stop = read_some(self, *arguments)
+        sizes.append(sum(len(found.raw(row)[2]) for row in range(len(found.kept))))
+        batches.append(weakref.ref(found.batch))
+        held.append(sum(batch() is not None for batch in batches))
+        return found, stop
+
+    monkeypatch.setattr(images_source.ImagesSource, "_read", read)
+    monkeypatch.setattr(images_source, "READ_BYTES", 20_000)
+    buffer = io.BytesIO()
+    Image.new("L", (200, 200)).save(buffer, "GIF")
+    files = {f"a__{number}_gif": buffer.getvalue() for number in range(30)}
+    data = write(tmp_path / "in", **files, b__1_jpg=JPEG)
+    job = [data, tmp_path / "out", *REENCODE, "--exchange", exchange]
+    recordmill("convert", "images", *job, "--plan")
+    assert len(held) > 5
+    assert max(held) < 4
+    convert("images", *job)
+    assert max(sizes) < 30_000
+    assert manifest_of(tmp_path / "out")["rows_read"] == 31

@@ -33,18 +33,8 @@ if TYPE_CHECKING:
 
 GRAY_16 = frozenset({"I;16", "I;16L", "I;16B"})  # Pillow's modes of 16 bits of gray
 # What Pillow's other modes become; those of 32 bits or decimals have no fixed white.
-_TO_8_BITS = {
-    "1": "L",
-    "P": "RGB",
-    "CMYK": "RGB",
-    "YCbCr": "RGB",
-    "RGBX": "RGB",
-    "LAB": "RGB",
-    "HSV": "RGB",
-    "La": "LA",
-    "PA": "RGBA",
-    "RGBa": "RGBA",
-}
+_TO_8_BITS = dict.fromkeys(("P", "CMYK", "YCbCr", "RGBX", "LAB", "HSV"), "RGB")
+_TO_8_BITS |= {"1": "L", "La": "LA", "PA": "RGBA", "RGBa": "RGBA"}
 
 _ANY_SIZE = 1 << 62  # sizes were checked when the dataset was written
 

@@ -368,3 +368,27 @@ def test_hostile_bytes_cost_no_time(head: bytes, repeated: bytes, message: str) 
     data = head + repeated * (8_000_000 // len(repeated))
     with pytest.raises(ImageHeaderError, match=message):
         read_header(data)
+
+
+RUN_LENGTHS = IMAGES["gray.bmp"][0][:30] + b"\1" + IMAGES["gray.bmp"][0][31:]
+GRAY = b"".join(bytes((shade, shade, shade, 0)) for shade in range(256))
+
+
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        (IMAGES["1-bit.bmp"][0], "bmp with 1 bits per pixel"),
+        (IMAGES["16-bit.bmp"][0], "bmp with 16 bits per pixel"),
+        (IMAGES["os2-info.bmp"][0], "bmp of OS/2"),
+        (IMAGES["colour-palette.bmp"][0], "bmp with a palette"),
+        (IMAGES["rgb.bmp"][0] + b"x", "bmp with more bytes than its pixels"),
+        (RUN_LENGTHS, "bmp with compression 1"),
+        (bmp(8, palette=GRAY), "bmp"),
+        (IMAGES["gray.bmp"][0], "bmp"),
+        (IMAGES["v5-info.bmp"][0], "bmp"),
+        (IMAGES["32-bit-no-alpha.bmp"][0], "bmp"),
+        (IMAGES["rgb.png"][0], "png"),
+    ],
+)
+def test_kind_of_what_tensorflow_does_not_decode(image: bytes, kind: str) -> None:
+    assert read_header(image).kind == kind

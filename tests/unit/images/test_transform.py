@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
-from pixel_zoo import IMAGES
+from pixel_zoo import IMAGES, encode, gif
 
+from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
     ImageHeaderError,
     read_header,
 )
 from recordmill.transforms.images.pixel_rules import (
+    MAX_PIXEL_BYTES,
     PixelRules,
     Resize,
     parse_pad,
@@ -39,8 +42,19 @@ from recordmill.transforms.images.transform import (
 )
 
 RAW = PixelRules(form="raw", channels=3, turns=True, transforms_all=True)
+AS_PNG = PixelRules(form="png", keeps_samples=True, transforms_all=True)
 # Of the last two Pillow knows no format.
-REJECTED = ("float.tif", "ycbcr.tif", "bare-markers.jpg", "trns-bad-crc.png")
+REJECTED = {
+    "float.tif": "tiff has pixels of the kind F",
+    "ycbcr.tif": "tiff cannot be decoded: OSError: image file is truncated",
+    "bare-markers.jpg": "jpeg",
+    "trns-bad-crc.png": "png",
+}
+OTHERS = [
+    name
+    for name in IMAGES
+    if not name.endswith((".jpg", ".png")) and name not in REJECTED
+]
 
 
 def photo(width: int, height: int) -> Image.Image:
@@ -76,6 +90,11 @@ def pixels(data: bytes, rules: PixelRules = RAW) -> Any:
     header = found.header
     shape = header.height, header.width, header.depth
     return np.frombuffer(found.data, np.uint8).reshape(shape).astype(int)
+
+
+def decoded(data: bytes, mode: str = "RGBA") -> Any:
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert(mode))
 
 
 def psnr(one: Any, other: Any) -> float:
@@ -191,9 +210,10 @@ def test_every_kind_of_image(name: str, channels: int) -> None:
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_what_cannot_be_decoded_is_refused(name: str) -> None:
-    with pytest.raises(ImageHeaderError):
-        made(IMAGES[name][0], RAW)
+@pytest.mark.parametrize("rules", [RAW, AS_PNG], ids=["raw", "png"])
+def test_what_cannot_be_decoded_is_refused(name: str, rules: PixelRules) -> None:
+    with pytest.raises(ImageHeaderError, match=REJECTED[name]):
+        made(IMAGES[name][0], rules)
 
 
 @pytest.mark.parametrize(
@@ -333,3 +353,152 @@ def test_texts_that_say_nothing(parse: Any, texts: list[str]) -> None:
     for text in texts:
         with pytest.raises(ValueError, match="expected"):
             parse(text)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_becomes_png(name: str) -> None:
+    data, _ = IMAGES[name]
+    found = made(data, AS_PNG)
+    mode = "I;16" if name == "gray-16-bit.tif" else "RGBA"
+    assert np.array_equal(decoded(found.data, mode), decoded(data, mode))
+    check_image(found.data, level="decode")
+
+
+def an_image(mode: str) -> Image.Image:
+    random = np.random.default_rng(len(mode))
+    width, height = 23, 11
+    channels = len(Image.new(mode, (1, 1)).getbands())
+    if mode == "I;16":
+        samples = random.integers(0, 1 << 16, (height, width), np.uint16)
+        return Image.fromarray(samples)
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    samples = random.integers(0, 256, shape, np.uint8)
+    return Image.frombytes(mode, (width, height), samples.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("L", "L"),
+        ("LA", "LA"),
+        ("RGB", "RGB"),
+        ("RGBA", "RGBA"),
+        ("I;16", "I;16"),
+        ("CMYK", "RGB"),
+        ("RGBX", "RGB"),
+    ],
+)
+def test_modes(mode: str, expected: str) -> None:
+    data = saved(an_image(mode), "TIFF")
+    found = made(data, AS_PNG)
+    with Image.open(io.BytesIO(found.data)) as image:
+        assert image.mode == expected
+    assert np.array_equal(decoded(found.data, expected), decoded(data, expected))
+    assert found.changes == ((INKS,) if mode == "CMYK" else ())
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "TIFF"])
+def test_the_first_of_several_frames(file_format: str) -> None:
+    one, other = an_image("L"), an_image("L").transpose(Image.Transpose.ROTATE_180)
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    data = saved(one, file_format, save_all=True, append_images=[other], **options)
+    found = made(data, AS_PNG)
+    assert np.array_equal(decoded(found.data), decoded(saved(one, "PNG")))
+    assert found.changes == (FIRST_FRAME,)
+
+
+@pytest.mark.parametrize("mode", ["P", "L"])
+def test_a_transparent_colour_or_shade(mode: str) -> None:
+    data = saved(an_image("L").convert(mode), "GIF", transparency=7)
+    found = made(data, AS_PNG)
+    assert np.array_equal(decoded(found.data), decoded(data))
+    if mode == "P":
+        assert read_header(found.data).depth == 4
+        assert not decoded(data)[..., 3].all()
+
+
+def colours_of_16_bits() -> bytes:
+    """A TIFF of 2 x 1 pixels; Pillow writes none like it."""
+    tags = {256: 2, 257: 1, 258: 16, 259: 1, 262: 2, 273: 0, 277: 3, 279: 12}
+    bits_at = 8 + 2 + 12 * len(tags) + 4
+    values = {273: bits_at + 6}
+    entries = b"".join(
+        struct.pack(
+            "<HHIHH",
+            tag,
+            3,
+            3 if tag == 258 else 1,
+            bits_at if tag == 258 else values.get(tag, value),
+            0,
+        )
+        for tag, value in tags.items()
+    )
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    return head + struct.pack("<9H", 16, 16, 16, *range(0x1020, 0x7000, 0x1001)[:6])
+
+
+def test_16_bits_a_channel_are_told() -> None:
+    found = made(colours_of_16_bits(), AS_PNG)
+    assert found.changes == (NARROWED,)
+    assert decoded(found.data, "RGB").tolist() == [
+        [[0x10, 0x20, 0x30], [0x40, 0x50, 0x60]]
+    ]
+
+
+def test_max_pixels_are_those_that_are_decoded() -> None:
+    """The frame of this GIF is small, but Pillow makes its whole screen."""
+    data = gif((0, 0, 3, 2), screen=(60_000, 60_000))
+    with pytest.raises(ImageHeaderError, match=r"60,000 x 60,000 pixels \(expected"):
+        made(data, AS_PNG)
+    with pytest.raises(ImageHeaderError, match=r"60,000 x 60,000 pixels \(expected"):
+        check_image(data, level="decode")
+    small = gif((0, 0, 3, 2), screen=(10, 10))
+    assert made(small, AS_PNG, 100).data
+    with pytest.raises(ImageHeaderError, match="max_pixels"):
+        made(small, AS_PNG, 99)
+
+
+def test_too_many_pixels_to_reencode() -> None:
+    side = 16_384  # of one channel as many bytes as are allowed
+    assert side * side == MAX_PIXEL_BYTES
+    data = gif((0, 0, 3, 2), screen=(side, side + 1))
+    with pytest.raises(
+        ImageHeaderError, match=r"268.5 MB of them \(expected 268.4 MB or less"
+    ):
+        made(data, AS_PNG)
+
+
+@pytest.mark.parametrize("level", ["reencode", "decode"])
+def test_tags_that_are_all_as_long_as_the_file(level: str) -> None:
+    size, number = 1 << 20, 60
+    entries = b"".join(
+        struct.pack("<HHII", 40_000 + n, 1, size - 8, 8) for n in range(number)
+    )
+    first = {256: 7, 257: 5, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 279: 35}
+    head = b"".join(struct.pack("<HHII", tag, 4, 1, first[tag]) for tag in first)
+    tags = struct.pack("<H", number + len(first)) + head + entries + bytes(4)
+    data = b"II*\0" + struct.pack("<I", size) + bytes(size - 8) + tags
+    with pytest.raises(ImageHeaderError, match="TIFF has tags of 62,"):
+        made(data, AS_PNG) if level == "reencode" else check_image(data, level="decode")
+
+
+def test_the_reason_is_the_same_in_every_run() -> None:
+    """Pillow's own text has an address in memory."""
+    data = bytearray(IMAGES["rgb.tif"][0])
+    header = read_header(bytes(data))
+    data[2:4] = b"\0\0"
+    reason = "tiff cannot be decoded: Pillow knows no tiff like it"
+    with pytest.raises(ImageHeaderError, match=reason):
+        transform_image(bytes(data), header, AS_PNG, 100)
+
+
+def test_damaged_bytes_are_told() -> None:
+    data = encode("RGB", "WEBP", (64, 64), lossless=True)
+    with pytest.raises(ImageHeaderError, match="webp cannot be decoded: "):
+        made(data[:30] + bytes(len(data) - 30), AS_PNG)
+
+
+def test_a_bmp_with_more_bytes_than_its_pixels() -> None:
+    data = IMAGES["rgb.bmp"][0] + b"more"
+    assert read_header(data).variant
+    assert np.array_equal(decoded(made(data, AS_PNG).data), decoded(data))

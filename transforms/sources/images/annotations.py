@@ -43,10 +43,6 @@ from recordmill.transforms.sources.images.find import (
 )
 from recordmill.transforms.sources.images.layout import check_class_folders, find_layout
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.images.summary import (
-    DECODABLE_ENDINGS,
-    named_undecodable,
-)
 from recordmill.transforms.sources.images.tables import (
     LabelColumns,
     LabelMap,
@@ -72,7 +68,7 @@ from recordmill.transforms.sources.plain_types import plain_schema
 SPLIT, LABEL, PROBLEM, AT, RAW = "split", "label", "rejected", "at", "raw"
 FEATURE = "feature "
 
-_CONVERT_AGAIN = "or convert everything again without appending"
+CONVERT_AGAIN = "or convert everything again without appending"
 
 Where = npt.NDArray[Any]
 
@@ -296,8 +292,7 @@ def annotate(
     """Joins what is known of each image.
 
     Args:
-      found: the images and the other files.
-      named: the files that options name.
+      found, named: the images and the other files, and those that options name.
       options: what has labels, splits and features.
       reserved: names that features of tables cannot have.
       wanted: columns that a declared schema uses; None without one.
@@ -737,8 +732,6 @@ def appended(
     new: FoundImages,
     new_paths: frozenset[str],
     schema: Schema | None,
-    *,
-    only_decodable: bool,
 ) -> Annotations:
     """Returns the new images of an input, annotated as beside those of a dataset.
 
@@ -748,7 +741,6 @@ def appended(
       new: the new images and the other new files.
       new_paths: of all new files.
       schema: of the dataset, if its types are kept.
-      only_decodable: whether images that TFDS cannot decode are refused.
 
     Raises:
       InputError: an image of the dataset changes, or a new one has a label that the
@@ -761,12 +753,6 @@ def appended(
     table = whole.table.take(pa.array(order))
     if whole.label_type is not None:
         _require_known(files, one_array(table[LABEL]), before.classes)
-    if only_decodable and (odd := named_undecodable(files)):
-        raise InputError(
-            f"{whole.root}{odd[0]}: readers of the dataset can decode all its images "
-            f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of these "
-            f"formats, {_CONVERT_AGAIN}"
-        )
     if schema is not None:
         table = _without_gaps(table, set(whole.features) - before.optional)
     return replace(
@@ -808,7 +794,7 @@ def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
             problem = f"is {was} in the dataset, but with the new files it is {becomes}"
         raise InputError(
             f"{file.uri}: {problem}. Put new files into folders like those that are "
-            "there, name only new images in new tables and lists, " + _CONVERT_AGAIN
+            "there, name only new images in new tables and lists, " + CONVERT_AGAIN
         )
     paths = {file.path for file in before.files}
     if others := [path for path in now if path not in paths]:
@@ -826,15 +812,14 @@ def _place(row: Mapping[str, Any]) -> str:
 def _require_known(
     files: Sequence[InputFile], labels: pa.Array, classes: Sequence[str]
 ) -> None:
-    known = set(classes)
+    known = {*classes, None}
     for file, row in zip(files, labels.to_pylist(), strict=True):
-        for name in row if isinstance(row, list) else [row]:
-            if name is not None and name not in known:
-                raise InputError(
-                    f"{file.uri}: {name!r} is a new class; the dataset has "
-                    f"{first_names(list(classes))}, and its labels are positions in that "
-                    f"list. Give it one of these labels, {_CONVERT_AGAIN}"
-                )
+        if new := {*(row if isinstance(row, list) else [row])} - known:
+            raise InputError(
+                f"{file.uri}: {min(new)!r} is a new class; the dataset has "
+                f"{first_names(list(classes))}, and its labels are positions in that "
+                f"list. Give it one of these labels, {CONVERT_AGAIN}"
+            )
 
 
 def _without_gaps(table: pa.Table, required: set[str]) -> pa.Table:

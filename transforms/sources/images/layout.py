@@ -79,30 +79,6 @@ class FolderLayout:
         known = {folder: self._place(folder, by_folder) for folder in {*folders}}
         return [known[folder] for folder in folders]
 
-    def describe(self, folders: Iterable[str], *, has_labels: bool = True) -> str:
-        """Returns what fixes the bytes of a dataset beside the paths themselves.
-
-        Args:
-          folders: that hold images.
-          has_labels: whether folders are the classes.
-
-        Returns:
-          "" if all classes are the first folders below the input root, in no split.
-        """
-        if not has_labels:
-            splits = [(g.folder, g.split) for g in self.given if g.split != _NO_FOLDER]
-            has_root = any(split == _ROOT for _, split in splits)
-            return f"{self.root_name if has_root else ''} {splits}" if splits else ""
-        by_folder = {each.folder: each for each in self.given}
-        if all(
-            self._place(folder, by_folder) == ("", folder.partition("/")[0])
-            for folder in folders
-        ):
-            return ""
-        levels = [tuple(each) for each in self.given]
-        has_root = any(_ROOT in level for level in levels)
-        return f"{self.root_name if has_root else ''} {levels}"
-
     def _place(self, folder: str, given: Mapping[str, GivenLayout]) -> Place:
         layout = given.get(_given_above(folder, given))
         if layout is None:
@@ -199,7 +175,7 @@ def find_layout(
         split_from = NONE
     if not options.labels_by_folder:
         label_from = "0"
-    folders = _count_folders(files)
+    folders = Counter((file.given, file.path.rpartition("/")[0]) for file in files)
     every = _given_folders(folders)
     warnings: list[str] = []
     if split_from == AUTO:
@@ -211,22 +187,44 @@ def find_layout(
     layout = FolderLayout(tuple(each.layout(label_from) for each in every), root_name)
     if not options.labels_by_folder:
         return layout, ()
+    places = layout.places(f"{folder}/" for _, folder in folders)
     if label_from == AUTO:
-        warnings += _lonely_class(layout, folders, every)
-    return layout, (*warnings, *_without_class(layout, folders))
+        warnings += _lonely_class({place.label for place in places} - {""}, every)
+    without = {
+        folder: number
+        for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
+        if not place.label
+    }
+    if without:
+        where = [repr(folder) if folder else "the input folder" for folder in without]
+        warnings.append(
+            f"{count(sum(without.values()), 'image')} directly in "
+            f"{first_names(sorted(where))} will be rejected, because no folder names the "
+            "class: move or leave out these files, or use `label_from`"
+        )
+    return layout, tuple(warnings)
 
 
 def describe_folders(files: Sequence[InputFile], options: ImagesOptions) -> str:
-    """Returns what `FolderLayout.describe` does of the files named as images."""
+    """Returns what fixes the bytes of a dataset beside the paths of its images.
+
+    Images are known by their names here. It is "" if all classes are the first folders
+    below the input root, in no split.
+    """
     named = [file for file in files if file.path.lower().endswith(ENDINGS)] or files
     layout, _ = find_layout(named, options)
-    folders = {folder for _, folder in _count_folders(named)}
-    return layout.describe(folders, has_labels=options.labels_by_folder)
-
-
-def _count_folders(files: Iterable[InputFile]) -> Counter[tuple[str, str]]:
-    """Returns how many files lie in each (given folder, folder)."""
-    return Counter([(file.given, file.path.rpartition("/")[0]) for file in files])
+    levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
+    if options.labels_by_folder:
+        folders = list({file.path.rpartition("/")[0] for file in named})
+        places = layout.places(f"{folder}/" for folder in folders)
+        if places == [("", folder.partition("/")[0]) for folder in folders]:
+            return ""
+    else:
+        levels = [(g.folder, g.split) for g in layout.given if g.split != _NO_FOLDER]
+        if not levels:
+            return ""
+    has_root = any(_ROOT in level for level in levels)
+    return f"{layout.root_name if has_root else ''} {levels}"
 
 
 def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
@@ -293,41 +291,16 @@ def _flat_warning(likely: Sequence[str]) -> str:
     )
 
 
-def _lonely_class(
-    layout: FolderLayout, folders: Iterable[tuple[str, str]], every: Iterable[_Given]
-) -> list[str]:
+def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[str]:
     """Returns a warning if there is only one class."""
-    places = layout.places(f"{folder}/" for _, folder in folders)
-    labels = {place.label for place in places} - {""}
     if len(labels) != 1:
         return []
-    levels = {given.label for given in every if given.depth > given.label}
-    hint = (
-        f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
-        if levels
-        else "if there are more, give the folder that holds all class folders"
-    )
+    hint = "if there are more, give the folder that holds all class folders"
+    if levels := {given.label for given in every if given.depth > given.label}:
+        hint = (
+            f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
+        )
     return [f"there is only one class, {labels.pop()!r}; {hint}"]
-
-
-def _without_class(
-    layout: FolderLayout, folders: Mapping[tuple[str, str], int]
-) -> list[str]:
-    """Returns a warning of images that have no class."""
-    places = layout.places(f"{folder}/" for _, folder in folders)
-    without = {
-        folder: number
-        for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
-        if not place.label
-    }
-    if not without:
-        return []
-    where = [repr(folder) if folder else "the input folder" for folder in without]
-    return [
-        f"{count(sum(without.values()), 'image')} directly in "
-        f"{first_names(sorted(where))} will be rejected, because no folder names the "
-        "class: move or leave out these files, or use `label_from`"
-    ]
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -361,8 +334,14 @@ def check_class_folders(
         for path, place in zip(paths, layout.places(paths), strict=True):
             if place.label and place.label not in labels and place.split in splits:
                 others[place.label].append(path)
-    for paths in _given_without_images(found):
-        others[paths[0]] = paths
+    given: dict[str, list[str]] = defaultdict(list)
+    for file, _ in found.others:
+        given[file.given].append(file.path)
+    for file in found.images:
+        given.pop(file.given, None)
+    for folder, paths in given.items():
+        if not any(_is_below(file.path, folder) for file in found.images):
+            others[paths[0]] = paths
     for paths in others.values():
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(
@@ -383,20 +362,6 @@ def check_class_folders(
     return tuple(warnings)
 
 
-def _given_without_images(found: FoundImages) -> list[list[str]]:
-    """Returns the files of each given folder that holds no image, not even below."""
-    given: dict[str, list[str]] = defaultdict(list)
-    for file, _ in found.others:
-        given[file.given].append(file.path)
-    for file in found.images:
-        given.pop(file.given, None)
-    return [
-        paths
-        for folder, paths in given.items()
-        if not any(_is_below(file.path, folder) for file in found.images)
-    ]
-
-
 def _is_below(path: str, folder: str) -> bool:
     return not folder or path.startswith(f"{folder}/")
 
@@ -409,16 +374,14 @@ def _empty_folders(
     known = {file.path.rpartition("/")[0] for file in files}
     for each in layout.given:
         start = each.folder.count("/") + 1 if each.folder else 0
-        for index in sorted({each.split, each.label}):
-            if index < start:
-                continue  # the given folder itself, or one above it
+        # Not the given folder itself, or one above it.
+        for index in sorted({each.split, each.label} - {*range(_PARENT, start)}):
             below = {
                 tuple(folder.split("/")[: index + 1])
                 for folder in known
                 if _is_below(f"{folder}/", each.folder)
             }
-            parents = {parts[:index] for parts in below if len(parts) > index}
-            for parent in sorted(parents):
+            for parent in sorted({parts[:index] for parts in below if parts[index:]}):
                 for name in _folders_in(root, "/".join(parent)):
                     if (*parent, name) not in below:
                         yield "/".join((*parent, name))

@@ -71,12 +71,9 @@ class Reference(NamedTuple):
 def references_to(
     files: Sequence[InputFile], table: pa.Table, columns: Mapping[str, pa.Array]
 ) -> list[bytes]:
-    """Returns the reference to each image.
+    """Returns the reference to each image, by its row of annotations.
 
-    Args:
-      files: the images, and tables whose rows are rejects.
-      table: their rows of annotations.
-      columns: what `Annotations.listed` returns of these.
+    The columns are what `Annotations.listed` returns of the table.
     """
     # Single labels are few: 0.1 us each, others 3 us.
     are_few = [pa.types.is_integer(each.type) for each in columns.values()] == [True]

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Content, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import NOTHING, InputSummary
@@ -49,6 +49,7 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.images.annotations import (
+    CONVERT_AGAIN,
     NO_ANNOTATIONS,
     SPLIT,
     Annotations,
@@ -76,6 +77,7 @@ from recordmill.transforms.sources.images.rows import (
 )
 from recordmill.transforms.sources.images.summary import (
     CHANGED,
+    DECODABLE_ENDINGS,
     DECODED,
     ENCODED,
     FACT,
@@ -163,33 +165,31 @@ class ImagesSource(Source):
         return "reject" if self.decodable else "keep"
 
     def _named_undecodable(self, found: Annotations) -> list[str]:
-        return named_undecodable(found.files) if self._keeps_undecodable() else []
-
-    def _keeps_undecodable(self) -> bool:
         # What is re-encoded is decodable, whatever the file was.
-        return not self.rules.transforms_all and self.options.undecodable == "keep"
+        keeps = not self.rules.transforms_all and self.options.undecodable == "keep"
+        return named_undecodable(found.files) if keeps else []
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         kept = () if append is None else append.kept
+        schema = None if append is None else append.schema
         named = find_named_inputs(self.options, [*kept, *files])
         new = find_images(files, named, self.storage)
         if append is None:
             found = self._annotated(new, named)
-            return replace(
-                self, found=found, decodable=not self._named_undecodable(found)
+        else:
+            old = find_images(kept, named, self.storage)
+            before = self._annotated(old, find_named_inputs(self.options, kept))
+            paths = frozenset(file.path for file in files)
+            whole = self._annotated(old + new, named)
+            found = appended(before, whole, new, paths, schema)
+        odd = self._named_undecodable(found)
+        decodable = not odd if schema is None else decodable_in(schema)
+        if odd and decodable:
+            raise InputError(
+                f"{found.root}{odd[0]}: readers of the dataset can decode all its images "
+                f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of "
+                f"these formats, {CONVERT_AGAIN}"
             )
-        old, schema = find_images(kept, named, self.storage), append.schema
-        decodable = schema is not None and decodable_in(schema)
-        found = appended(
-            self._annotated(old, find_named_inputs(self.options, kept)),
-            self._annotated(old + new, named),
-            new,
-            frozenset(file.path for file in files),
-            schema,
-            only_decodable=decodable and self._keeps_undecodable(),
-        )
-        if schema is None:
-            decodable = not self._named_undecodable(found)
         return replace(
             self, found=found, decodable=decodable, is_fixed=schema is not None
         )
@@ -355,11 +355,6 @@ class ImagesSource(Source):
     def read_references(
         self, references: pa.BinaryArray, sink: RowSink
     ) -> ReferencedRows:
-        """Reads the images of these sizes at these paths.
-
-        Raises:
-          InputError: a file cannot be read, or its size is not what it was.
-        """
         return next(self.read_windows([references], sink))
 
     def read_windows(
@@ -385,15 +380,8 @@ class ImagesSource(Source):
     ) -> tuple[ReferencedRows, int]:
         """Reads images, and returns them with how many references were read.
 
-        Args:
-          references: of the files.
-          contents: what `_contents` yields for these, and perhaps for more.
-          sink: gets rejects, checksums and issues.
-          max_bytes: reading ends with the file after which this much is held; None: all
-            are read, and their bytes stay where they are.
-
-        Raises:
-          InputError: a file cannot be read, or its size is not what it was.
+        With `max_bytes`, reading ends with the file after which this much is held; without,
+        all are read, and their bytes stay where they are.
         """
         kept, data, headers, kinds, crcs = [], list[bytes](), [], [], []
         held, stop = 0, 0
@@ -480,11 +468,7 @@ class ImagesSource(Source):
         )
 
     def _take(self, data: bytes) -> tuple[bytes, ImageHeader, tuple[str, ...]]:
-        """Checks and transforms an image; also returns its kind and what was changed.
-
-        Raises:
-          ImageHeaderError: it is to be rejected.
-        """
+        """Checks and transforms an image; also returns its kind and what was changed."""
         rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
         # What is decoded anyway need not be decoded for the check.

@@ -1,22 +1,28 @@
-"""Our zlib streams: zlib is the oracle, and the bytes are pinned."""
+"""Our PNGs and zlib streams: Pillow and zlib are the oracle, and the bytes are pinned."""
 
 from __future__ import annotations
 
+import io
 import zlib
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
 
+from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.encode import (
     BLOCK_BYTES,
     MAX_CODE_BITS,
     code_lengths,
     deflate,
     pack_bits,
+    write_png,
 )
 
 
@@ -77,3 +83,43 @@ def test_pack_bits(numbers: list[tuple[int, int]]) -> None:
     bits, values = zip(*numbers, strict=True)
     found = pack_bits(np.array(values, np.uint64), np.array(bits, np.uint8))
     assert found == expected.to_bytes((place + 7) // 8, "little")
+
+
+SHAPES = arrays.array_shapes(min_dims=3, max_dims=3, max_side=40).map(
+    lambda shape: (*shape[:2], 1 + shape[2] % 4)
+)
+
+
+def png_of(samples: Any) -> bytes:
+    gray = samples.shape[2:] == (1,)
+    return write_png(Image.fromarray(samples[:, :, 0] if gray else samples))
+
+
+@given(st.data())
+def test_any_pixels(data: st.DataObject) -> None:
+    shape = data.draw(SHAPES)
+    kind = np.uint16 if shape[2] == 1 and data.draw(st.booleans()) else np.uint8
+    samples = data.draw(arrays.arrays(kind, shape))
+    written = png_of(samples)
+    check_image(written)
+    with Image.open(io.BytesIO(written)) as image:
+        assert np.array_equal(np.asarray(image).reshape(shape), samples)
+
+
+@pytest.mark.parametrize("height", [1, 37, 38, 39, 75, 1000])
+def test_bands_of_37_rows(height: int) -> None:
+    """Each row once, in order, and a band sees the last row of the one before."""
+    samples = np.random.default_rng(3).integers(0, 255, (height, 2300, 3), np.uint8)
+    with Image.open(io.BytesIO(png_of(samples))) as image:
+        assert np.array_equal(np.asarray(image), samples)
+
+
+def test_the_bytes_of_pngs_are_pinned() -> None:
+    """They are those of datasets that were written: a change needs a FORMAT_VERSION."""
+    samples = (np.arange(5000).reshape(25, 50, 4) ** 2 % 251).astype(np.uint8)
+    assert zlib.crc32(png_of(samples)) == 3197721415
+    indices = (np.arange(60).reshape(6, 10) % 7).astype(np.uint8)
+    image = Image.fromarray(indices).convert("L")
+    image.putpalette(bytes(range(30)))
+    image.info["transparency"] = b"\0\7"
+    assert zlib.crc32(write_png(image)) == 697479185
