@@ -7,10 +7,9 @@ file is one if its first bytes are; the rest is skipped and counted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError
@@ -83,23 +82,9 @@ def find_images(
     if not unknown:
         return FoundImages(tuple(files), ())
     signatures: list[FileChecksum] = []
-    found = _reasons(unknown, storage, signatures)
-    reasons = dict(zip((f.path for f in unknown), found, strict=True))
-    return FoundImages(
-        tuple(file for file in files if not reasons.get(file.path)),
-        tuple((file, reasons[file.path]) for file in unknown if reasons[file.path]),
-        tuple(sorted(signatures)),
-    )
-
-
-def _reasons(
-    files: Iterable[InputFile],
-    storage: StorageOptions,
-    signatures: list[FileChecksum],
-) -> Iterator[str]:
-    """Yields why each file is not an image: its ending or some words; "" if it is."""
 
     def reason(file: InputFile) -> str:
+        """Returns why a file is not an image: its ending or some words; "" if it is."""
         if file.problem:
             return f"{file.problem.partition(' (')[0]}, not named as an image"
         if not file.size:
@@ -113,10 +98,18 @@ def _reasons(
             return f"{other} is not supported"
         return PurePosixPath(file.path).suffix.lower() or "no ending, no image in it"
 
-    left = iter(files)
+    reasons: dict[str, str] = {}
     with ThreadPoolExecutor(_THREADS) as threads:
-        while part := list(islice(left, _AT_ONCE)):
-            yield from threads.map(reason, part)
+        for start in range(0, len(unknown), _AT_ONCE):
+            part = unknown[start : start + _AT_ONCE]
+            reasons |= zip(
+                (f.path for f in part), threads.map(reason, part), strict=True
+            )
+    return FoundImages(
+        tuple(file for file in files if not reasons.get(file.path)),
+        tuple((file, reasons[file.path]) for file in unknown if reasons[file.path]),
+        tuple(sorted(signatures)),
+    )
 
 
 def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[SkippedFiles, ...]:

@@ -107,7 +107,6 @@ MAX_RANGE_BYTES = 64 << 20  # a larger image is a range of its own
 SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # images read at once
 _GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of them
-_ENCODED_SAMPLES = 1  # bytes of a JPEG or PNG for each sample, at most
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,8 @@ class ImagesSource(Source):
             return super().estimated_bytes(files)
         height, width, channels = self.rules.shape
         if height and width:
-            return _ENCODED_SAMPLES * height * width * (channels or 4) * len(files)
+            # A JPEG or PNG has a byte for each sample, at most.
+            return height * width * (channels or 4) * len(files)
         return _GROWTH * super().estimated_bytes(files)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
