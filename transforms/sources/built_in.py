@@ -113,22 +113,13 @@ def _load(name: str) -> Any:
     return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
 
 
-def _make_cifar(options: CifarOptions, request: Request) -> Any:
-    finder = _load("arrays.fixed_records.CifarFinder")(options.variant)
-    return _load("arrays.fixed_records.CifarSource")(finder, storage=request.storage)
-
-
 def _arrays(finder: str) -> Callable[[Any, Request], Any]:
     """Returns what makes the source of arrays that a class finds by these options."""
-
-    def make_source(options: Any, request: Request) -> Any:
-        return _load("arrays.source.ArraysSource")(
-            _load(finder)(**options.model_dump(exclude={"split_from"})),
-            uses_splits=options.split_from == "auto",
-            storage=request.storage,
-        )
-
-    return make_source
+    return lambda options, request: _load("arrays.source.ArraysSource")(
+        _load(finder)(**options.model_dump(exclude={"split_from"})),
+        uses_splits=options.split_from == "auto",
+        storage=request.storage,
+    )
 
 
 def _later(name: str) -> Callable[..., Any]:
@@ -136,28 +127,11 @@ def _later(name: str) -> Callable[..., Any]:
     return lambda *arguments: _load(name)(*arguments)
 
 
-def _make_table(kind: str) -> Callable[[Any, Request], Any]:
-    """Returns what makes the source of one kind of table file."""
-
-    def make_source(options: Any, request: Request) -> Any:
-        return _load("tables.ColumnarSource")(
-            kind=kind, as_declared=request.as_text, storage=request.storage
-        )
-
-    return make_source
-
-
 def _objects(source: str) -> Callable[[Any, Request], Any]:
     """Returns what makes a source whose rows are objects with keys."""
-
-    def make_source(options: Any, request: Request) -> Any:
-        return _load(source)(
-            as_declared=request.as_text,
-            wanted=request.columns,
-            storage=request.storage,
-        )
-
-    return make_source
+    return lambda _, request: _load(source)(
+        as_declared=request.as_text, wanted=request.columns, storage=request.storage
+    )
 
 
 def _line_of(read: Callable[[int, int], bytes], offset: int) -> int:
@@ -184,7 +158,9 @@ def _table_format(
         name=name,
         summary=summary,
         options=SourceOptions,
-        make_source=_make_table(name),
+        make_source=lambda _, request: _load("tables.ColumnarSource")(
+            kind=name, as_declared=request.as_text, storage=request.storage
+        ),
         position_unit="row",
         examples=(
             ("a folder of tables with the same columns", f"{convert}/{folder}"),
@@ -208,9 +184,6 @@ DELIMITERS = {
 }
 
 
-MARKS = {"backslash": "\\"}
-
-
 def _one_mark(text: str) -> bool:
     return len(text) == 1 and text.isascii() and text not in "\r\n\0"
 
@@ -224,7 +197,7 @@ def _delimiter(text: str) -> str:
 
 
 def _mark(text: str) -> str:
-    found = MARKS.get(text, text)
+    found = "\\" if text == "backslash" else text
     if text == "none" or _one_mark(found):
         return found
     raise ValueError(f"expected none or one ASCII character, found {text!r}")
@@ -260,15 +233,12 @@ def _as_text(value: Any) -> Any:
 
 
 _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
-InputCompression = Literal["auto", "none", "gzip", "bz2", "xz", "zstd"]
-Header = Literal["auto", "first", "none"]
-Preset = Literal["auto", "excel", "excel-tab", "unix", "rfc4180", "mysql"]
 
 
 class CsvOptions(SourceOptions):
     """Options of CSV files."""
 
-    dialect: Preset = Field(
+    dialect: Literal["auto", "excel", "excel-tab", "unix", "rfc4180", "mysql"] = Field(
         "auto",
         description="a dialect by its name, where options do not say otherwise: comma or "
         "tab, with quotes; mysql: tab, backslash, \\N, neither quotes nor header",
@@ -295,7 +265,7 @@ class CsvOptions(SourceOptions):
     decimal: Literal["point", "comma"] = Field(
         "point", description="what stands before the places of numbers: 1.5 or 1,5"
     )
-    header: Header = Field(
+    header: Literal["auto", "first", "none"] = Field(
         "auto",
         description="first: the first line names the columns; none: it is a row; auto: "
         "as first, but refused where it looks like a row",
@@ -318,9 +288,8 @@ class CsvOptions(SourceOptions):
         description="of the text, as Python calls it: utf-8, utf-16, latin-1, cp1252; "
         "auto is utf-8, or what the byte order mark says",
     )
-    input_compression: InputCompression = Field(
-        "auto",
-        description="of the files; auto finds it in their first bytes",
+    input_compression: Literal["auto", "none", "gzip", "bz2", "xz", "zstd"] = Field(
+        "auto", description="of the files; auto finds it in their first bytes"
     )
     exact: bool = Field(
         False,
@@ -368,7 +337,9 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="cifar",
         summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
         options=CifarOptions,
-        make_source=_make_cifar,
+        make_source=lambda options, request: _load("arrays.fixed_records.CifarSource")(
+            _load("arrays.fixed_records.CifarFinder")(options.variant), storage=request.storage
+        ),
         examples=(
             (
                 "the folder with data_batch_1.bin and the others",

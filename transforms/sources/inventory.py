@@ -32,35 +32,22 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The inventory of a run in a file that every worker can read.
+    """The inventory of a run in a file that every worker can read."""
 
-    Attributes:
-      store: of the file.
-      name: of the file in the store.
-      root: what every uri begins with, before the path.
-    """
-
-    store: Store
-    name: str
-    root: str
+    store: Store  # that has the file
+    name: str  # of the file
+    root: str  # what every uri begins with, before the path
 
     def write(self, files: Sequence[InputFile], notes: pa.Table | None = None) -> None:
-        """Writes the files' paths, sizes, versions and problems.
-
-        Args:
-          files: the inventory.
-          notes: more columns, with a row for each file and other names.
-        """
+        """Writes the inventory; `notes` are more columns, with a row for each file."""
         sink = pa.BufferOutputStream()
         schema = _SCHEMA if notes is None else pa.schema([*_SCHEMA, *notes.schema])
         with pa.ipc.new_file(sink, schema) as out:
             for start in range(0, len(files), SLICE_FILES):
                 part = files[start : start + SLICE_FILES]
                 columns = [
-                    pa.array([file.path for file in part], pa.string()),
-                    pa.array([file.size for file in part], pa.int64()),
-                    pa.array([file.version for file in part], pa.string()),
-                    pa.array([file.problem for file in part], pa.string()),
+                    pa.array([getattr(file, field.name) for file in part], field.type)
+                    for field in _SCHEMA
                 ]
                 if notes is not None:
                     beside = notes.slice(start, len(part)).combine_chunks()
@@ -70,19 +57,19 @@ class Inventory:
 
     def read(self, start: int, stop: int) -> list[InputFile]:
         """Reads the files from `start` to `stop`, exclusive."""
-        return list(self._slice(start, stop))
+        return [
+            InputFile(path, self.root + path, size, version, "", problem)
+            for batch in self._batches(start, stop)
+            for path, size, version, problem in zip(
+                *(batch[name].to_pylist() for name in _SCHEMA.names), strict=True
+            )
+        ]
 
     def read_notes(self, start: int, stop: int) -> pa.Table:
         """Reads the columns beside the files from `start` to `stop`, exclusive."""
         return pa.Table.from_batches(list(self._batches(start, stop))).drop_columns(
             _SCHEMA.names
         )
-
-    def _slice(self, start: int, stop: int) -> Iterator[InputFile]:
-        for batch in self._batches(start, stop):
-            columns = [batch[name].to_pylist() for name in _SCHEMA.names]
-            for path, size, version, problem in zip(*columns, strict=True):
-                yield InputFile(path, self.root + path, size, version, "", problem)
 
     def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         with self._open() as source, pa.ipc.open_file(source) as reader:

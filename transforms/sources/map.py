@@ -151,28 +151,16 @@ def _copies(rows: I64) -> I64:
 
 @dataclass(frozen=True, eq=False)
 class MappedRows(RowSource):
-    """The rows that a function makes from others; equal to those of the same key.
-
-    Attributes:
-      inner: the others.
-      named: the function.
-      as_declared: whether a declared schema says what becomes of the columns.
-      fixed_schema: of the dataset that rows are appended to, where it is not declared,
-        or None.
-      tried_ranges: where the first rows are, on which the function is tried.
-      tried_types: the type flags of those rows.
-      key: of these rows, among all of a process.
-      tried: the columns of the first rows; of other type flags it is learned later.
-    """
+    """The rows that a function makes from others; equal to those of the same key."""
 
     inner: Source
     named: MapFunction
-    as_declared: bool
-    fixed_schema: Schema | None
-    tried_ranges: tuple[InputRange, ...]
-    tried_types: TypeFlags
-    key: str
-    tried: Tried
+    as_declared: bool  # whether a schema says what becomes of the columns
+    fixed_schema: Schema | None  # of the dataset appended to, if that is not declared
+    tried_ranges: tuple[InputRange, ...]  # where the first rows are,
+    tried_types: TypeFlags  # and their type flags
+    key: str  # of these rows, among all of a process
+    tried: Tried  # of other type flags it is learned later
 
     sizes_unknown = "the function of `map` makes the rows"
 

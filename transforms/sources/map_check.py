@@ -46,17 +46,11 @@ _REASON_CHARACTERS = 500  # of what an exception says
 
 @dataclass(frozen=True, slots=True)
 class MappedBatch:
-    """What a function made of a batch.
-
-    Attributes:
-      batch: the rows that it returned.
-      rows: the row of the batch that each of them comes from, rising.
-      invalid_rows: (row, reason) of those for which it raised, ascending.
-    """
+    """What a function made of a batch."""
 
     batch: pa.RecordBatch
-    rows: I64
-    invalid_rows: tuple[tuple[int, str], ...] = ()
+    rows: I64  # that each one comes from, rising
+    invalid_rows: tuple[tuple[int, str], ...] = ()  # (row, reason), ascending
 
     def dropped(self, num_rows: int) -> int:
         """Returns how many of so many rows became none, and are not invalid."""
@@ -287,19 +281,12 @@ class RaisedForAllError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a function made of the first rows.
+    """What a function made of the first rows."""
 
-    Attributes:
-      columns: that it made, with plain types.
-      kept: those that it gave back as they were.
-      rows_each: how many rows it made of one, rounded up.
-      has_rows: whether there were rows; without, only types are known.
-    """
-
-    columns: pa.Schema
-    kept: frozenset[str] = frozenset()
-    rows_each: int = 1
-    has_rows: bool = True
+    columns: pa.Schema  # with plain types
+    kept: frozenset[str] = frozenset()  # columns that it gave back as they were
+    rows_each: int = 1  # that it made of one, rounded up
+    has_rows: bool = True  # without, only types are known
 
 
 def first_rows(
@@ -307,10 +294,8 @@ def first_rows(
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Reads a few rows of several ranges, with the types that they need together.
 
-    Of ranges that cannot be read on their own, the others are enough.
-
-    Returns:
-      The rows, maybe none, and the type flags that their columns have.
+    Returns the rows, maybe none, and the type flags of their columns. Of ranges that
+    cannot be read on their own, the others are enough.
 
     Raises:
       InputError: no range can be read.

@@ -113,14 +113,15 @@ def load_format(name: str) -> SourceFormat[Any]:
         that offers it cannot be imported.
     """
     offers = _entry_points().get(name, ())
-    if name in BUILT_IN and not offers:
+    packages = _packages(offers)
+    if name in BUILT_IN and offers:
+        raise UsageError(
+            f"source {name}: is built in, but {packages} adds a format of the same name: "
+            "uninstall that package, or rename the format in it"
+        )
+    if name in BUILT_IN:
         built_in: SourceFormat[Any] = import_module(BUILT_IN[name]).FORMATS[name]
         return built_in
-    if name in BUILT_IN:
-        raise UsageError(
-            f"source {name}: is built in, but {_packages(offers)} adds a format of the "
-            "same name: uninstall that package, or rename the format in it"
-        )
     if not offers:
         raise UsageError(
             f"source: found {name!r}, expected one of {', '.join(format_names())}; a "
@@ -128,23 +129,33 @@ def load_format(name: str) -> SourceFormat[Any]:
         )
     if len(offers) > 1:
         raise UsageError(
-            f"source {name}: {_packages(offers)} add a format of this name: uninstall "
-            "all of them but one"
+            f"source {name}: {packages} add a format of this name: uninstall all of them "
+            "but one"
         )
-    return _load_entry_point(offers[0])
+    (point,) = offers
+    try:
+        found = point.load()
+    except Exception as error:  # whatever another package's code raises
+        raise UsageError(
+            f"source {name}: {point.value} of {packages} cannot be imported: "
+            f"{type(error).__name__}: {error}; repair or uninstall that package"
+        ) from error
+    if not isinstance(found, SourceFormat) or found.name != name:
+        raise UsageError(
+            f"source {name}: {point.value} of {packages} is not a SourceFormat with the "
+            f"name {name!r}, but {found!r}; the package has to be repaired"
+        )
+    return found
 
 
 class InstalledFormats(Mapping[str, type[SourceOptions]]):
     """The options of each format by its name, each imported when it is looked up."""
 
     def __getitem__(self, name: str) -> type[SourceOptions]:
-        if name not in self:
+        if name not in format_names():
             raise KeyError(name)
         options: type[SourceOptions] = load_format(name).options
         return options
-
-    def __contains__(self, name: object) -> bool:
-        return name in format_names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(format_names())
@@ -165,17 +176,16 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
       ValueError: the rows come from a pipeline, or the options are another format's.
     """
     found, options = _format_and_options(job)
-    declared = job.declared
+    declared, columns = job.declared, set[str]()
     features = declared.features.values() if declared is not None else ()
-    names_files = any(feature.bytes_from for feature in features)
     # With `map`, what is declared is what the function makes.
     as_text = declared is not None and job.map is None
-    columns = set[str]()
     if declared is not None and as_text:
         columns = {declared.column_of(name) for name in declared.features}
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
         others = (job.split_column, job.split_by, job.stratify_by, times)
         columns |= {name for name in others if name is not None}
+    names_files = any(feature.bytes_from for feature in features)
     request = Request(storage, as_text, tuple(sorted(columns)), names_files, job)
     return found.make_source(options, request)
 
@@ -215,23 +225,6 @@ def _entry_points() -> dict[str, tuple[EntryPoint, ...]]:
     for point in entry_points(group=GROUP):
         offers[point.name] = (*offers.get(point.name, ()), point)
     return offers
-
-
-def _load_entry_point(point: EntryPoint) -> SourceFormat[Any]:
-    package = _packages((point,))
-    try:
-        found = point.load()
-    except Exception as error:  # whatever another package's code raises
-        raise UsageError(
-            f"source {point.name}: {point.value} of {package} cannot be imported: "
-            f"{type(error).__name__}: {error}; repair or uninstall that package"
-        ) from error
-    if not isinstance(found, SourceFormat) or found.name != point.name:
-        raise UsageError(
-            f"source {point.name}: {point.value} of {package} is not a SourceFormat "
-            f"with the name {point.name!r}, but {found!r}; the package has to be repaired"
-        )
-    return found
 
 
 def _packages(points: tuple[EntryPoint, ...]) -> str:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple, Self
 
@@ -47,8 +48,6 @@ from recordmill.transforms.sources.plain_types import (
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, size_of
 
-WHOLE_BYTES = 16 << 20  # of a file that is read at once
-
 
 @contextmanager
 def told_of(uri: str, what: str) -> Iterator[None]:
@@ -68,11 +67,17 @@ def told_of(uri: str, what: str) -> Iterator[None]:
 
 
 FileKind = Literal["parquet", "arrow"]
+WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
+WHOLE_BYTES = 16 << 20  # of a file that is read at once
 BATCH_BYTES = 4 << 20  # of rows that are read and encoded at once, about
 BATCH_ROWS = 1 << 16
 _CONTINUED = b"\xff" * 4  # before each message of a stream
 _STREAM_END = _CONTINUED + bytes(4)
 _READ_BYTES = 1 << 20  # of a column, at once
+_OPENED_AT_ONCE = 16  # files, whose ends are read before the run
+_ENTRY_BYTES = 32  # of a feature in a record, beside its name and its value
+Cut = tuple[int, int]
+"""Where a range ends: the row of the file, and the group."""
 
 
 class _Group(NamedTuple):
@@ -97,7 +102,6 @@ class _TableFile(NamedTuple):
 
 
 def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
-    """Opens a file."""
     file = pa.PythonFile(window, mode="r")
     if kind == "parquet":
         return _open_parquet(file)
@@ -176,15 +180,7 @@ def _open_stream(file: pa.NativeFile, window: InputStream, size: int) -> _TableF
 
 
 def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a batch, few at once."""
-    _require_sound(batch)
-    step = _batch_rows(batch.num_rows, batch.nbytes)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
-
-
-def _require_sound(batch: pa.RecordBatch) -> None:
-    """Checks that no offset or index of a batch points outside its buffers."""
+    """Yields the rows of a batch, few at once; checks offsets and indices."""
     batch.validate()
     for column in batch.columns:
         try:
@@ -193,6 +189,9 @@ def _require_sound(batch: pa.RecordBatch) -> None:
             # Text is checked cell by cell when it is encoded.
             if "UTF8" not in str(error):
                 raise
+    step = _batch_rows(batch.num_rows, batch.nbytes)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def _batch_rows(rows: int, size: int) -> int:
@@ -200,39 +199,15 @@ def _batch_rows(rows: int, size: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
-Cut = tuple[int, int]
-"""Where a range ends: the row of the file, and the group."""
-
-
-def _find_tables(
-    files: Sequence[InputFile],
-) -> tuple[list[InputFile], tuple[SkippedFiles, ...]]:
-    """Returns the files that can be tables, and the others.
-
-    What writes many files leaves others beside them: _SUCCESS, _metadata, .part.crc.
-    """
-    tables, others = [], []
-    for file in files:
-        if PurePosixPath(file.path).name.startswith(("_", ".")):
-            others.append(("the name begins with '_' or '.'", file.path))
-        elif not file.size:
-            others.append(("empty", file.path))
-        else:
-            tables.append(file)
-    return tables, SkippedFiles.counted(others)
-
-
 def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
     """Returns where ranges end: after the group that makes a range large enough."""
     ends: list[Cut] = []
-    row, num_bytes = 0, 0
+    start, row, num_bytes = 0, 0, 0
     for index, group in enumerate(groups, 1):
         row, num_bytes = row + group.rows, num_bytes + max(0, group.size)
-        if num_bytes >= range_bytes and row > (ends[-1][0] if ends else 0):
+        if row > start and (num_bytes >= range_bytes or index == len(groups)):
             ends.append((row, index))
-            num_bytes = 0
-    if row > (ends[-1][0] if ends else 0):
-        ends.append((row, len(groups)))
+            start, num_bytes = row, 0
     return tuple(ends)
 
 
@@ -294,111 +269,88 @@ def _with_leaf(arrow_type: pa.DataType, leaf: pa.DataType) -> pa.DataType:
 
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
     """Returns a row as JSON; each byte that is not UTF-8 in hexadecimal digits."""
-    values = {
-        name: _value(column.slice(row, 1))
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
-    return json.dumps(values, ensure_ascii=False, default=_shown).encode(
-        errors="backslashreplace"
-    )
 
+    def shown(value: object) -> str:
+        if isinstance(value, bytes):
+            return value.decode(errors="backslashreplace")
+        return str(value)
 
-def _value(cell: pa.Array) -> Any:
-    try:
-        (value,) = cell.to_pylist()
-    except UnicodeDecodeError:
-        (value,) = cell.cast(_with_leaf(cell.type, pa.binary())).to_pylist()
-    return value
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return str(value)
-
-
-WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
-_OPENED_AT_ONCE = 16  # files, whose ends are read before the run
-_ENTRY_BYTES = 32  # of a feature in a record, beside its name and its value
+    values: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        cell = column.slice(row, 1)
+        try:
+            (values[name],) = cell.to_pylist()
+        except UnicodeDecodeError:
+            as_bytes = _with_leaf(cell.type, pa.binary())
+            (values[name],) = cell.cast(as_bytes).to_pylist()
+    text = json.dumps(values, ensure_ascii=False, default=shown)
+    return text.encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
 class ColumnarSource(Source):
-    """Tables whose columns have types.
-
-    Attributes:
-      kind: of the files.
-      as_declared: whether a declared schema says what becomes of the columns.
-      fixed_schema: the schema of the dataset that rows are appended to, or None.
-      range_bytes: of the groups of a range, in memory; a larger group is a range.
-      types: the columns, once prepared.
-      cuts: by path, where the ranges of each file with rows end.
-      passed_over: names of files without a table, with the reason.
-      unread: the checksums of files without rows.
-      record_bytes: an estimate of the bytes of all records.
-      storage: options of the inputs' storage.
-    """
+    """Tables whose columns have types; a group larger than `range_bytes` is a range."""
 
     kind: FileKind = "parquet"
-    as_declared: bool = False
+    as_declared: bool = False  # whether a schema says what becomes of the columns
     fixed_schema: Schema | None = None
-    range_bytes: int = RANGE_BYTES
-    types: tuple[tuple[str, pa.DataType], ...] = ()
-    cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()
-    passed_over: tuple[SkippedFiles, ...] = ()
-    unread: tuple[FileChecksum, ...] = ()
-    record_bytes: int = 0
+    range_bytes: int = RANGE_BYTES  # of the groups of a range, in memory
     storage: StorageOptions = NO_OPTIONS
+    # Of the whole input, once prepared:
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()  # by path, of files with rows
+    unread: tuple[FileChecksum, ...] = ()  # of files without rows
+    passed_over: tuple[SkippedFiles, ...] = ()
+    record_bytes: int = 0  # of all, about
 
     tells_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        tables, passed_over = _find_tables(files)
+        # What writes many files leaves others beside them: _SUCCESS, _metadata.
+        tables, others = [], []
+        for file in files:
+            if PurePosixPath(file.path).name.startswith(("_", ".")):
+                others.append(("the name begins with '_' or '.'", file.path))
+            elif not file.size:
+                others.append(("empty", file.path))
+            else:
+                tables.append(file)
         if not tables:
             raise InputError(
                 f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
                 "are empty, or their names begin with '_' or '.'"
             )
         found = list(ahead(tables, self._look_at, _OPENED_AT_ONCE))
-        types = merged_columns(
-            [
-                (file.uri, columns)
-                for file, (columns, _) in zip(tables, found, strict=True)
-            ]
-        )
-        cuts, unread = [], []
-        num_bytes = 0
-        for file, (_, groups) in zip(tables, found, strict=True):
-            ends = _cut_groups(groups, self.range_bytes)
-            if ends:
+        types = merged_columns([(file.uri, columns) for file, columns, _ in found])
+        if append and append.schema:
+            names = [feature.name for feature in append.schema.features]
+            if {*names} != {*types}:
+                raise SchemaError(
+                    f"the columns are {', '.join(sorted(types))}, but the dataset's "
+                    f"features are {', '.join(names)}"
+                )
+        cuts, unread, num_bytes = [], [], 0
+        entries = sum(len(name) + _ENTRY_BYTES for name in types)
+        for file, _, groups in found:
+            if ends := _cut_groups(groups, self.range_bytes):
                 cuts.append((file.path, ends))
             else:
                 crc = open_stream(file, self.storage).drain()
                 unread.append(FileChecksum(file.path, 0, file.size, crc))
-            num_bytes += sum(
-                max(0, each.size)
-                + each.rows * sum(len(n) + _ENTRY_BYTES for n in types)
-                for each in groups
-            )
-        source = replace(
+            num_bytes += sum(max(0, size) + rows * entries for rows, size in groups)
+        return replace(
             self,
+            fixed_schema=append.schema if append else None,
             types=tuple(types.items()),
             cuts=tuple(cuts),
-            passed_over=passed_over,
+            passed_over=SkippedFiles.counted(others),
             unread=tuple(unread),
             record_bytes=num_bytes,
         )
-        if append is None:
-            return source
-        if append.schema and {each.name for each in append.schema.features} != {*types}:
-            names = ", ".join(feature.name for feature in append.schema.features)
-            raise SchemaError(
-                f"the columns are {', '.join(sorted(types))}, but the dataset's features "
-                f"are {names}"
-            )
-        return replace(source, fixed_schema=append.schema)
 
-    def _look_at(self, file: InputFile) -> tuple[dict[str, pa.DataType], list[_Group]]:
+    def _look_at(
+        self, file: InputFile
+    ) -> tuple[InputFile, dict[str, pa.DataType], list[_Group]]:
         window = open_stream(file, self.storage)
         with told_of(file.uri, WHAT[self.kind]):
             table = _open_table(self.kind, window, file.size)
@@ -406,15 +358,15 @@ class ColumnarSource(Source):
             columns = plain_columns(
                 table.schema, file.uri, as_declared=self.as_declared
             )
-        return columns, groups
+        return file, columns, groups
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
 
     def understood(self) -> InputSummary:
         facts = [("columns", ", ".join(f"{n} {t}" for n, t in self.types))]
-        narrowed = [n for n, t in self.types if not self.as_declared and _is_wide(t)]
-        if narrowed:
+        narrowed = [n for n, t in self.types if pt.is_float64(_leaf(t))]
+        if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
         return InputSummary(tuple(facts), (), self.passed_over)
 
@@ -423,13 +375,15 @@ class ColumnarSource(Source):
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         cuts = dict(self.cuts)
-        parts = []
-        for file in files:
-            start = 0
-            for stop, _ in cuts.get(file.path, ()):
-                parts.append((file, start, stop, ""))
-                start = stop
-        return number_ranges(parts)
+        return number_ranges(
+            [
+                (file, start, stop, "")
+                for file in files
+                for start, stop in pairwise(
+                    [0, *(row for row, _ in cuts.get(file.path, ()))]
+                )
+            ]
+        )
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return max(self.record_bytes, sum(file.size for file in files))
@@ -487,9 +441,3 @@ class ColumnarSource(Source):
         rows = sink.reject(rows, missing, input_range)
         sink.add(nulls=[column.null_count for column in rows.batch.columns])
         return rows
-
-
-def _is_wide(arrow_type: pa.DataType) -> bool:
-    while is_list(arrow_type):
-        arrow_type = arrow_type.value_type
-    return bool(pt.is_float64(arrow_type))

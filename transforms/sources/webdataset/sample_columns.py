@@ -224,17 +224,11 @@ def is_image(name: str) -> bool:
 
 @dataclass(slots=True)
 class ObservedSamples:
-    """What the values of some samples are.
+    """What the values of some samples are."""
 
-    Attributes:
-      names: of the columns, in the order in which they were found.
-      json: what the values of columns of JSON are.
-      arrays: type and shape of those of columns of arrays, without their values.
-    """
-
-    names: dict[str, None] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)  # of columns, as found
     json: dict[str, ObservedColumn] = field(default_factory=dict)
-    arrays: dict[str, list[Array]] = field(default_factory=dict)
+    arrays: dict[str, list[Array]] = field(default_factory=dict)  # without their values
 
     def add(self, values: Values) -> None:
         """Adds a sample."""

@@ -88,34 +88,23 @@ _KEPT = 1000  # members that tarfile keeps at most
 
 @dataclass(slots=True)
 class Sample:
-    """The files of one key.
-
-    Attributes:
-      key: of the sample.
-      start: byte of the archive where the data of its first file begins.
-      members: the bytes of each file, by what follows the key in its name.
-      raw: the bytes of the archive from `start` to the end of the last file.
-      problem: why it can be no row, or "".
-    """
+    """The files of one key."""
 
     key: str
-    start: int
-    members: dict[str, bytes] = field(default_factory=dict)
-    raw: bytes = b""
-    problem: str = ""
+    start: int  # byte of the archive where the data of its first file begins
+    members: dict[str, bytes] = field(
+        default_factory=dict
+    )  # by the name behind the key
+    raw: bytes = b""  # of the archive, from there to the end of the last file
+    problem: str = ""  # why it can be no row
 
 
 @dataclass(slots=True)
 class ShardMembers:
-    """Reads the samples of a shard.
-
-    Attributes:
-      shard: its bytes.
-      left_out: files that belong to no sample.
-    """
+    """Reads the samples of a shard."""
 
     shard: InputStream
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # files that belong to no sample
 
     def samples(self) -> Iterator[Sample]:
         """Yields the samples in their order; the last may be one that breaks off.

@@ -102,13 +102,9 @@ def _observe_images(
     """Returns whether readers decode the images of each column, and which they do not."""
     flags, issues = [], []
     for image in images:
-        found = [
-            ((each[image].kind,), name)
-            for each, name in zip(headers, names, strict=True)
-            if image in each
-        ]
-        kinds = [kind for kind, _ in found]
-        undecodable = observe(kinds, [name for _, name in found])
+        there = [n for n, each in enumerate(headers) if image in each]
+        kinds = [(headers[n][image].kind,) for n in there]
+        undecodable = observe(kinds, [names[n] for n in there])
         flags.append((*type_flags(kinds, undecodable), 0)[0])
         issues.append(undecodable)
     return tuple(flags), RowIssue.merged(issues)
@@ -121,40 +117,22 @@ _LEAST_BYTES = 4 << 20  # of a shard that is looked at
 _ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 
 
-def _is_shard(path: str) -> bool:
-    """Tells whether a file is named as a tar archive, compressed or not."""
-    return is_archive_name(path) and not path.lower().endswith(".zip")
-
-
 @dataclass(frozen=True)
 class WebDatasetSource(Source):
-    """Samples in tar archives.
+    """Samples in tar archives."""
 
-    Attributes:
-      as_declared: whether a declared schema says what becomes of the columns.
-      wanted: columns that it uses.
-      fixed_schema: the schema of the dataset that rows are appended to, or None.
-      takes_any_name: whether the only file is a shard whatever its name.
-      types: the columns, once prepared.
-      members: what samples may hold, by what follows the key.
-      sampled: how many samples told them.
-      is_sampled: whether there are more.
-      passed_over: files that are no shards.
-      range_bytes: of a large shard that make a range, at least.
-      storage: options of the inputs' storage.
-    """
-
-    as_declared: bool = False
-    wanted: tuple[str, ...] = ()
+    as_declared: bool = False  # whether a schema says what becomes of the columns,
+    wanted: tuple[str, ...] = ()  # and which it uses
     fixed_schema: Schema | None = None
-    takes_any_name: bool = False
-    types: tuple[tuple[str, pa.DataType], ...] = ()
-    members: frozenset[str] = frozenset()
-    sampled: int = 0
-    is_sampled: bool = False
-    passed_over: tuple[SkippedFiles, ...] = ()
-    range_bytes: int = RANGE_BYTES
+    range_bytes: int = RANGE_BYTES  # of a large shard that make a range, at least
     storage: StorageOptions = NO_OPTIONS
+    # Of the whole input, once prepared:
+    takes_any_name: bool = False  # the only file is a shard whatever its name
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    members: frozenset[str] = frozenset()  # what samples may hold behind the key
+    sampled: int = 0  # samples that told the columns,
+    is_sampled: bool = False  # and whether there are more
+    passed_over: tuple[SkippedFiles, ...] = ()
 
     reads_archives = True
     tells_checksums = True
@@ -220,7 +198,11 @@ class WebDatasetSource(Source):
         return [
             file
             for file in files
-            if file.size and (self.takes_any_name or _is_shard(file.path))
+            if file.size
+            and (
+                self.takes_any_name
+                or (is_archive_name(file.path) and file.path.lower()[-4:] != ".zip")
+            )
         ]
 
     def understood(self) -> InputSummary:
