@@ -1,4 +1,4 @@
-"""Globs: as Python's glob has them, and the same in folders and in stores."""
+"""Globs: as Python's glob has them, the same in folders and in stores; what they leave out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.globs import MOST_ALTERNATIVES, expand_braces
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.named_files import NamedFile, exclude_files
 
 FILES = (
     *("a", "ab.csv", "b/a", "b/ab.csv", "b/b/a", "c/a/b/ab.csv", "c/b/c.csv"),
@@ -143,3 +145,41 @@ def test_each_folder_is_read_once(tmp_path: Path) -> None:
             f"{above}/y/up: a link back to {above}, a folder above it, not followed",
             f"{above}/z: a link to {far}, passed over: it is read as {above}/y",
         ]
+
+
+PATHS = [
+    *("a.csv", "b/a.csv", "b/c/a.csv", "b/c/d.txt", "b/thumbs/1.jpg"),
+    *("labels.csv", "thumbs/1.jpg", "thumbs.jpg", "in.zip!/b/x.jpg"),
+]
+LISTED = [InputFile(path, f"/in/{path}", 1, "1") for path in PATHS]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left"),
+    [
+        ("thumbs", {"b/thumbs/1.jpg", "thumbs/1.jpg"}),
+        ("thumbs/", {"b/thumbs/1.jpg", "thumbs/1.jpg"}),
+        ("/thumbs", {"thumbs/1.jpg"}),
+        ("b/thumbs", {"b/thumbs/1.jpg"}),
+        ("thumbs/*", {"thumbs/1.jpg"}),
+        ("**/thumbs/*", {"b/thumbs/1.jpg", "thumbs/1.jpg"}),
+        ("*.csv", {"a.csv", "b/a.csv", "b/c/a.csv"}),
+        ("/*.csv", {"a.csv"}),
+        ("b/*/a.csv", {"b/c/a.csv"}),
+        ("{c,*.zip!}", {"b/c/a.csv", "b/c/d.txt", "in.zip!/b/x.jpg"}),
+    ],
+)
+def test_what_a_pattern_leaves_out(pattern: str, left: set[str]) -> None:
+    """A file that an option names stays."""
+    named = [NamedFile("label_table", "labels.csv")]
+    found = exclude_files(LISTED, [pattern, "nothing"], named)
+    assert {file.path for file in found.files} == {*PATHS} - left
+    assert found.facts[0][1].startswith(f"{len(left)} file")
+    (warning,) = found.warnings
+    assert warning.startswith("`exclude` nothing: no input file has such a name")
+
+
+def test_no_file_is_left() -> None:
+    with pytest.raises(InputError, match=r"all input files \(9 files, such as a.csv"):
+        exclude_files(LISTED, ["*"])
+    assert exclude_files(LISTED, []).files is LISTED
