@@ -285,11 +285,7 @@ class RowSource(ABC):
         return self.input.estimated_bytes(files)
 
     def input_schema(self, observed: TypeFlags) -> Schema | None:
-        """Returns the features of rows before a function (`map`); None without one.
-
-        Args:
-          observed: the type flags of all rows.
-        """
+        """Returns the features of rows before a function (`map`); None without one."""
         return None
 
     @property
@@ -354,8 +350,6 @@ class Source(RowSource):
         that is an input stands for its members, as a folder for its files.
       tells_checksums: whether rows come with the checksums of all that was read. If
         not, a file that was written again is another one, even with the same bytes.
-      has_positions: whether rows have a position in an input; without one, rows with
-        equal keys are ordered by their content.
       infers_types: whether column types follow from the cells.
       decimal_comma: whether numbers in text have a comma before their places.
     """
@@ -368,7 +362,6 @@ class Source(RowSource):
     handles_unreadable = False
     reads_archives = False
     tells_checksums = False
-    has_positions = True
     infers_types = False
     decimal_comma = False
 
@@ -380,9 +373,7 @@ class Source(RowSource):
         return source
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        """Returns the source with what it must know of the whole input.
-
-        This is where headers and the names of classes are read.
+        """Returns the source with what it must know of the whole input: headers, classes.
 
         Args:
           files: to convert; the only ones that `cut` may cut.
@@ -448,8 +439,7 @@ class Source(RowSource):
     def spill_inventory(self, store: Store, name: str) -> Self:
         """Writes a large list of files to a file of a store, for workers to read.
 
-        Returns:
-          The source without that list, small enough to be sent to each worker.
+        Returns the source without that list, small enough to be sent to each worker.
         """
         return self
 
@@ -489,10 +479,8 @@ def spread_evenly(
 ) -> list[InputRange]:
     """Returns ranges of the same size, spread evenly over larger ones.
 
-    Args:
-      ranges: the larger ones; each result lies within one of them.
-      count: how many to return; fewer where ranges are small.
-      size: of a result, in the ranges' unit; results begin at multiples of it.
+    Each lies within one of these, and begins at a multiple of the size, which is in the
+    unit of ranges. They are fewer than `count` where ranges are small.
     """
     ends = list(accumulate(input_range.num_positions for input_range in ranges))
     chosen: dict[tuple[int, int], InputRange] = {}
@@ -525,28 +513,16 @@ def single_values(found: Iterator[Rows]) -> Iterator[Rows]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRowsSource(Source):
-    """The source of a run whose rows come from a pipeline, not from files.
+    """The source of a run whose rows come from a pipeline, not from files."""
 
-    Attributes:
-      features: of the records.
-      storage: of inputs, of which there are none.
-    """
-
-    features: Schema
+    fixed_schema: Schema
     storage: StorageOptions = NO_OPTIONS
-
-    has_positions = False
 
     def columns(self) -> pa.Schema:
         return pa.schema([])
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return []
-
-    def schema(
-        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
-    ) -> Schema:
-        return self.features
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
@@ -555,11 +531,9 @@ class PipelineRowsSource(Source):
 
 
 def missing_required(batch: pa.RecordBatch, schema: Schema | None) -> dict[int, str]:
-    """Returns the reason of each row that misses such a value, by row, ascending.
+    """Returns the reason of each row that misses a value, by row, ascending.
 
-    Args:
-      batch: the rows.
-      schema: of the dataset that they are appended to, or None.
+    The schema is that of the dataset that the rows are appended to, or None.
     """
     reasons: dict[int, str] = {}
     for feature in schema.features if schema else ():

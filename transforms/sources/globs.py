@@ -37,9 +37,7 @@ class Tree(Protocol):
     ) -> Iterable[tuple[str, str]]:
         """Yields each file below some folders, and in which of them it is.
 
-        Args:
-          folders: to search.
-          hidden: whether files are wanted that are left out elsewhere.
+        With `hidden` also those that are left out elsewhere.
         """
 
 
@@ -91,10 +89,7 @@ def expand_braces(pattern: str) -> list[str]:
 def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
     """Returns the files that a glob matches, each with the folder that matches, or "".
 
-    Args:
-      tree: of the folders.
-      root: the folder that the glob begins with.
-      pattern: the glob, as a path of the tree.
+    The glob is a path of the tree, and begins with the root.
     """
     files: dict[str, str] = {}
     hidden = is_left_out(pattern.removeprefix(root))
@@ -154,21 +149,20 @@ def matching(paths: Sequence[str], pattern: str) -> set[str]:
 def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
     """Returns the message of an input that is not there.
 
-    Args:
-      name: the input, as a person wrote it.
-      folder: the longest part of it that is there, or "".
-      names: in that folder, and whether each is a folder.
+    The folder is the longest part of it that is there, or ""; its names come with whether
+    each is a folder.
     """
     start = f"{name}: no such file or folder, and no file matches"
-    shown = sorted((text, is_folder) for text, is_folder in names if text[:1] != ".")
     if not folder:
         return start
+    shown = [
+        f"{text}/" if is_folder else text
+        for text, is_folder in sorted(names)
+        if text[:1] != "."
+    ]
     if not shown:
         return f"{start}; {folder} is empty"
-    told = ", ".join(
-        f"{text}/" if is_folder else text for text, is_folder in shown[:_SHOWN]
-    )
-    rest = len(shown) - _SHOWN
+    told, rest = ", ".join(shown[:_SHOWN]), len(shown) - _SHOWN
     more = f" and {count(rest, 'other name')}" if rest > 0 else ""
     return f"{start}; {folder} holds {told}{more}"
 
@@ -200,15 +194,12 @@ def _matches_anywhere(
     The files come with the folder that they are below; "" where a file itself matches.
     """
     takes_all = all(part == _ANY_FOLDERS for part in parts)
-    # The folders above a file are the same for many: each is compared once.
-    matched: dict[str, str] = {"": ""}
 
+    @cache  # the folders above a file are the same for many
     def first_match(path: str) -> str:
         """Returns the first folder on a path that matches, or ""."""
-        if path not in matched:
-            above = first_match(path.rpartition("/")[0])
-            matched[path] = above or (path if _fits(path.split("/"), parts) else "")
-        return matched[path]
+        above = first_match(path.rpartition("/")[0]) if path else ""
+        return above or (path if path and _fits(path.split("/"), parts) else "")
 
     for file, folder in below:
         name = file.removeprefix(folder).lstrip("/")

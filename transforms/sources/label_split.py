@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Self
@@ -60,12 +61,10 @@ def texts_of(values: pa.Array) -> tuple[list[str | None], np.ndarray]:
     """Returns the distinct values as text, and the index among them of each row."""
     if pt.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if not pt.is_string(values.type):
-        if pt.is_binary(values.type) or pt.is_large_binary(values.type):
-            texts = [None if v is None else v.hex() for v in values.to_pylist()]
-            values = pa.array(texts, pa.string())
-        else:
-            values = values.cast(pa.string())
+    if pt.is_binary(values.type) or pt.is_large_binary(values.type):
+        texts = [None if v is None else v.hex() for v in values.to_pylist()]
+        values = pa.array(texts, pa.string())
+    values = values.cast(pa.string())
     encoded = values.dictionary_encode(null_encoding="encode")
     indices = encoded.indices.to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), indices
@@ -176,15 +175,13 @@ def require_times(
 ) -> None:
     """Refuses a column in which no row of a sample has a time, or no number.
 
-    Raises:
-      UsageError: all rows would be rejects, but only after all were read.
+    Else all rows would be rejects, but only after all were read.
     """
     found = ""
     for input_range in source.input.sample_ranges(ranges):
-        try:
+        rows = None
+        with suppress(InputError):  # begins inside a quoted field; the run tells
             rows = next(iter(source.read_as_text(input_range)), None)
-        except InputError:
-            continue  # a range that begins inside a quoted field; the run tells
         if rows is None:
             continue
         values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
@@ -194,9 +191,8 @@ def require_times(
         if splits.null_count < len(splits):
             return
         if not found and len(values):
-            found = shown(str(values[0]))
             kind = "" if pt.is_string(values.type) else f" ({values.type})"
-            found = f"{found}{kind}"
+            found = f"{shown(str(values[0]))}{kind}"
     if not found:
         return  # no values at all: each such row is told
     wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
@@ -216,22 +212,20 @@ def _found_in(
     values: pa.Array, *, are_times: bool, decimal_comma: bool
 ) -> pa.Array | None:
     """Returns microseconds since 1970 in UTC, or numbers; None if there can be none."""
-    if are_times and (pt.is_timestamp(values.type) or pt.is_date(values.type)):
-        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
-    if are_times and pt.is_string(values.type):
-        try:  # all at once, where no cell has a zone and all are times
-            return pc.cast(values, _MICROSECONDS).cast(pa.int64())
-        except pa.ArrowInvalid:
-            return _of_texts(values, _microseconds_in, pa.int64())
-    if are_times:
-        return None
-    if pt.is_integer(values.type) or pt.is_floating(values.type):
+    kind = values.type
+    if not are_times and (pt.is_integer(kind) or pt.is_floating(kind)):
         return values
-    if not pt.is_string(values.type):
+    if are_times and (pt.is_timestamp(kind) or pt.is_date(kind)):
+        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
+    if not pt.is_string(kind):
         return None
-    if decimal_comma:
-        values = swap_points(values)
-    return _of_texts(values, _number_in, pa.float64())
+    if not are_times:
+        points = swap_points(values) if decimal_comma else values
+        return _of_texts(points, _number_in, pa.float64())
+    try:  # all at once, where no cell has a zone and all are times
+        return pc.cast(values, _MICROSECONDS).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return _of_texts(values, _microseconds_in, pa.int64())
 
 
 def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
@@ -253,10 +247,9 @@ def _microseconds_in(text: str) -> int | None:
 
 def _number_in(text: str) -> float | None:
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
         return None
-    return None if math.isnan(number) else number
 
 
 def _index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
@@ -267,17 +260,11 @@ def _index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
 
 @dataclass(frozen=True)
 class LabelRole:
-    """The column that is a class label.
-
-    Attributes:
-      column: its name, and that of the feature.
-      names: of the classes; a label is an index among them.
-      kept: whether they are those of a dataset that rows are appended to.
-    """
+    """The column that is a class label; a label is an index among its names."""
 
     column: str
     names: tuple[str, ...]
-    kept: bool = False
+    kept: bool = False  # whether they are of a dataset that rows are appended to
 
     @property
     def feature(self) -> FeatureSpec:
@@ -307,21 +294,13 @@ class LabelRole:
 
 @dataclass(frozen=True)
 class SplitRole:
-    """The column that tells the split of its row.
-
-    Attributes:
-      column: its name.
-      names: of the splits, in the order of the run's.
-      rows: of each.
-      dropped: whether it is no feature; with a declared schema that decides.
-      known: whether the names were given, and not found in the column.
-    """
+    """The column that tells the split of its row."""
 
     column: str
-    names: tuple[str, ...]
-    rows: tuple[int, ...]
-    dropped: bool = True
-    known: bool = False
+    names: tuple[str, ...]  # of the splits, in the order of the run's
+    rows: tuple[int, ...]  # of each
+    dropped: bool = True  # whether it is no feature; a declared schema decides that
+    known: bool = False  # whether the names were given, and not found in the column
 
     def find(self, values: pa.Array) -> pa.Int64Array:
         """Returns the index of each row's split; null where its value is none."""
@@ -346,7 +325,7 @@ class SplitRole:
 class TimeRole(SplitRole):
     """The column by whose times, or numbers, rows are divided; it stays a feature."""
 
-    times: SplitTimes | None = None
+    times: SplitTimes = field(kw_only=True)
     decimal_comma: bool = False
 
     @classmethod
@@ -362,11 +341,9 @@ class TimeRole(SplitRole):
         )
 
     def find(self, values: pa.Array) -> pa.Int64Array:
-        assert self.times is not None  # by `of`
         return split_by_time(values, self.times, decimal_comma=self.decimal_comma)
 
     def reason(self, text: str | None) -> str:
-        assert self.times is not None  # by `of`
         what = "a time like 2026-01-01" if self.times.are_times else "a number"
         found = shown(text) if text else "no value"
         return f"{self.column}: {found}; expected {what}"

@@ -50,17 +50,14 @@ from recordmill.transforms.storage.reading import is_local, local_path
 
 
 class FoundFile(NamedTuple):
-    """A file that a listing found, as `InputFile`; `given` is the uri of a folder.
-
-    `is_named` tells whether the input or its glob names this file, not a folder above it.
-    """
+    """A file that a listing found, as `InputFile`."""
 
     uri: str
     size: int
     version: str
-    given: str
+    given: str  # uri of a folder
     problem: str = ""
-    is_named: bool = False
+    is_named: bool = False  # by the input or its glob, not a folder above it
 
 
 Note = Callable[[str], None]
@@ -77,11 +74,6 @@ def walk_folders(
 
     A folder is read under its own name, if it is below those that are walked; else under
     the first link to it by name. A link back to a folder above it would never end.
-
-    Args:
-      folders: to walk.
-      note: gets the links that are skipped.
-      hidden: whether to yield files that are left out elsewhere.
     """
     read: dict[str, str] = {}  # real path -> path of a folder
     # Found, but not followed yet: path, folder of the walk, and the real paths of the
@@ -143,11 +135,7 @@ def has_files(folder: str) -> bool:
 
 
 def _list_local(name: str, note: Note) -> tuple[str, list[FoundFile]]:
-    """Returns the folder below which all files of an input are, and these, in any order.
-
-    Raises:
-      InputError: it cannot be listed, is not there, or is a folder without files.
-    """
+    """Returns the folder below which all files of an input are, and these, in any order."""
     try:
         root, files = _search_folders(name, note)
         status = file_status(list(files))
@@ -214,11 +202,8 @@ class _LocalTree:
 
 
 def _special_kind(mode: int) -> str:
-    """Returns what a mode that is not of a regular file is of, in words; else "".
-
-    Such files are listed with a problem and never opened: who opens a pipe waits until
-    somebody writes to it.
-    """
+    """Returns what a mode that is not of a regular file is of, in words; else ""."""
+    # Such files are never opened: who opens a pipe waits until somebody writes to it.
     if stat.S_ISREG(mode):
         return ""
     if stat.S_ISFIFO(mode):
@@ -246,12 +231,7 @@ def _odd_file(path: str) -> FoundFile:
 
 
 def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
-    """Returns what `_list_local` does, for a url.
-
-    Raises:
-      InputError: it cannot be listed, or nothing is there.
-      UsageError: the url carries a secret.
-    """
+    """Returns what `_list_local` does, for a url."""
     require_secretless_url(url)
     try:
         return with_retries(lambda: _search_store(url, options))

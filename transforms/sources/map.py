@@ -64,12 +64,7 @@ _lock = Lock()  # two tasks of one process begin at the same time
 
 
 def load_function(named: MapFunction) -> Function:
-    """Returns the function, whose module is run once in each process.
-
-    Raises:
-      UsageError: the module raises, has no such function, or is another one here than
-        where the job began.
-    """
+    """Returns the function, whose module is run once in each process."""
     with _lock:
         module = _import(named) if named.module else _run(named)
     found: Function | None = getattr(module, named.function, None)
@@ -352,15 +347,11 @@ def map_rows(
     is_appended: bool = False,
     fixed_schema: Schema | None = None,
 ) -> MappedRows:
-    """Returns the rows that a function makes; tries it on the first ones.
+    """Returns the rows that a function makes of a prepared source's; tries it on some.
 
     Args:
-      source: of the rows before, prepared.
-      files: that it cuts.
-      named: the function.
-      as_declared: whether a declared schema says what becomes of the columns.
+      source, files, named, as_declared, fixed_schema: see `MappedRows`.
       is_appended: whether they are appended to rows that it made.
-      fixed_schema: see `MappedRows`.
 
     Raises:
       InputError: there is no row to try it on.

@@ -70,10 +70,8 @@ def map_batch(function: Function, batch: pa.RecordBatch, label: str) -> MappedBa
       SchemaError: its results for parts of the batch have different columns.
     """
     invalid: list[tuple[int, str]] = []
-    parts = list(_call_parts(function, batch, 0, label, invalid))
-    if not parts:
-        no_rows = np.zeros(0, np.int64)
-        return MappedBatch(pa.RecordBatch.from_pylist([]), no_rows, tuple(invalid))
+    nothing = pa.RecordBatch.from_pylist([]), np.zeros(0, np.int64)
+    parts = list(_call_parts(function, batch, 0, label, invalid)) or [nothing]
     batches, rows = zip(*parts, strict=True)
     return MappedBatch(_joined(batches, label), np.concatenate(rows), tuple(invalid))
 
@@ -85,10 +83,7 @@ def _call_parts(
     label: str,
     invalid: list[tuple[int, str]],
 ) -> Iterator[tuple[pa.RecordBatch, I64]]:
-    """Yields the results for the parts of a batch that the function takes.
-
-    The first row is number `start`; `invalid` gets the rows for which it raises.
-    """
+    """Yields results for parts of a batch; `invalid` gets rows for which it raises."""
     try:
         returned = function(batch)
     except (MemoryError, RecordmillError):
@@ -204,11 +199,7 @@ _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 def require_row_by_row(
     function: Function, batch: pa.RecordBatch, whole: MappedBatch, label: str
 ) -> None:
-    """Checks that two halves of a batch give what the batch gave.
-
-    Raises:
-      UsageError: they give other values.
-    """
+    """Checks that two halves of a batch give what the batch gave."""
     half = batch.num_rows // 2
     starts = (0, half) if half else (0,)
     parts = [
@@ -364,11 +355,7 @@ def _first(rows: int) -> str:
 def try_without_rows(
     function: Function, columns: pa.Schema, label: str, *, as_declared: bool
 ) -> Tried:
-    """Tries a function with a batch without rows, as `try_function` does with rows.
-
-    Raises:
-      InputError: the function cannot take such a batch.
-    """
+    """Tries a function with a batch without rows, as `try_function` does with rows."""
     batch = pa.RecordBatch.from_pylist([], schema=columns)
     try:
         returned = function(batch)
@@ -385,11 +372,7 @@ def try_without_rows(
 def plain_columns_of(
     batch: pa.RecordBatch, label: str, *, as_declared: bool
 ) -> pa.Schema:
-    """Returns the plain columns of what a function made; with its label.
-
-    Raises:
-      SchemaError: a column can be no feature.
-    """
+    """Returns the plain columns of what a function made."""
     where = f"`map` {label}"
     try:
         found = plain_columns(batch.schema, where, as_declared=as_declared)

@@ -88,17 +88,11 @@ class _Group(NamedTuple):
 
 
 class _TableFile(NamedTuple):
-    """An open file. Its functions raise Arrow's exceptions and OSError.
-
-    Attributes:
-      schema: of its columns.
-      groups: returns its groups, in order.
-      batches: (first, stop) -> yields the rows of some groups, in order.
-    """
+    """An open file. Its functions raise Arrow's exceptions and OSError."""
 
     schema: pa.Schema
     groups: Callable[[], list[_Group]]
-    batches: Callable[[int, int], Iterator[pa.RecordBatch]]
+    batches: Callable[[int, int], Iterator[pa.RecordBatch]]  # of groups: first, stop
 
 
 def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:

@@ -19,6 +19,7 @@ from recordmill.schemas.ranges import (
     SortedRunRef,
 )
 from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, ShardTask
+from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.arrow import offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.encode.large_values import Window, record_lengths, whole
@@ -223,7 +224,7 @@ def write_shard(
         run_folder,
         runs,
         task,
-        break_ties_by_content=not context.source.input.has_positions,
+        break_ties_by_content=context.job.source == PIPELINE_ROWS,
     )
     if folder is not None:
         windows = _verify(windows, f"{task_name(task)}, a window")
@@ -263,7 +264,7 @@ def write_inline(
             "is missing or was changed: did another run clean up? Run the job again"
         )
     windows = gather_inline(
-        pieces, break_ties_by_content=not context.source.input.has_positions
+        pieces, break_ties_by_content=context.job.source == PIPELINE_ROWS
     )
     windows = _verify(windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, RowSink())

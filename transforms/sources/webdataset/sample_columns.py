@@ -59,10 +59,7 @@ def kind_of(name: str) -> MemberKind:
 def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values | str:
     """Returns the columns that a file becomes, or why it cannot be read.
 
-    Args:
-      name: behind the key.
-      data: of the file.
-      headers: gets the header of an image.
+    The name is what stands behind the key; `headers` gets the header of an image.
     """
     kind = kind_of(name)
     if kind == "image":
@@ -120,10 +117,9 @@ _DTYPES = {"int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
 def array_type(values: Sequence[Array]) -> pa.DataType:
-    """Returns the type that holds most of these arrays, of the types of `plain_values`.
+    """Returns the type of most of these arrays: lists of fixed sizes if of one shape.
 
-    Arrays of one shape are lists of fixed sizes, others of one number of axes lists of
-    any. Arrays of another number of axes do not fit.
+    Arrays of another number of axes do not fit.
     """
     ranks = [value.ndim for value in values]
     rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
@@ -244,11 +240,7 @@ class ObservedSamples:
                 )
 
     def types(self, wanted: Sequence[str] | None, uri: str) -> dict[str, pa.DataType]:
-        """Returns the type of each column that is wanted; None for all.
-
-        Raises:
-          InputError: values can be no feature.
-        """
+        """Returns the type of each column that is wanted; None for all."""
         types: dict[str, pa.DataType] = {KEY: pa.string()}
         for name in self.names:
             if wanted is not None and name not in wanted:
@@ -313,13 +305,7 @@ def batch_of(rows: Sequence[Values], types: Types) -> pa.RecordBatch | None:
 def sample_schema(
     columns: pa.Schema, observed: TypeFlags, nulls: Sequence[int]
 ) -> Schema:
-    """Returns the features of samples.
-
-    Args:
-      columns: with their types.
-      observed: whether readers decode the images of each column, as far as is known.
-      nulls: missing values of each column, or ().
-    """
+    """Returns the features of samples; `observed` are flags of the columns of images."""
     flags = dict(zip(images_of(columns.names), observed, strict=False))
     features = []
     for feature in plain_schema(columns, nulls).features:

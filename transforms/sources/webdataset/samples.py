@@ -18,7 +18,7 @@ import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import AnyStr, NamedTuple
+from typing import AnyStr
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
@@ -61,11 +61,7 @@ def open_shard(
     storage: StorageOptions,
     part: tuple[int, int] | None = None,
 ) -> InputStream:
-    """Opens a shard, or the part of one that is not compressed, as a tar archive.
-
-    Raises:
-      InputError: it is no tar archive.
-    """
+    """Opens a shard, or the part of one that is not compressed, as a tar archive."""
     shard = open_stream(file, storage, part=part, window_bytes=STEP_BYTES)
     head = shard.read(BLOCK)
     if not shard.start and (compression := compression_of(head)):
@@ -107,25 +103,15 @@ class ShardMembers:
     left_out: list[str] = field(default_factory=list)  # files that belong to no sample
 
     def samples(self) -> Iterator[Sample]:
-        """Yields the samples in their order; the last may be one that breaks off.
-
-        Raises:
-          InputError: the archive is damaged.
-        """
-        uri = self.shard.uri
+        """Yields the samples in their order; the last may be one that breaks off."""
+        failures = tarfile.TarError, ValueError, OverflowError, RecursionError, OSError
         try:
             yield from self._samples()
-        except (
-            tarfile.TarError,
-            ValueError,
-            OverflowError,
-            RecursionError,
-            OSError,
-        ) as error:
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            raise
+        except failures as error:
             raise InputError(
-                f"{uri}: cannot be read as a tar archive: {error}. {_DAMAGED}"
+                f"{self.shard.uri}: cannot be read as a tar archive: {error}. {_DAMAGED}"
             ) from error
 
     def _samples(self) -> Iterator[Sample]:
@@ -249,14 +235,6 @@ _number_in: Callable[[bytes], int] = vars(tarfile)["nti"]
 _checksums_of: Callable[[bytes], tuple[int, int]] = vars(tarfile)["calc_chksums"]
 
 
-class _Member(NamedTuple):
-    """A file of a shard."""
-
-    start: int  # of its headers
-    name: bytes
-    is_folder: bool
-
-
 def cut_shards(
     files: Sequence[InputFile], range_bytes: int
 ) -> list[tuple[InputFile, int, int, str]]:
@@ -287,7 +265,8 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
         for member in _members(descriptor, file.size):
             if member is None:
                 return []
-            own = None if member.is_folder else key_of(member.name)
+            start, name = member
+            own = key_of(name)
             if own is None or own[0] == key:
                 continue
             key = own[0]
@@ -296,8 +275,8 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
                 return []
             keys.add(hashed)
             least = (found[-1] if found else 0) + range_bytes
-            if least <= member.start <= file.size - range_bytes:
-                found.append(member.start)
+            if least <= start <= file.size - range_bytes:
+                found.append(start)
     except OSError:
         return []
     finally:
@@ -305,8 +284,11 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
     return found
 
 
-def _members(descriptor: int, size: int) -> Iterator[_Member | None]:
-    """Yields the files of an archive; None at last, where one is not understood."""
+def _members(descriptor: int, size: int) -> Iterator[tuple[int, bytes] | None]:
+    """Yields where headers of a file begin, and its name; b"" for a folder.
+
+    None at last, where one is not understood.
+    """
     if compression_of(os.pread(descriptor, BLOCK, 0)):
         yield None
         return
@@ -338,8 +320,8 @@ def _members(descriptor: int, size: int) -> Iterator[_Member | None]:
             long_name = named.split(b"\0", 1)[0]
             at = after
             continue
-        name = _text(block[:100])
-        if prefix := _text(block[345:500]):
+        name = block[:100].split(b"\0", 1)[0]
+        if prefix := block[345:500].split(b"\0", 1)[0]:
             name = prefix + b"/" + name
         if long_name:
             name = long_name
@@ -347,16 +329,12 @@ def _members(descriptor: int, size: int) -> Iterator[_Member | None]:
             break
         if kind not in _FILES and kind not in _WITHOUT_DATA:
             break
-        yield _Member(start, name, kind == tarfile.DIRTYPE)
+        yield start, b"" if kind == tarfile.DIRTYPE else name
         at = start = after if kind in _FILES else data
         long_name = None
     else:
         return  # without a mark of the end: the shard breaks off
     yield None
-
-
-def _text(field: bytes) -> bytes:
-    return field.split(b"\0", 1)[0]
 
 
 def _name_in(records: bytes) -> bytes | None:
