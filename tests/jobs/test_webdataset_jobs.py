@@ -1,4 +1,4 @@
-"""WebDataset shards by the command: features, rejects, appends, both exchanges."""
+"""WebDataset shards by the command: features, rejects, appends."""
 
 from __future__ import annotations
 
@@ -70,17 +70,6 @@ def test_each_kind_of_file_is_a_feature(tmp_path: Path) -> None:
     assert [name for name, f in features.items() if f["optional"]] == ["txt"]
     checked = recordmill("verify", tmp_path / "out", "--deep")
     assert checked.status == 0, checked.err
-
-
-def test_both_exchanges_write_the_same_bytes(tmp_path: Path) -> None:
-    shard = tmp_path / "a.tar"
-    shard.write_bytes(tar_of(joined(*map(sample, range(9)))))
-    shards = []
-    for exchange in ("scratch", "engine"):
-        out = tmp_path / exchange
-        convert("webdataset", shard, out, "--exchange", exchange, "--shards", 2)
-        shards.append([path.read_bytes() for path in shards_of(out)])
-    assert shards[0] == shards[1]
 
 
 def test_shards_are_appended(tmp_path: Path) -> None:

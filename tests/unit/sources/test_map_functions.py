@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.job import MapFunction, load_map
-from recordmill.transforms.sources.map import load_function
-from recordmill.transforms.sources.map_check import (
+from recordmill.transforms.sources.map import (
     MappedBatch,
+    load_function,
     map_batch,
     require_row_by_row,
     same_values,
