@@ -338,7 +338,8 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
         options=CifarOptions,
         make_source=lambda options, request: _load("arrays.fixed_records.CifarSource")(
-            _load("arrays.fixed_records.CifarFinder")(options.variant), storage=request.storage
+            _load("arrays.fixed_records.CifarFinder")(options.variant),
+            storage=request.storage,
         ),
         examples=(
             (

@@ -24,12 +24,12 @@ from webdataset_tools import npy
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.webdataset import samples
-from recordmill.transforms.sources.webdataset.sample_columns import (
+from recordmill.transforms.sources.webdataset.source import (
+    WebDatasetSource,
     array_column,
     array_type,
     misfit_of,
 )
-from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 WEBP = IMAGES["lossy.webp"][0]
 
