@@ -91,11 +91,8 @@ class Inventory:
 def slices(files: Sequence[InputFile], most_files: int, most_bytes: int) -> list[int]:
     """Cuts an inventory into slices of at most so many files and bytes.
 
-    Files of 4, 4, 9 and 1 bytes, with at most 8 bytes a slice: [0, 2, 3, 4].
-
-    Returns:
-      The index of each slice's first file, and the number of files. A file with more
-      bytes is a slice of its own.
+    Returns the index of each slice's first file, and the number of files: of 4, 4, 9 and
+    1 bytes, with at most 8 bytes a slice, [0, 2, 3, 4]. A larger file is a slice alone.
     """
     ends = np.cumsum(np.array([file.size for file in files], np.int64))
     cuts = [0]

@@ -327,34 +327,85 @@ _ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 
 
 @dataclass(frozen=True)
-class JsonLinesSource(Source):
-    """Lines that are JSON objects.
+class ObjectsSource(Source):
+    """Rows that are objects with keys, of which the first ones tell columns and types."""
 
-    Attributes:
-      as_declared: whether a declared schema says what becomes of the columns.
-      wanted: columns that it uses.
-      fixed_schema: the schema of the dataset that rows are appended to, or None.
-      range_bytes: size of the blocks that ranges are cut from.
-      types: the columns, once prepared.
-      sampled_rows: how many rows told them.
-      is_sampled: whether there are more.
-      passed_over: empty files.
-      compression: of all files, as in `Packing`.
-      storage: options of the inputs' storage.
-    """
-
-    as_declared: bool = False
-    wanted: tuple[str, ...] = ()
+    as_declared: bool = False  # whether a schema says what becomes of the columns,
+    wanted: tuple[str, ...] = ()  # and which it uses
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
-    types: tuple[tuple[str, pa.DataType], ...] = ()
-    sampled_rows: int = 0
-    is_sampled: bool = False
-    passed_over: tuple[SkippedFiles, ...] = ()
-    compression: str = ""
     storage: StorageOptions = NO_OPTIONS
+    # Of the whole input, once prepared:
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    sampled: int = 0  # rows that told the columns,
+    is_sampled: bool = False  # and whether there are more
+    passed_over: tuple[SkippedFiles, ...] = ()
 
     tells_checksums = True
+    row_name = "row"
+
+    @property
+    def _whose(self) -> str:
+        """Returns where a type comes from, for messages."""
+        return "in the dataset" if self.fixed_schema else f"in most {self.row_name}s"
+
+    def columns(self) -> pa.Schema:
+        return pa.schema(list(self.types))
+
+    def understood(self) -> InputSummary:
+        columns = ", ".join(f"{name} {found}" for name, found in self.types)
+        basis = "the first" if self.is_sampled else "all"
+        basis = f"by {basis} {count(self.sampled, self.row_name)}"
+        return InputSummary(
+            (("columns", columns), ("types", basis)), (), self.passed_over
+        )
+
+    def _unknown(self, name: str) -> str:
+        """Returns why a row with this key cannot be converted."""
+        if self.fixed_schema is not None:
+            return f"{shown(name)}: is no feature of the dataset"
+        return (
+            f"{shown(name)}: is in none of the {count(self.sampled, self.row_name)} that "
+            "were looked at for columns; a schema file says which to use (`schema`)"
+        )
+
+    def _made_rows(
+        self,
+        batch: pa.RecordBatch,
+        places: Sequence[tuple[int, bytes]],
+        reasons: Mapping[int, str],
+        input_range: InputRange,
+        stream: InputStream,
+        sink: RowSink,
+    ) -> Rows:
+        """Makes rows of a batch; rejects those that have a reason.
+
+        `places` has where each row begins, and its bytes.
+        """
+        path = input_range.path
+        sink.rejects += [
+            Reject(path, places[index][0], reasons[index], places[index][1])
+            for index in sorted(reasons)
+        ]
+        sink.add(nulls=[column.null_count for column in batch.columns])
+        kept = [place for n, place in enumerate(places) if n not in reasons]
+        starts = np.array([start for start, _ in kept], np.int64)
+        is_packed = stream.is_packed
+        return Rows(
+            batch=batch,
+            origins=origins_in(path, 0, starts),
+            positions=stream.positions.of(starts)
+            if is_packed
+            else starts - input_range.start,
+            raw=lambda row: kept[row],
+        )
+
+
+@dataclass(frozen=True)
+class JsonLinesSource(ObjectsSource):
+    """Lines that are JSON objects."""
+
+    compression: str = ""  # of all files, as in `Packing`
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         full = [file for file in files if file.size]
@@ -374,7 +425,10 @@ class JsonLinesSource(Source):
         if source.fixed_schema is not None:
             types = types_to_append(source.fixed_schema, types)
         return replace(
-            source, types=tuple(types.items()), sampled_rows=rows, is_sampled=is_sampled
+            source,
+            types=tuple(types.items()),
+            sampled=rows,
+            is_sampled=is_sampled,
         )
 
     def _find_columns(
@@ -435,16 +489,9 @@ class JsonLinesSource(Source):
         return types
 
     def understood(self) -> InputSummary:
-        columns = ", ".join(f"{name} {found}" for name, found in self.types)
-        basis = f"the first {count(self.sampled_rows, 'row')}"
-        if not self.is_sampled:
-            basis = f"all {count(self.sampled_rows, 'row')}"
-        file = [("file", self.compression)] if self.compression else []
-        facts = (*file, ("columns", columns), ("types", f"by {basis}"))
-        return InputSummary(facts, (), self.passed_over)
-
-    def columns(self) -> pa.Schema:
-        return pa.schema(list(self.types))
+        file = ("file", self.compression)
+        found = super().understood()
+        return replace(found, facts=(file, *found.facts)) if self.compression else found
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         # A compressed file can be read only from its start.
@@ -494,25 +541,10 @@ class JsonLinesSource(Source):
         sink: RowSink,
     ) -> Rows:
         """Makes rows of lines; those that do not fit the columns are rejects."""
-        batch, values, reasons = build_rows(
+        batch, _, reasons = build_rows(
             lines, self._parse, self._batch, self._misfit, self.fixed_schema
         )
-        sink.rejects += [
-            Reject(input_range.path, lines[index][0], reasons[index], lines[index][1])
-            for index in sorted(reasons)
-        ]
-        sink.add(nulls=[column.null_count for column in batch.columns])
-        kept = [*values]
-        offsets = np.array([lines[index][0] for index in kept], np.int64)
-        positions = offsets - input_range.start
-        if stream.is_packed:
-            positions = stream.positions.of(offsets)
-        return Rows(
-            batch=batch,
-            origins=origins_in(input_range.path, 0, offsets),
-            positions=positions,
-            raw=lambda row: lines[kept[row]],
-        )
+        return self._made_rows(batch, lines, reasons, input_range, stream, sink)
 
     def _parse(self, line: Line) -> Row | str:
         row = parse_line(line[1])
@@ -535,18 +567,9 @@ class JsonLinesSource(Source):
     def _names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.types)
 
-    def _unknown(self, name: str) -> str:
-        if self.fixed_schema is not None:
-            return f"{shown(name)}: is no feature of the dataset"
-        return (
-            f"{shown(name)}: is no key of the {count(self.sampled_rows, 'row')} that were "
-            "looked at for columns; a schema file says which to use (`schema`)"
-        )
-
     def _misfit(self, row: Row) -> str:
         for name, wanted in self.types:
             value = row.get(name)
             if column_of([value], wanted) is None:
-                whose = "in the dataset" if self.fixed_schema else "in most rows"
-                return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
+                return f"{name}: {shown(value)} is not {wanted}, its type {self._whose}"
         return ""

@@ -403,21 +403,19 @@ def list_inputs(
     followed, but each folder below an input is read once.
 
     Args:
-      inputs: local paths or urls, as a person wrote them.
+      inputs: local paths or urls, as a user wrote them.
       options: of their storage.
       keep_unreadable: whether to return files that cannot be read, too, with a
         `problem`: broken links, pipes, and names that are not UTF-8.
-      note: is told of links that are passed over.
+      note: gets the links that are skipped.
       open_archives: whether an archive that is named, or matched by a glob, stands for
         its members, as a folder does.
 
     Returns:
-      The input root, below which all files are, and the files with paths relative
-      to it.
+      The input root, and the files with paths relative to it.
 
     Raises:
-      InputError: an input that does not exist, matches nothing or cannot be listed; or
-        a file that cannot be read.
+      InputError: an input matches nothing or cannot be listed, or a file be read.
       UsageError: an input's url carries a secret.
     """
     found: dict[str, FoundFile] = {}

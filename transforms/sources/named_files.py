@@ -21,15 +21,10 @@ from recordmill.transforms.storage.reading import full_uri
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """What an option says of a file.
-
-    Attributes:
-      option: its name.
-      name: of the file, or a pattern.
-    """
+    """What an option says of a file."""
 
     option: str
-    name: str
+    name: str  # of the file, or a pattern
 
 
 def find_named(name: str, files: Sequence[InputFile]) -> list[InputFile]:
@@ -57,13 +52,8 @@ def list_with_named(
 ) -> tuple[tuple[str, ...], str, list[InputFile]]:
     """Lists inputs, and the files that options name where inputs do not hold them.
 
-    For the arguments see `list_inputs`; files that cannot be read are listed, too.
-
-    Returns:
-      The names of such files, the folder that all inputs share, and all files.
-
-    Raises:
-      InputError: there is no such file, or as `list_inputs`.
+    Returns the names of such files, the folder that all inputs share, and all files, also
+    those that cannot be read. For arguments and errors see `list_inputs`.
     """
 
     def listed() -> tuple[str, list[InputFile]]:
@@ -110,12 +100,9 @@ class KeptFiles:
 def exclude_files(
     files: list[InputFile], patterns: Sequence[str], named: Sequence[NamedFile] = ()
 ) -> KeptFiles:
-    """Returns the files that no pattern names.
+    """Returns the files that no pattern names; those that options name stay.
 
-    Args:
-      files: below the inputs.
-      patterns: globs of names at any depth, or of paths below the input root.
-      named: files that options name; they stay.
+    Patterns are globs of names at any depth, or of paths below the input root.
 
     Raises:
       InputError: no file is left.

@@ -109,8 +109,7 @@ def load_format(name: str) -> SourceFormat[Any]:
     """Imports a format by its name.
 
     Raises:
-      UsageError: there is none of that name, two packages offer it, or the package
-        that offers it cannot be imported.
+      UsageError: there is none, two packages offer it, or one cannot be imported.
     """
     offers = _entry_points().get(name, ())
     packages = _packages(offers)
@@ -167,9 +166,7 @@ class InstalledFormats(Mapping[str, type[SourceOptions]]):
 def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     """Makes the source of the files that a job names, not yet prepared.
 
-    Args:
-      job: what is converted; without options of its own, its format has its defaults.
-      storage: options of the inputs' storage.
+    A job without options of its own has the defaults of its format.
 
     Raises:
       UsageError: as `load_format`.
@@ -191,15 +188,7 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
 
 
 def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
-    """Returns what fixes the bytes of a dataset beside the job and its inventory.
-
-    Args:
-      job: what is converted.
-      files: the inventory.
-
-    Raises:
-      UsageError, ValueError: as `make_source`.
-    """
+    """Returns what fixes the bytes of a dataset beside the job and its inventory."""
     found, options = _format_and_options(job)
     return found.describe_inputs(options, files) if found.describe_inputs else ""
 

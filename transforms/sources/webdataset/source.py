@@ -22,13 +22,11 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
-from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
-from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.column_types import is_list
-from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.arrays.headers import header_length, parse_npy
@@ -37,7 +35,6 @@ from recordmill.transforms.sources.base import (
     Append,
     Rows,
     RowSink,
-    Source,
     number_ranges,
 )
 from recordmill.transforms.sources.images.summary import (
@@ -53,6 +50,7 @@ from recordmill.transforms.sources.images.summary import (
     warn_by_content,
 )
 from recordmill.transforms.sources.json_lines import (
+    ObjectsSource,
     ObservedColumn,
     build_rows,
     column_of,
@@ -390,24 +388,16 @@ _ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 
 
 @dataclass(frozen=True)
-class WebDatasetSource(Source):
+class WebDatasetSource(ObjectsSource):
     """Samples in tar archives."""
 
-    as_declared: bool = False  # whether a schema says what becomes of the columns,
-    wanted: tuple[str, ...] = ()  # and which it uses
-    fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # of a large shard that make a range, at least
-    storage: StorageOptions = NO_OPTIONS
     # Of the whole input, once prepared:
     takes_any_name: bool = False  # the only file is a shard whatever its name
-    types: tuple[tuple[str, pa.DataType], ...] = ()
     members: frozenset[str] = frozenset()  # what samples may hold behind the key
-    sampled: int = 0  # samples that told the columns,
-    is_sampled: bool = False  # and whether there are more
-    passed_over: tuple[SkippedFiles, ...] = ()
 
     reads_archives = True
-    tells_checksums = True
+    row_name = "sample"
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = replace(self, takes_any_name=len(files) == 1)
@@ -477,13 +467,6 @@ class WebDatasetSource(Source):
             )
         ]
 
-    def understood(self) -> InputSummary:
-        columns = ", ".join(f"{name} {found}" for name, found in self.types)
-        all_or_first = "the first" if self.is_sampled else "all"
-        basis = f"{all_or_first} {count(self.sampled, 'sample')}"
-        facts = (("columns", columns), ("types", f"by {basis}"))
-        return InputSummary(facts, (), self.passed_over)
-
     def understood_at_end(
         self,
         schema: Schema,
@@ -494,9 +477,6 @@ class WebDatasetSource(Source):
         if images_of(self.columns().names):
             facts = ((FACT, DECODED if decodable_in(schema) else ENCODED),)
         return InputSummary(facts, warnings_of(issues))
-
-    def columns(self) -> pa.Schema:
-        return pa.schema(list(self.types))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(cut_shards(self._shards(files), self.range_bytes))
@@ -542,7 +522,7 @@ class WebDatasetSource(Source):
             nulls=(0,) * len(self.types),
         )
         for samples in _batches(found.samples()):
-            yield self._rows_of(samples, path, shard, keys, start, sink)
+            yield self._rows_of(samples, input_range, shard, keys, sink)
         sink.checksums.append(FileChecksum(path, start, stop, shard.drain()))
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
@@ -558,54 +538,40 @@ class WebDatasetSource(Source):
     def _rows_of(
         self,
         samples: Sequence[Sample],
-        path: str,
+        input_range: InputRange,
         shard: InputStream,
         keys: set[int],
-        first: int,
         sink: RowSink,
     ) -> Rows:
         """Makes rows of samples; those that do not fit are rejects."""
         types = dict(self.types)
-        whose = "in the dataset" if self.fixed_schema else "in most samples"
 
         def parse(sample: Sample) -> tuple[Values, dict[str, ImageHeader]] | str:
             headers: dict[str, ImageHeader] = {}
             found = self._values_of(sample, headers)
             if isinstance(found, str):
                 return found
-            misfit = _misfit_in(found, types, whose, only_arrays=True)
+            misfit = _misfit_in(found, types, self._whose, only_arrays=True)
             return misfit or (found, headers)
 
         batch, values, reasons = build_rows(
             samples,
             parse,
             lambda rows: batch_of([found for found, _ in rows], types),
-            lambda row: _misfit_in(row[0], types, whose, only_arrays=False),
+            lambda row: _misfit_in(row[0], types, self._whose, only_arrays=False),
             self.fixed_schema,
         )
-        kept = [*values]
-        starts = np.array([samples[index].start for index in kept], np.int64)
-        positions = shard.positions.of(starts) if shard.is_packed else starts - first
-        names = [f"{path}: {samples[index].key}" for index in kept]
+        names = [f"{input_range.path}: {samples[index].key}" for index in values]
         headers = [own for _, own in values.values()]
         observed, issues = _observe_images(images_of([*types]), headers, names)
         again = []
-        for index, name in zip(kept, names, strict=True):
+        for index, name in zip(values, names, strict=True):
             hashed = hash(samples[index].key)
             again += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
             keys.add(hashed)
-        sink.rejects += [
-            Reject(path, samples[index].start, reasons[index], samples[index].raw)
-            for index in sorted(reasons)
-        ]
-        nulls = [column.null_count for column in batch.columns]
-        sink.add(observed=observed, nulls=nulls, issues=[*issues, *again])
-        return Rows(
-            batch=batch,
-            origins=origins_in(path, 0, starts),
-            positions=positions,
-            raw=lambda row: (samples[kept[row]].start, samples[kept[row]].raw),
-        )
+        sink.add(observed=observed, issues=[*issues, *again])
+        places = [(sample.start, sample.raw) for sample in samples]
+        return self._made_rows(batch, places, reasons, input_range, shard, sink)
 
     def _values_of(
         self, sample: Sample, headers: dict[str, ImageHeader] | None
@@ -638,14 +604,6 @@ class WebDatasetSource(Source):
             if problem := self._undecodable(headers):
                 return problem
         return values
-
-    def _unknown(self, name: str) -> str:
-        if self.fixed_schema is not None:
-            return f"{shown(name)}: is no feature of the dataset"
-        return (
-            f"{shown(name)}: is in none of the {count(self.sampled, 'sample')} that were "
-            "looked at for columns; a schema file says which to use (`schema`)"
-        )
 
     def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
         """Returns why images cannot be appended to those of the dataset, or ""."""
