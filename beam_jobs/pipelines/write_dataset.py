@@ -58,8 +58,8 @@ from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder
-from recordmill.transforms.rows.encode_rows import RowsEncoder
-from recordmill.transforms.rows.row_summary import (
+from recordmill.transforms.rows.encode_rows import (
+    RowsEncoder,
     RowsSummary,
     RowsTotals,
     summarize_rejects,

@@ -33,21 +33,23 @@ def indexes_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.idx"))}
 
 
-def test_the_index_is_that_of_other_writers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_the_shard", [True, False])
+def test_the_index_is_that_of_other_writers(
+    tmp_path: Path, with_the_shard: bool
+) -> None:
     """tutorial.tfrecord.idx is in DALI's form, see data/golden/README.md."""
     output = tmp_path / "out"
-    convert("csv", GOLDEN / "tutorial.csv", output, "--no-shuffle")
-    ran = recordmill("index", output)
+    job: list[Argument] = ["csv", GOLDEN / "tutorial.csv", output, "--no-shuffle"]
+    convert(*job, *(["--index"] if with_the_shard else []))
     (shard,) = shards_of(output)
-    assert ran.status == 0
-    assert f"{output}: 1 index file written, such as {shard.name}.idx" in ran.out
+    if not with_the_shard:
+        ran = recordmill("index", output)
+        assert ran.status == 0
+        assert f"{output}: 1 index file written, such as {shard.name}.idx" in ran.out
+        assert "nothing to do" in recordmill("convert", *job).err
     index = Path(f"{shard}.idx")
     assert index.read_bytes() == (GOLDEN / "tutorial.tfrecord.idx").read_bytes()
     assert recordmill("verify", output).status == 0
-    again = recordmill(
-        "convert", "csv", GOLDEN / "tutorial.csv", output, "--no-shuffle"
-    )
-    assert "nothing to do" in again.err
 
 
 def test_readers_take_it(tmp_path: Path) -> None:
@@ -100,25 +102,6 @@ def test_it_goes_with_its_shard(tmp_path: Path) -> None:
     convert("csv", IRIS, tmp_path / "out", "--seed", 2, "--overwrite")
     left = list((tmp_path / "out").glob("*.idx"))
     assert left == []
-
-
-def test_no_index_of_compressed_shards(tmp_path: Path) -> None:
-    convert("csv", IRIS, tmp_path / "out", "--compression", "gzip")
-    ran = recordmill("index", tmp_path / "out")
-    assert ran.status == 2
-    assert "an index is of no use. Convert with --compression none" in ran.err
-    convert("csv", IRIS, tmp_path / "plain", "--compression", "none")
-    assert recordmill("index", tmp_path / "plain").status == 0
-
-
-def test_written_with_the_shard(tmp_path: Path) -> None:
-    """tutorial.tfrecord.idx is in DALI's form, see data/golden/README.md."""
-    job: list[Argument] = ["csv", GOLDEN / "tutorial.csv"]
-    convert(*map(str, job), tmp_path / "out", "--no-shuffle", "--index")
-    (shard,) = shards_of(tmp_path / "out")
-    index = Path(f"{shard}.idx").read_bytes()
-    assert index == (GOLDEN / "tutorial.tfrecord.idx").read_bytes()
-    assert recordmill("verify", tmp_path / "out").status == 0
 
 
 @pytest.mark.parametrize("exchange", ["reference", "engine"])
@@ -248,8 +231,13 @@ def test_a_run_resumes_with_its_indexes(
 
 
 def test_not_of_compressed_shards(tmp_path: Path) -> None:
-    job: list[Argument] = ["convert", "csv", IRIS, tmp_path / "out", "--index"]
-    ran = recordmill(*job, "--compression", "gzip")
+    output = tmp_path / "out"
+    ran = recordmill("convert", "csv", IRIS, output, "--index", "--compression", "gzip")
     assert ran.status == 2
     assert "--index requires --compression none" in ran.err
-    assert recordmill(*job).status == 0
+    convert("csv", IRIS, output, "--compression", "gzip")
+    ran = recordmill("index", output)
+    assert ran.status == 2
+    assert "an index is of no use. Convert with --compression none" in ran.err
+    convert("csv", IRIS, tmp_path / "plain", "--index", "--compression", "none")
+    assert recordmill("index", tmp_path / "plain").status == 0

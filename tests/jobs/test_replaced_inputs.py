@@ -93,16 +93,8 @@ def test_nothing_is_published(
     file = inputs / source / FILES[source]
     change_before_the_last_step(monkeypatch, lambda: change(file))
     output = tmp_path / "out"
-    ran = recordmill(
-        "convert",
-        source,
-        inputs / source,
-        output,
-        "--shards",
-        1,
-        "--exchange",
-        exchange,
-    )
+    how = ("--shards", 1, "--exchange", exchange)
+    ran = recordmill("convert", source, inputs / source, output, *how)
     assert ran.status == 75
     assert "1 input file changed while the run read them" in ran.err
     assert f"{file}: " in ran.err

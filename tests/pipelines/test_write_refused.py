@@ -33,7 +33,7 @@ from recordmill.schemas.proto.example_pb2 import SequenceExample
 from recordmill.schemas.ranges import Reject
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.rows import encode_rows as encode
-from recordmill.transforms.rows.row_summary import reject_limit_error
+from recordmill.transforms.rows.encode_rows import reject_limit_error
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.rejects import reject_line
 
@@ -103,170 +103,109 @@ def test_too_many_rejects_show_one(tmp_path: Path) -> None:
 SEQUENCE = SequenceExample()
 
 
+def batch(**columns: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+INTEGER, INTEGERS = {"a": "int64"}, {"a": "int64[]"}
+
+
 @pytest.mark.parametrize(
-    ("rows", "schema", "options", "expected"),
+    ("row", "schema", "options", "expected"),
     [
-        ([{"a": 1}], None, {}, "a dict needs a schema to become a record"),
+        ({"a": 1}, None, {}, "a dict needs a schema to become a record"),
+        ("text", None, {}, "expected dicts, pyarrow.RecordBatch, tf.train.Example or"),
         (
-            ["text"],
-            None,
-            {},
-            "expected dicts, pyarrow.RecordBatch, tf.train.Example or",
-        ),
-        (
-            [SEQUENCE],
-            None,
-            {},
+            *(SEQUENCE, None, {}),
             "SequenceExample is not a valid record of payload 'example'",
         ),
+        (batch(b=[1]), INTEGER, {}, "no column 'a' among b"),
+        (batch(a=[1.5]), INTEGER, {}, "double cannot become int64"),
+        (b"\xff", None, {}, "are not a valid tf.train.Example; for other records use"),
+        (b"x", INTEGER, {}, "are not a valid tf.train.Example"),
+        (None, INTEGER, {}, "no record to write: 0 rows read"),
+        ({"a": 1}, INTEGER, {"split_by": "b"}, "a row has no such key; it has"),
         (
-            [pa.RecordBatch.from_pydict({"b": [1]})],
-            {"a": "int64"},
-            {},
-            "no column 'a' among b",
-        ),
-        (
-            [pa.RecordBatch.from_pydict({"a": [1.5]})],
-            {"a": "int64"},
-            {},
-            "double cannot become int64",
-        ),
-        (
-            [b"\xff"],
-            None,
-            {},
-            "are not a valid tf.train.Example; for other records use",
-        ),
-        ([b"x"], {"a": "int64"}, {}, "are not a valid tf.train.Example"),
-        ([], {"a": "int64"}, {}, "no record to write: 0 rows read"),
-        (
-            [{"a": 1}],
-            {"a": "int64"},
-            {"split_by": "b"},
-            "a row has no such key; it has",
-        ),
-        (
-            [{"a": [1]}],
-            {"a": "int64[]"},
+            {"a": [1]},
+            INTEGERS,
             {"split_by": "a"},
             "a row has a list; expected a single",
         ),
         (
-            [{"a": 1, "b": "dev"}],
-            {"a": "int64"},
+            *({"a": 1, "b": "dev"}, INTEGER),
             {"split_column": "b", "splits": ["train", "test"]},
             "b: 'dev' is not one of the splits train, test",
         ),
         (
-            [pa.RecordBatch.from_pydict({"a": [[1]]})],
-            {"a": "int64[]"},
+            *(batch(a=[[1]]), INTEGERS),
             {"split_column": "a", "splits": ["train"]},
             "split_column='a': values of type list",
         ),
         (
-            [pa.RecordBatch.from_pydict({"a": [1]})],
-            {"a": "int64"},
-            {"split_by": "b"},
+            *(batch(a=[1]), INTEGER, {"split_by": "b"}),
             "split_by='b': expected one such column",
         ),
-        (
-            [pa.RecordBatch.from_pydict({"a": [[1]]})],
-            {"a": "int64[]"},
-            {"split_by": "a"},
-            "values of type list",
-        ),
+        (batch(a=[[1]]), INTEGERS, {"split_by": "a"}, "values of type list"),
     ],
 )
 def test_what_cannot_be_written(
-    tmp_path: Path, rows: list[Any], schema: Any, options: dict[str, Any], expected: str
+    tmp_path: Path, row: Any, schema: Any, options: dict[str, Any], expected: str
 ) -> None:
+    rows = [] if row is None else [row]
     error = error_of(lambda: write(rows, tmp_path / "out", schema, **options))
     assert expected in error
     assert_unpublished(tmp_path / "out")
 
 
+_NOTHING_LEFT = "tells the split of each row, and so leaves nothing to splits="
+USAGE: list[tuple[dict[str, Any], str]] = [
+    ({"exchange": "reference"}, "exchange='reference': expected 'auto'"),
+    ({"index": True, "compression": "gzip"}, "index= requires compression='none'"),
+    (
+        {"container": "array_record", "index": True},
+        "container='array_record' has an index in each shard; leave out index=",
+    ),
+    ({"splits": {"a": 0.5}}, "splits: the fractions of the splits must add up"),
+    ({"shards": 0}, "expected 1 or more, found 0"),
+    ({"split_column": "part"}, "give them as splits=['train', 'test']"),
+    ({"splits": ["a", "b"]}, "splits without shares are for split_c"),
+    ({"split_column": "part", "splits": {"a": 1}}, _NOTHING_LEFT),
+    (
+        {"split_by_time": "day=a,90%,b"},
+        "Write the time at which the next split begins, like date=train,2026-01-01",
+    ),
+    ({"split_by_time": "day=a,1,b", "splits": ["a", "b"]}, _NOTHING_LEFT),
+    ({"split_by_time": "day=a"}, "expected a column, and splits"),
+    (
+        {"split_exact": True, "splits": {"a": 0.5, "b": 0.5}},
+        "where exact splits end is known only after the last row",
+    ),
+    ({"stratify_by": "n"}, "--split test=0.2 --stratify-by COLUMN"),
+    ({"name": "1x"}, "name: expected a name of letters, digits and '_'"),
+    ({"max_rejects": "some"}, "expected a count like 10"),
+    ({"payload": "json"}, "payload='json' needs a schema"),
+    ({"storage": {"secret": "x"}}, "looks like a secret"),
+    ({"scratch": "s3://b/x"}, "scratch='s3://b/x': expected a local folder"),
+    ({"shard_size": "big"}, "expected a size like 128MiB"),
+    ({"schema": 7}, "schema of type int; expected a path, a mapping"),
+]
+SCHEMAS: list[tuple[dict[str, Any], str]] = [
+    ({"schema": {"a": "int65"}}, "int65"),
+    ({"schema": {"a": {"bytes_from": "path"}}}, "reads files beside a table"),
+    (
+        {"schema": {"a": "int64"}, "payload": "raw"},
+        "no feature has one bytes value",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "kind", "expected"),
-    [
-        (
-            {"exchange": "reference"},
-            UsageError,
-            "exchange='reference': expected 'auto'",
-        ),
-        (
-            {"index": True, "compression": "gzip"},
-            UsageError,
-            "index= requires compression='none'",
-        ),
-        (
-            {"container": "array_record", "index": True},
-            UsageError,
-            "container='array_record' has an index in each shard; leave out index=",
-        ),
-        (
-            {"splits": {"a": 0.5}},
-            UsageError,
-            "splits: the fractions of the splits must add up",
-        ),
-        ({"shards": 0}, UsageError, "expected 1 or more, found 0"),
-        (
-            {"split_column": "part"},
-            UsageError,
-            "give them as splits=['train', 'test']",
-        ),
-        ({"splits": ["a", "b"]}, UsageError, "splits without shares are for split_c"),
-        (
-            {"split_column": "part", "splits": {"a": 1}},
-            UsageError,
-            "tells the split of each row, and so leaves nothing to splits=",
-        ),
-        (
-            {"split_by_time": "day=a,90%,b"},
-            UsageError,
-            "Write the time at which the next split begins, like date=train,2026-01-01",
-        ),
-        (
-            {"split_by_time": "day=a,1,b", "splits": ["a", "b"]},
-            UsageError,
-            "tells the split of each row, and so leaves nothing to splits=",
-        ),
-        ({"split_by_time": "day=a"}, UsageError, "expected a column, and splits"),
-        (
-            {"split_exact": True, "splits": {"a": 0.5, "b": 0.5}},
-            UsageError,
-            "where exact splits end is known only after the last row",
-        ),
-        ({"stratify_by": "n"}, UsageError, "--split test=0.2 --stratify-by COLUMN"),
-        (
-            {"name": "1x"},
-            UsageError,
-            "name: expected a name of letters, digits and '_'",
-        ),
-        ({"max_rejects": "some"}, UsageError, "expected a count like 10"),
-        ({"payload": "json"}, UsageError, "payload='json' needs a schema"),
-        ({"storage": {"secret": "x"}}, UsageError, "looks like a secret"),
-        (
-            {"scratch": "s3://b/x"},
-            UsageError,
-            "scratch='s3://b/x': expected a local folder",
-        ),
-        ({"shard_size": "big"}, UsageError, "expected a size like 128MiB"),
-        ({"schema": 7}, UsageError, "schema of type int; expected a path, a mapping"),
-        ({"schema": {"a": "int65"}}, SchemaError, "int65"),
-        (
-            {"schema": {"a": {"bytes_from": "path"}}},
-            SchemaError,
-            "reads files beside a table",
-        ),
-        (
-            {"schema": {"a": "int64"}, "payload": "raw"},
-            SchemaError,
-            "no feature has one bytes value",
-        ),
-    ],
+    ("kind", "arguments", "expected"),
+    [(UsageError, *case) for case in USAGE]
+    + [(SchemaError, *case) for case in SCHEMAS],
 )
 def test_arguments_that_cannot_be(
-    arguments: dict[str, Any], kind: type[Exception], expected: str
+    kind: type[Exception], arguments: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(expected)):
         WriteDataset("out", **arguments)

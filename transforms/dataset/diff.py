@@ -107,17 +107,12 @@ def _content_ids(entries: Entries) -> I64:
 
 @dataclass(frozen=True, slots=True)
 class SplitOverlap:
-    """What is in more than one split.
+    """What is in more than one split."""
 
-    Attributes:
-      records: how many records have the content of one in another split.
-      examples: some such contents, each with one record of every split that has it.
-      splits: how many were compared.
-    """
-
-    records: int = 0
+    records: int = 0  # how many records have the content of one in another split
+    # some such contents, each with one record of every split that has it
     examples: tuple[tuple[RecordName, ...], ...] = ()
-    splits: int = 0
+    splits: int = 0  # how many were compared
 
     def summary(self) -> str:
         """Returns what was found, in a few words."""
@@ -195,18 +190,12 @@ def _overlap(
 
 @dataclass(frozen=True, slots=True)
 class RecordsCompared:
-    """What two datasets have in common.
+    """What two datasets have in common."""
 
-    Attributes:
-      both: records that both have, in whatever split.
-      moved: those of them that are in another split.
-      only: how many records only the first has, and only the second.
-      examples: shard file and index of some of these, in their order.
-    """
-
-    both: int
-    moved: int
-    only: tuple[int, int]
+    both: int  # records that both have, in whatever split
+    moved: int  # those of them that are in another split
+    only: tuple[int, int]  # how many records only the first has, and only the second
+    # shard file and index of some of these, in their order
     examples: tuple[tuple[RecordName, ...], tuple[RecordName, ...]] = ((), ())
 
 
@@ -267,20 +256,15 @@ def _name(shards: Sequence[ShardToRead], number: int) -> RecordName:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What differs between two datasets.
+    """What differs between two datasets."""
 
-    Attributes:
-      schema: a line for each difference of their payload, features and classes.
-      splits: records of each split in the first and the second dataset; None where it
-        has no such split.
-      records: of both.
-      same_files: whether both name the same shards, so that no record was read.
-    """
-
+    # a line for each difference of their payload, features and classes
     schema: tuple[str, ...]
+    # records of each split in the first and the second dataset; None where it has no
+    # such split
     splits: Mapping[str, tuple[int | None, int | None]]
-    records: RecordsCompared
-    same_files: bool
+    records: RecordsCompared  # of both
+    same_files: bool  # whether both name the same shards, so that no record was read
 
     @property
     def same(self) -> bool:

@@ -36,14 +36,10 @@ _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a record must have.
+    """What a record must have."""
 
-    Attributes:
-      feature: that is looked at.
-      value: that it must have; of a feature with a shape, among its values.
-    """
-
-    feature: FeatureSpec
+    feature: FeatureSpec  # that is looked at
+    # that it must have; of a feature with a shape, among its values
     value: bool | int | float | str | bytes
 
 
@@ -124,38 +120,23 @@ def _value_of(text: str, dtype: str) -> bool | int | float | str | bytes:
 
 @dataclass(frozen=True, slots=True)
 class ExamplePreview:
-    """One example, with the shard and index that it was read from.
+    """One example, with the shard and index that it was read from."""
 
-    Attributes:
-      split: name of its split.
-      file: name of its shard.
-      record_index: zero-based index in the shard.
-      values: values by feature; empty for JSON.
-      json_text: the indented text of a JSON record; empty for other payloads.
-    """
-
-    split: str
-    file: str
-    record_index: int
-    values: dict[str, FeatureValues]
-    json_text: str = ""
+    split: str  # name of its split
+    file: str  # name of its shard
+    record_index: int  # zero-based index in the shard
+    values: dict[str, FeatureValues]  # values by feature; empty for JSON
+    json_text: str = ""  # the indented text of a JSON record; empty for other payloads
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which examples are read.
+    """Which examples are read."""
 
-    Attributes:
-      limit: how many at most.
-      split: of which split; "" for all, in their order.
-      first: index of the first one among all records of the selected splits.
-      conditions: what each must have.
-    """
-
-    limit: int
-    split: str = ""
-    first: int = 0
-    conditions: tuple[Condition, ...] = ()
+    limit: int  # how many at most
+    split: str = ""  # of which split; "" for all, in their order
+    first: int = 0  # index of the first one among all records of the selected splits
+    conditions: tuple[Condition, ...] = ()  # what each must have
 
 
 def read_examples(

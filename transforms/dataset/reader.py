@@ -48,25 +48,15 @@ _PARALLEL = 16  # requests at once
 
 @dataclass(frozen=True, slots=True)
 class ShardToRead:
-    """One shard and what is needed to read it.
+    """One shard and what is needed to read it."""
 
-    Attributes:
-      store: of the dataset.
-      split: the name of its split.
-      entry: the shard's entry in the manifest.
-      compression: of the shard.
-      container: its file format.
-      schema: of the dataset, without the names of classes.
-      payload: what its records hold.
-    """
-
-    store: Store
-    split: str
-    entry: ShardEntry
-    compression: str
-    container: Container
-    schema: Schema
-    payload: Payload
+    store: Store  # of the dataset
+    split: str  # the name of its split
+    entry: ShardEntry  # the shard's entry in the manifest
+    compression: str  # of the shard
+    container: Container  # its file format
+    schema: Schema  # of the dataset, without the names of classes
+    payload: Payload  # what its records hold
 
     @property
     def uri(self) -> str:

@@ -197,27 +197,18 @@ def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
 
 
 def _bytes_leaf(spec: FeatureSpec) -> _Json:
-    if spec.content is Content.IMAGE:
-        return _image(spec)
-    if spec.content is Content.ARRAY:
-        return _array(spec)
+    shape, dtype = spec.shape, spec.dtype
+    if spec.content is Content.IMAGE and dtype != "bytes":  # then readers get the file
+        height, width, depth = shape if len(shape) == 3 else (None, None, None)
+        if depth in (None, 2):  # TensorFlow cannot decode an image to two channels
+            depth = _RGB
+        dimensions = _dimensions((height, width, depth))
+        content = {"shape": dimensions, "dtype": dtype}
+        return _leaf("image_feature.Image", "image", content)
+    decodable = shape.count(None) <= 1 and dtype not in ("bytes", "string", "uint32")
+    if spec.content is Content.ARRAY and decodable:
+        return _tensor(shape, np.dtype(dtype).name, "bytes")
     return _scalar("string")
-
-
-def _image(spec: FeatureSpec) -> _Json:
-    if spec.dtype == "bytes":  # readers get the encoded image
-        return _scalar("string")
-    height, width, depth = spec.shape if len(spec.shape) == 3 else (None, None, None)
-    if depth in (None, 2):  # TensorFlow cannot decode an image to two channels
-        depth = _RGB
-    shape = _dimensions((height, width, depth))
-    return _leaf("image_feature.Image", "image", {"shape": shape, "dtype": spec.dtype})
-
-
-def _array(spec: FeatureSpec) -> _Json:
-    if spec.shape.count(None) > 1 or spec.dtype in ("bytes", "string", "uint32"):
-        return _scalar("string")
-    return _tensor(spec.shape, np.dtype(spec.dtype).name, "bytes")
 
 
 def _sequence(feature: _Json, length: int | None) -> _Json:

@@ -57,23 +57,18 @@ from recordmill.transforms.tfrecord import (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A difference between a dataset and its manifest.
+    """A difference between a dataset and its manifest."""
 
-    Attributes:
-      file: name of the file that differs.
-      message: what was found and what was expected.
-      kind: "damage" if a run with overwrite mends it; "unfinished" for a file that the
-        commit of this dataset has not put in place yet; "stray" for a file that does
-        not belong to the dataset; "values" for records that were written as they are,
-        but do not fit the schema; "duplicates" for content in several splits.
-    """
-
-    file: str
-    message: str
+    file: str  # name of the file that differs
+    message: str  # what was found and what was expected
+    # "damage" if a run with overwrite mends it; "unfinished" for a file that the commit
+    # of this dataset has not put in place yet; "stray" for a file that does not belong
+    # to the dataset; "values" for records that were written as they are, but do not fit
+    # the schema; "duplicates" for content in several splits
     kind: Literal["damage", "unfinished", "stray", "values", "duplicates"] = "damage"
 
 
-def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
+def _manifest_problems(manifest: Manifest) -> Iterator[str]:
     """Yields contradictions inside the manifest."""
     rows = manifest.records + manifest.rows_rejected
     mapped = ""
@@ -83,41 +78,32 @@ def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
             f", {manifest.rows_dropped} dropped and {manifest.rows_added} added by map"
         )
     if rows != manifest.rows_read:
-        yield Problem(
-            MANIFEST_NAME,
+        yield (
             f"{manifest.rows_read} rows read, but {manifest.records} records and "
-            f"{manifest.rows_rejected} rejects{mapped} make {rows}",
+            f"{manifest.rows_rejected} rejects{mapped} make {rows}"
         )
     if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
-        yield Problem(
-            MANIFEST_NAME,
+        yield (
             f"{count(manifest.rows_rejected, 'row')} rejected, but "
-            f"{manifest.rejects.rows:,} kept",
+            f"{manifest.rejects.rows:,} kept"
         )
     for name, split in manifest.splits.items():
-        for noun, stated, total in (
-            ("records", split.records, sum(shard.records for shard in split.shards)),
-            ("bytes", split.bytes, sum(shard.bytes for shard in split.shards)),
-        ):
+        for noun in ("records", "bytes"):
+            stated = getattr(split, noun)
+            total = sum(getattr(shard, noun) for shard in split.shards)
             if stated != total:
-                yield Problem(
-                    MANIFEST_NAME,
-                    f"split {name} has {stated} {noun}, its shards have {total}",
-                )
-        expected_names = _expected_names(manifest, name, split)
-        for index, (shard, expected) in enumerate(
-            zip(split.shards, expected_names, strict=True)
-        ):
+                yield f"split {name} has {stated} {noun}, its shards have {total}"
+        names = zip(split.shards, _expected_names(manifest, name, split), strict=True)
+        for index, (shard, expected) in enumerate(names):
+            part = part_of(shard.file)
             if shard.file != expected:
-                yield Problem(
-                    MANIFEST_NAME,
-                    f"shard {index} of split {name} is {shard.file}, expected {expected}",
+                yield (
+                    f"shard {index} of split {name} is {shard.file}, expected {expected}"
                 )
-            if part_of(shard.file) > manifest.appended:
-                yield Problem(
-                    MANIFEST_NAME,
-                    f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
-                    f"was appended to {count(manifest.appended, 'time')}",
+            if part > manifest.appended:
+                yield (
+                    f"{shard.file} is of append {part}, but the dataset was appended to "
+                    f"{count(manifest.appended, 'time')}"
                 )
 
 
@@ -127,14 +113,8 @@ def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[st
     marks = {part_of(shard.file): mark_of(shard.file) for shard in split.shards}
     return [
         shard_file_name(
-            manifest.name,
-            name,
-            index,
-            num_shards,
-            manifest.compression,
-            part,
-            marks[part],
-            manifest.container,
+            *(manifest.name, name, index, num_shards, manifest.compression),
+            *(part, marks[part], manifest.container),
         )
         for part, num_shards in sorted(counts.items())
         for index in range(num_shards)
@@ -243,81 +223,58 @@ def _without_unfinished(
     Files with fixed names are replaced behind the manifest. If the run was killed
     there, the record of its commit has them, and the next run puts them in place.
     """
-    told = []
+    found = []
     for problem in problems:
         expected = manifest.files.get(problem.file)
         if expected is not None:
             copy = store.find(fixed_copy_name(manifest.mark, problem.file))
             if is_file(copy, expected):
                 text = "not in place yet: the run was killed right behind its commit"
-                told.append(Problem(problem.file, text, "unfinished"))
-                continue
-        told.append(problem)
-    return told
+                problem = Problem(problem.file, text, "unfinished")
+        found.append(problem)
+    return found
 
 
-def _reject_problems(
-    store: Store, manifest: Manifest, *, full: bool
-) -> Iterator[Problem]:
+def _reject_problems(store: Store, manifest: Manifest, *, full: bool) -> Iterator[str]:
     """Compares the kept rejects with the manifest: what they hold, or only their size."""
     expected = manifest.rejects
     if expected is None:
         return
     files = rejects_files(store, manifest)
+    size = sum(files.values())
     if not full:
-        size = sum(files.values())
         if size != expected.bytes:
-            yield Problem(
-                REJECTS_NAME, f"{count(size, 'byte')}, expected {expected.bytes:,}"
-            )
+            yield f"{count(size, 'byte')}, expected {expected.bytes:,}"
         return
     try:
         found = sum((RejectTotals.of(store.read(n)) for n in files), NO_REJECTS)
     except OutputError as error:
-        yield Problem(REJECTS_NAME, f"cannot be read: {error}")
+        yield f"cannot be read: {error}"
         return
+    rows = count(found.rows, "reject")
     if found.rows != manifest.rows_rejected:
-        yield Problem(
-            REJECTS_NAME,
-            f"{count(found.rows, 'reject')}, expected {manifest.rows_rejected:,}",
-        )
+        yield f"{rows}, expected {manifest.rows_rejected:,}"
     elif found != expected.totals:
-        yield Problem(
-            REJECTS_NAME,
-            f"the {count(found.rows, 'reject')} differ from those that were written",
-        )
+        yield f"the {rows} differ from those that were written"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """The result of a verification.
+    """The result of a verification."""
 
-    Attributes:
-      output: the dataset's folder.
-      name: the dataset's name.
-      full: whether the records were read; otherwise only the files were listed.
-      shards: number of shard files found.
-      records: number of whole records found; if not `full`, that of the manifest.
-      bytes: size of the shard files found.
-      problems: of the manifest, of its shards in order, of other files; empty if the
-        dataset is whole.
-      deep: whether the records were decoded as well.
-      checksums: number of shards whose CRC-32C in the store was compared.
-      files: number of metadata files that were compared.
-      duplicates: what was found of equal contents between splits; "" if nothing was
-        looked for.
-    """
-
-    output: str
-    name: str
-    full: bool
-    shards: int
-    records: int
-    bytes: int
+    output: str  # the dataset's folder
+    name: str  # the dataset's name
+    full: bool  # whether the records were read; otherwise only the files were listed
+    shards: int  # number of shard files found
+    records: int  # number of whole records found; if not `full`, that of the manifest
+    bytes: int  # size of the shard files found
+    # of the manifest, of its shards in order, of other files; empty if the dataset is
+    # whole
     problems: tuple[Problem, ...]
-    deep: bool = False
-    checksums: int = 0
-    files: int = 0
+    deep: bool = False  # whether the records were decoded as well
+    checksums: int = 0  # number of shards whose CRC-32C in the store was compared
+    files: int = 0  # number of metadata files that were compared
+    # what was found of equal contents between splits; "" if nothing was looked for
     duplicates: str = ""
 
     @property
@@ -384,11 +341,14 @@ def verify_store(
     shards = _shards(manifest)
     present = [shard for shard in shards if shard.file in sizes]
     problems = [
-        *_manifest_problems(manifest),
+        *(Problem(MANIFEST_NAME, what) for what in _manifest_problems(manifest)),
         *_shard_problems(shards, sizes, _replaced_shards(store, manifest)),
         *metadata_problems(manifest.files, sizes, store if full else None),
         *_index_problems(store, manifest, sizes, full=full),
-        *_reject_problems(store, manifest, full=full),
+        *(
+            Problem(REJECTS_NAME, what)
+            for what in _reject_problems(store, manifest, full=full)
+        ),
     ]
     entries: dict[str, FileEntry | ShardEntry] = {each.file: each for each in shards}
     for file, expected in (manifest.files | manifest.index_files | entries).items():

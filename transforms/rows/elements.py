@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -69,22 +69,17 @@ def element_kind(element: object, job: JobSpec) -> ElementKind:
     if isinstance(element, bytes | bytearray | memoryview):
         return "bytes"
     if isinstance(element, Message):
-        _check_message(element, job.payload)
-        return "message"
+        name = element.DESCRIPTOR.full_name
+        known = _PAYLOADS.get(name)
+        if job.payload in ("raw", known):
+            return "message"
+        raise UsageError(
+            f"a {name} is not a valid record of payload {job.payload!r}. Use "
+            f"payload={known or 'raw'!r}"
+        )
     raise UsageError(
         "WriteDataset: expected dicts, pyarrow.RecordBatch, tf.train.Example or bytes, "
         f"got {shown(element)} of type {type(element).__name__}"
-    )
-
-
-def _check_message(message: Message, payload: Payload) -> None:
-    name = message.DESCRIPTOR.full_name
-    if payload in ("raw", _PAYLOADS.get(name)):
-        return
-    known = _PAYLOADS.get(name)
-    raise UsageError(
-        f"a {name} is not a valid record of payload {payload!r}. Use "
-        f"payload={known or 'raw'!r}"
     )
 
 
@@ -140,19 +135,14 @@ _MOST_KNOWN = 1 << 12  # values of examples whose splits are kept
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """What decides the split of each row.
+    """What decides the split of each row."""
 
-    Attributes:
-      job: what the rows become.
-      option: the option by which a column decides, or "".
-      column: that column, or a feature of examples; None if the whole record decides.
-      role: of the column, if it tells splits; None if rows with equal values in it fall
-        into one split by a hash.
-    """
-
-    job: JobSpec
-    option: str = ""
+    job: JobSpec  # what the rows become
+    option: str = ""  # the option by which a column decides, or ""
+    # that column, or a feature of examples; None if the whole record decides
     column: str | None = None
+    # of the column, if it tells splits; None if rows with equal values in it fall into
+    # one split by a hash
     role: SplitRole | None = None
     _known: dict[tuple[type, Any], int | None] = field(
         default_factory=dict, compare=False, repr=False
@@ -318,7 +308,11 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
     if value.ndim == 0:
         return value.item()
     for feature in features:
-        if value.ndim > 1 and not feature.sequence and not _fits(value, feature):
+        fits = value.ndim == len(feature.shape) and all(
+            wanted in (None, found)
+            for wanted, found in zip(feature.shape, value.shape, strict=True)
+        )
+        if value.ndim > 1 and not (feature.sequence or fits):
             raise InvalidValueError(
                 f"an array of shape {list(value.shape)} does not fit shape "
                 f"{shape_text(feature.shape)}"
@@ -327,13 +321,6 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
     if nested or value.dtype.kind not in _ARRAY_KINDS:
         return value.tolist()
     return np.ascontiguousarray(value).reshape(-1)  # row-major
-
-
-def _fits(value: np.ndarray[Any, Any], feature: DeclaredFeature) -> bool:
-    return value.ndim == len(feature.shape) and all(
-        wanted in (None, found)
-        for wanted, found in zip(feature.shape, value.shape, strict=True)
-    )
 
 
 def form_of(value: Any) -> Form | None:
@@ -347,12 +334,8 @@ def form_of(value: Any) -> Form | None:
         return None
     kind: type = type(value)
     leaf = _leaf_of(kind)
-    if leaf == "int64":
-        return 0, _integers((value,))
-    if leaf == "datetime":
-        return 0, _datetimes((value,))
     if leaf is not None:
-        return 0, leaf
+        return 0, _BY_VALUE[leaf]((value,)) if leaf in _BY_VALUE else leaf
     if isinstance(value, np.ndarray):
         return 1, value.dtype.newbyteorder("=").str
     if isinstance(value, list | tuple):
@@ -417,14 +400,9 @@ def _form_inside(values: Sequence[Any]) -> Form:
     if not values:
         return 0, ""
     kind: type = type(values[0])
-    if set(map(type, values)) == {kind}:  # the usual case is fast
-        leaf = _leaf_of(kind)
-        if leaf == "int64":
-            return 0, _integers(values)
-        if leaf == "datetime":
-            return 0, _datetimes(values)
-        if leaf is not None:
-            return 0, leaf
+    leaf = _leaf_of(kind)
+    if leaf is not None and set(map(type, values)) == {kind}:  # the usual case is fast
+        return 0, _BY_VALUE[leaf](values) if leaf in _BY_VALUE else leaf
     items = (item.tolist() if isinstance(item, np.ndarray) else item for item in values)
     forms = {form for form in map(form_of, items) if form is not None}
     depths = {depth for depth, leaf in forms}
@@ -458,10 +436,16 @@ def _integers(values: Sequence[Any]) -> str:
 
 
 def _datetimes(values: Iterable[dt.datetime]) -> str:
-    zones = {value.tzinfo is not None for value in values}
-    if len(zones) > 1:
+    has_zone, *mixed = {value.tzinfo is not None for value in values}
+    if mixed:
         raise InvalidValueError("the list mixes times with and without a time zone")
-    return "instant" if zones == {True} else "datetime"
+    return "instant" if has_zone else "datetime"
+
+
+_BY_VALUE: Mapping[str, Callable[[Sequence[Any]], str]] = {
+    "int64": _integers,
+    "datetime": _datetimes,
+}
 
 
 Row = Mapping[str, Any]
@@ -472,14 +456,10 @@ _GROUP = DeclaredFeature.model_validate("string")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An Arrow batch of rows with the same forms.
+    """An Arrow batch of rows with the same forms."""
 
-    Attributes:
-      rows: indices of the rows in the list of dicts.
-      batch: the columns from which features are made, and the one that decides splits.
-    """
-
-    rows: list[int]
+    rows: list[int]  # indices of the rows in the list of dicts
+    # the columns from which features are made, and the one that decides splits
     batch: pa.RecordBatch
 
 

@@ -39,8 +39,8 @@ from recordmill.transforms.commit.commit import require_stored
 from recordmill.transforms.commit.detached import acquire_for_commit, publish
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards
-from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA
-from recordmill.transforms.rows.row_summary import (
+from recordmill.transforms.rows.encode_rows import (
+    RECORD_SCHEMA,
     RowsTotals,
     reject_limit_error,
     rows_bucket_bits,
@@ -59,15 +59,11 @@ _NO_FINGERPRINT = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:
-    """A planned dataset, made after the last row.
+    """A planned dataset, made after the last row."""
 
-    Attributes:
-      to_write: its shards; none if the output already holds exactly this dataset.
-      result: of all rows, as if they were one input range.
-    """
-
+    # its shards; none if the output already holds exactly this dataset
     to_write: ShardsToWrite
-    result: RangeResult
+    result: RangeResult  # of all rows, as if they were one input range
 
 
 def context_of_rows(

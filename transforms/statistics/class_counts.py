@@ -39,19 +39,14 @@ def counted_features(manifest: Manifest) -> list[FeatureSpec]:
 
     Of very many columns of text none is counted: that takes long, and nobody reads it.
     """
-    values = [
-        feature
-        for feature in manifest.features
-        if feature.content is Content.VALUES and not feature.sequence
-    ]
-    labels = [feature for feature in values if feature.num_classes is not None]
-    texts = [
-        feature
-        for feature in values
-        if feature.num_classes is None
-        and feature.shape == ()
-        and feature.dtype in ("string", "bool")
-    ]
+    labels, texts = list[FeatureSpec](), list[FeatureSpec]()
+    for feature in manifest.features:
+        if feature.content is not Content.VALUES or feature.sequence:
+            continue
+        if feature.num_classes is not None:
+            labels.append(feature)
+        elif feature.shape == () and feature.dtype in ("string", "bool"):
+            texts.append(feature)
     return labels + (texts if len(texts) <= MAX_TEXT_FEATURES else [])
 
 
@@ -111,18 +106,13 @@ def count_classes(
                     del counts[name]  # no label: a text of its own in many rows
             decoded += records.nbytes
             on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
-    return {
-        name: _named(features[name], found, names.get(name, ()))
-        for name, found in counts.items()
-        if any(found.values())
-        and (features[name].num_classes is not None or _comes_again(found))
-    }
-
-
-def _comes_again(by_split: Mapping[str, Counter[Any]]) -> bool:
-    """Tells whether the texts of a feature come several times on the average."""
-    together = sum(by_split.values(), Counter[Any]())
-    return together.total() >= MIN_ROWS_EACH * len(together)
+    named = {}
+    for name, found in counts.items():
+        together = sum(found.values(), Counter[Any]())
+        few = MIN_ROWS_EACH * len(together) <= together.total()
+        if together and (few or features[name].num_classes is not None):
+            named[name] = _named(features[name], found, names.get(name, ()))
+    return named
 
 
 def _counts(column: pa.Array) -> Counter[Any]:

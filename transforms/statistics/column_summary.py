@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -117,9 +117,8 @@ def _bins_of(numbers: F64, level: int) -> I64:
     """Returns the number of each number's bin: floor(number / 2**level), exactly."""
     scaled = np.ldexp(numbers, -level)
     bins = np.floor(scaled).astype(np.int64)
-    bins -= (scaled == 0) & (
-        numbers < 0
-    )  # too small to be scaled: below 0 all the same
+    # Those too small to be scaled are below 0 all the same.
+    bins -= (scaled == 0) & (numbers < 0)
     return bins
 
 
@@ -132,22 +131,15 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many numbers lie in each of some intervals; all counts are exact.
+    """How many numbers lie in each of some intervals; all counts are exact."""
 
-    Attributes:
-      edges: where the intervals begin, and where the last one ends.
-      counts: numbers in each. An edge belongs to the interval that begins there; the
-        last edge to the last one.
-      below: numbers before the first interval.
-      above: numbers behind the last one.
-      discrete: whether each interval is a single integer.
-    """
-
-    edges: tuple[float, ...]
+    edges: tuple[float, ...]  # where the intervals begin, and where the last one ends
+    # numbers in each. An edge belongs to the interval that begins there; the last edge
+    # to the last one.
     counts: tuple[int, ...]
-    below: int = 0
-    above: int = 0
-    discrete: bool = False
+    below: int = 0  # numbers before the first interval
+    above: int = 0  # numbers behind the last one
+    discrete: bool = False  # whether each interval is a single integer
 
 
 class NumberSummary:
@@ -184,8 +176,8 @@ class NumberSummary:
         if not len(values):
             return
         low, high = values.min().item(), values.max().item()
-        self.minimum = low if self.minimum is None else min(self.minimum, low)
-        self.maximum = high if self.maximum is None else max(self.maximum, high)
+        self.minimum = _extreme(min, self.minimum, low)
+        self.maximum = _extreme(max, self.maximum, high)
         numbers = values.astype(np.float64)
         self._add_moments(numbers)
         self._bins.add(numbers)
@@ -325,29 +317,27 @@ class ImageSummary:
                 self.problem = self.problem or str(error)[:_REASON_CHARACTERS]
                 continue
             self._kinds[header.kind, header.depth] += 1
-            self._count_size((header.width, header.height))
+            size = header.width, header.height
+            if size in self._sizes or len(self._sizes) < MAX_SIZES:
+                self._sizes[size] += 1
+            else:
+                self._more_sizes = True
             widths.append(header.width)
             heights.append(header.height)
         self.widths.add(np.array(widths, np.int64))
         self.heights.add(np.array(heights, np.int64))
 
-    def _count_size(self, size: tuple[int, int]) -> None:
-        if size in self._sizes or len(self._sizes) < MAX_SIZES:
-            self._sizes[size] += 1
-        else:
-            self._more_sizes = True
-
     @property
     def kinds(self) -> list[tuple[str, int, int]]:
         """Returns format, channels and how many, the commonest first."""
-        kinds = sorted(self._kinds.items(), key=lambda item: (-item[1], item[0]))
-        return [(*kind, count) for kind, count in kinds]
+        kinds = sorted((-count, *kind) for kind, count in self._kinds.items())
+        return [(name, channels, -count) for count, name, channels in kinds]
 
     @property
     def sizes(self) -> list[tuple[int, int, int]]:
         """Returns width, height and how many, the commonest ones."""
-        sizes = sorted(self._sizes.items(), key=lambda item: (-item[1], item[0]))
-        return [(*size, count) for size, count in sizes[:SHOWN_SIZES]]
+        sizes = sorted((-count, *size) for size, count in self._sizes.items())
+        return [(width, height, -n) for n, width, height in sizes[:SHOWN_SIZES]]
 
     @property
     def num_sizes(self) -> int | None:
@@ -371,23 +361,17 @@ Value = str | bytes | bool
 
 @dataclass(frozen=True, slots=True)
 class CommonValues:
-    """The commonest values.
+    """The commonest values."""
 
-    Attributes:
-      values: each with its count, the commonest first; equal counts by value.
-      total: how many values there are, with those that are not counted one by one.
-      distinct: how many different ones are counted; all of them if `complete`.
-      too_low: a count is too low by at most this; 0 if all are exact.
-      long: values above MAX_BYTES, which are not counted one by one.
-      by_split: for each of `values` its count in each split; empty if there are more than
-        MAX_BY_SPLIT different values.
-    """
-
+    # each with its count, the commonest first; equal counts by value
     values: tuple[tuple[Value, int], ...] = ()
+    # how many values there are, with those that are not counted one by one
     total: int = 0
-    distinct: int = 0
-    too_low: int = 0
-    long: int = 0
+    distinct: int = 0  # how many different ones are counted; all of them if `complete`
+    too_low: int = 0  # a count is too low by at most this; 0 if all are exact
+    long: int = 0  # values above MAX_BYTES, which are not counted one by one
+    # for each of `values` its count in each split; empty if there are more than
+    # MAX_BY_SPLIT different values
     by_split: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -711,10 +695,10 @@ class ColumnStats:
             rows=self.rows + other.rows,
             nulls=self.nulls + other.nulls,
             words=self.words + other.words,
-            minimum=_least(self.minimum, other.minimum),
-            maximum=_most(self.maximum, other.maximum),
-            shortest=_least(self.shortest, other.shortest),
-            longest=_most(self.longest, other.longest),
+            minimum=_extreme(min, self.minimum, other.minimum),
+            maximum=_extreme(max, self.maximum, other.maximum),
+            shortest=_extreme(min, self.shortest, other.shortest),
+            longest=_extreme(max, self.longest, other.longest),
             values=_add_counts(self.values, other.values),
         )
 
@@ -734,7 +718,11 @@ def column_stats(
     if flags & TypeFlag.MISSING and not is_text(flags):
         words = without_missing(cells).null_count - cells.null_count
     lengths = pc.min_max(pc.binary_length(cells))
-    minimum, maximum = _limits(converted)
+    minimum = maximum = None
+    if pt.is_integer(converted.type) or pt.is_floating(converted.type):
+        minimum, maximum = pc.min_max(converted).as_py().values()  # ignores NaN
+        if minimum is None or math.isnan(minimum):
+            minimum = maximum = None
     return ColumnStats(
         flags=flags,
         rows=len(cells),
@@ -748,16 +736,6 @@ def column_stats(
     )
 
 
-def _limits(values: pa.Array) -> tuple[Number | None, Number | None]:
-    if not (pt.is_integer(values.type) or pt.is_floating(values.type)):
-        return None, None
-    found = pc.min_max(values)  # ignores NaN
-    minimum, maximum = found["min"].as_py(), found["max"].as_py()
-    if minimum is None or math.isnan(minimum):
-        return None, None
-    return minimum, maximum
-
-
 def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
     if len(pc.unique(cells[:_FIRST_ROWS])) > MAX_DISTINCT + 1:  # null may be one
         return None
@@ -768,13 +746,11 @@ def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
     counts = counted.field("counts").to_pylist()
     # Python per distinct value: at most MAX_DISTINCT for some ten thousand rows.
     return {
-        key if len(key) <= MAX_VALUE_BYTES else _digest(key): count
+        key
+        if len(key) <= MAX_VALUE_BYTES
+        else _DIGEST + blake2b(key, digest_size=16).digest(): count
         for key, count in zip(keys, counts, strict=True)
     }
-
-
-def _digest(key: bytes) -> bytes:
-    return _DIGEST + blake2b(key, digest_size=16).digest()
 
 
 def _add_counts(
@@ -785,18 +761,16 @@ def _add_counts(
     if not one or not other:
         return one or other
     # Once there are too many it stays so: the order of merging cannot matter.
-    added = dict(one)
-    for key, count in other.items():
-        added[key] = added.get(key, 0) + count
+    added = Counter(one)
+    added.update(other)
     return added if len(added) <= MAX_DISTINCT else None
 
 
 _Known = TypeVar("_Known", int, Number)
 
 
-def _least(one: _Known | None, other: _Known | None) -> _Known | None:
-    return min((value for value in (one, other) if value is not None), default=None)
-
-
-def _most(one: _Known | None, other: _Known | None) -> _Known | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _extreme(
+    choose: Callable[[list[_Known]], _Known], *values: _Known | None
+) -> _Known | None:
+    known = [value for value in values if value is not None]
+    return choose(known) if known else None

@@ -28,6 +28,7 @@ from recordmill.transforms.statistics.column_summary import (
 from recordmill.transforms.statistics.thumbnails import (
     MAX_IMAGES,
     ContactSheet,
+    Thumbnail,
     thumbnail_of_file,
     thumbnail_of_pixels,
 )
@@ -148,25 +149,17 @@ class DatasetStatistics:
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
     ) -> None:
         classes: I64 | None = None
-        if feature.sequence or self._label is None:
-            images = values_of(column) if _is_image(feature) else column.drop_null()
-        else:
+        images = values_of(column) if _is_image(feature) else column.drop_null()
+        if not feature.sequence and self._label is not None:
             labels = batch.column(self._label.name).filter(column.is_valid())
             classes = pc.fill_null(labels.cast(pa.int64()), -1).to_numpy()
-            images = column.drop_null()
-        sheet = self.sheets[feature.name]
-        if _is_image(feature):
-            sheet.add(
-                classes,
-                len(images),
-                lambda index: thumbnail_of_file(images[index].as_py()),
-            )
-        else:
-            sheet.add(
-                classes,
-                len(images),
-                lambda index: thumbnail_of_pixels(pixels_at(images, index, feature)),
-            )
+
+        def make(index: int) -> Thumbnail:
+            if _is_image(feature):
+                return thumbnail_of_file(images[index].as_py())
+            return thumbnail_of_pixels(pixels_at(images, index, feature))
+
+        self.sheets[feature.name].add(classes, len(images), make)
 
 
 def _is_image(feature: FeatureSpec) -> bool:
@@ -182,5 +175,4 @@ def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
         and feature.content is Content.VALUES
         and not (feature.shape or feature.sequence)
     ]
-    labels.sort(key=lambda feature: feature.name not in _LABELS)
-    return labels[0] if labels else None
+    return min(labels, key=lambda feature: feature.name not in _LABELS, default=None)

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from recordmill.schemas.declared import DeclaredSchema, declare_schema
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
@@ -69,32 +70,17 @@ MAX_REJECTS = 5  # rejected rows that are kept
 _NO_STATS = ColumnStats()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RejectedRow:
-    """A row that cannot be read: its range gives the order of the input."""
-
-    range_index: int
-    byte: int
-    path: str
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Statistics of all columns, over some ranges; the default is that of no row.
+    """Statistics of all columns, over some ranges; the default is that of no row."""
 
-    Attributes:
-      rows: rows that could be read.
-      rejected: rows that could not.
-      columns: statistics by column name.
-      rejects: the first MAX_REJECTS rejected rows, in input order.
-      nulls: missing values of each column, where the source counts them.
-    """
-
-    rows: int = 0
-    rejected: int = 0
+    rows: int = 0  # rows that could be read
+    rejected: int = 0  # rows that could not
+    # statistics by column name
     columns: Mapping[str, ColumnStats] = field(default_factory=dict)
-    rejects: tuple[RejectedRow, ...] = ()
+    # the first MAX_REJECTS rejected rows, in input order
+    rejects: tuple[Reject, ...] = ()
+    # missing values of each column, where the source counts them
     nulls: tuple[int, ...] = ()
 
     def column(self, name: str) -> ColumnStats:
@@ -102,7 +88,7 @@ class TableStats:
         return self.columns.get(name, _NO_STATS)
 
     def merge(self, other: TableStats) -> TableStats:
-        """Returns the statistics of both, which have no row in common."""
+        """Returns the statistics of these rows, and of others that follow them."""
         columns = dict(self.columns)
         for name, stats in other.columns.items():
             columns[name] = self.column(name).merge(stats)
@@ -110,22 +96,17 @@ class TableStats:
             rows=self.rows + other.rows,
             rejected=self.rejected + other.rejected,
             columns=columns,
-            rejects=tuple(sorted(self.rejects + other.rejects)[:MAX_REJECTS]),
-            nulls=_add_nulls(self.nulls, other.nulls),
+            rejects=(self.rejects + other.rejects)[:MAX_REJECTS],
+            nulls=tuple(map(sum, zip_longest(self.nulls, other.nulls, fillvalue=0))),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """The statistics of a whole input, and the schema that follows.
+    """The statistics of a whole input, and the schema that follows."""
 
-    Attributes:
-      source: prepared.
-      stats: of all its rows.
-    """
-
-    source: Source
-    stats: TableStats
+    source: Source  # prepared
+    stats: TableStats  # of all its rows
 
     @property
     def schema(self) -> Schema:
@@ -210,10 +191,6 @@ def _range_stats(
     # Not images, nor lists of labels, boxes or pixels.
     found = single_values(source.read_for_statistics(input_range, sink))
     batches = [rows.batch for rows in found]
-    rejects = [
-        RejectedRow(input_range.index, each.position, each.path, each.reason)
-        for each in sink.rejects[:MAX_REJECTS]
-    ]
     columns = {}
     table = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in table.column_names:
@@ -222,15 +199,8 @@ def _range_stats(
         before = known.column(name)
         counted = before.values is not None
         columns[name] = column_stats(cells, before.flags, counted)
-    return TableStats(
-        table.num_rows, len(sink.rejects), columns, tuple(rejects), sink.nulls
-    )
-
-
-def _add_nulls(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    if not one or not other:
-        return one or other
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+    rejects = tuple(sink.rejects[:MAX_REJECTS])
+    return TableStats(table.num_rows, len(sink.rejects), columns, rejects, sink.nulls)
 
 
 MAX_PROPOSED = 100  # values of a text column that may be meant as classes
@@ -252,7 +222,7 @@ def reject_lines(stats: TableStats) -> list[str]:
     if not stats.rejected:
         return []
     lines = [f"Rows that cannot be read (convert rejects them): {stats.rejected:,}"]
-    lines += [f"  {p.path}, byte {p.byte}: {p.reason}" for p in stats.rejects]
+    lines += [f"  {p.path}, byte {p.position}: {p.reason}" for p in stats.rejects]
     if more := stats.rejected - len(stats.rejects):
         lines.append(f"  and {more:,} more")
     return lines
@@ -300,7 +270,9 @@ def _values_line(stats: ColumnStats) -> str:
         counts = sorted((stats.texts() or {}).items())
         words += [f"{text}: {count}" for text, count in counts]
     else:
-        words.append(f"{_distinct(stats)} distinct")
+        more = f"more than {MAX_DISTINCT:,}"
+        number = more if stats.distinct is None else f"{stats.distinct:,}"
+        words.append(f"{number} distinct")
     return ", ".join(words)
 
 
@@ -360,12 +332,6 @@ def _span(low: Number, high: Number) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _distinct(stats: ColumnStats) -> str:
-    if stats.distinct is None:
-        return f"more than {MAX_DISTINCT:,}"
-    return f"{stats.distinct:,}"
-
-
 def _counts(counts: Mapping[str, int]) -> str:
     return _flow(dict(sorted(counts.items())))
 
@@ -384,7 +350,7 @@ def stats_json(inferred: Inferred) -> dict[str, Any]:
         "rows": stats.rows,
         "rows_rejected": stats.rejected,
         "first_rejects": [
-            {"uri": p.path, "position": p.byte, "reason": p.reason}
+            {"uri": p.path, "position": p.position, "reason": p.reason}
             for p in stats.rejects
         ],
         "columns": {name: _column_json(stats.columns[name]) for name in stats.columns},
@@ -393,23 +359,22 @@ def stats_json(inferred: Inferred) -> dict[str, Any]:
 
 
 def _column_json(stats: ColumnStats) -> dict[str, Any]:
-    low, high = stats.limits or (None, None)
+    # Infinity as text: JSON has no word for it.
+    low, high = (
+        str(number) if number is not None and math.isinf(number) else number
+        for number in stats.limits or (None, None)
+    )
     return {
         "dtype": stats.dtype,
         "rows": stats.rows,
         "nulls": stats.missing,
-        "min": _json_number(low),
-        "max": _json_number(high),
+        "min": low,
+        "max": high,
         "shortest_bytes": stats.shortest,
         "longest_bytes": stats.longest,
         "distinct": stats.distinct,
         "values": dict(sorted(_few_texts(stats).items())),
     }
-
-
-def _json_number(value: Number | None) -> Number | str | None:
-    """Returns a number as JSON can hold it: infinity as text."""
-    return str(value) if value is not None and math.isinf(value) else value
 
 
 # Classes have their names, and exact splits their limits, before a row is converted.

@@ -145,60 +145,40 @@ def test_missing_shard(dataset: Path, full: bool) -> None:
     )
 
 
-def test_cut_shard(dataset: Path) -> None:
+EMPTY = bytes(8) + struct.pack("<II", mask(checksum(bytes(8))), mask(0))  # a record
+
+
+@pytest.mark.parametrize(
+    ("change", "size", "damage"),
+    [
+        (lambda data, _: data[:-1], -1, "record 2 at byte {2}: the file ends inside"),
+        (lambda data, at: data[: at[2]], "{2}", "2 records, expected 3"),
+        (lambda data, _: data + EMPTY, 16, "4 records, expected 3"),
+        (lambda data, _: data + b"\0", 1, "record 3 at byte {3}: the file ends inside"),
+        (
+            lambda data, at: data[at[1] : at[2]] + data[: at[1]] + data[at[2] :],
+            0,
+            "CRC-32C of the whole file is ",
+        ),
+    ],
+)
+def test_a_shard_that_was_changed(
+    dataset: Path,
+    change: Callable[[bytes, list[int]], bytes],
+    size: int | str,
+    damage: str,
+) -> None:
     data = (dataset / FIRST).read_bytes()
-    start = frames(data)[2]
-    (dataset / FIRST).write_bytes(data[:-1])
-    size, damage = verify_dataset(str(dataset)).problems
-    assert size == Problem(FIRST, f"{len(data) - 1} bytes, expected {len(data)}")
-    assert damage.message.startswith(
-        f"record 2 at byte {start}: the file ends inside this record"
-    )
-    assert only_problem(dataset, full=False) == size
-
-
-def test_shard_cut_between_records(dataset: Path) -> None:
-    data = (dataset / FIRST).read_bytes()
-    start = frames(data)[2]
-    (dataset / FIRST).write_bytes(data[:start])
-    assert [problem.message for problem in verify_dataset(str(dataset)).problems] == [
-        f"{start} bytes, expected {len(data)}",
-        "2 records, expected 3",
-    ]
-
-
-def test_shard_with_a_record_too_many(dataset: Path) -> None:
-    length = bytes(8)
-    empty = b"".join(
-        [length, struct.pack("<I", mask(checksum(length))), struct.pack("<I", mask(0))]
-    )
-    size = (dataset / TEST).stat().st_size
-    with (dataset / TEST).open("ab") as file:
-        file.write(empty)
-    assert [problem.message for problem in verify_dataset(str(dataset)).problems] == [
-        f"{size + 16} bytes, expected {size}",
-        "3 records, expected 2",
-    ]
-
-
-def test_bytes_behind_the_last_record(dataset: Path) -> None:
-    size = (dataset / TEST).stat().st_size
-    with (dataset / TEST).open("ab") as file:
-        file.write(b"\0")
-    too_long, damage = verify_dataset(str(dataset)).problems
-    assert too_long.message == f"{size + 1} bytes, expected {size}"
-    assert damage.message.startswith(f"record 2 at byte {size}: the file ends inside")
-
-
-def test_records_in_another_order(dataset: Path) -> None:
-    data = (dataset / FIRST).read_bytes()
-    first, second, third, end = frames(data)
-    (dataset / FIRST).write_bytes(
-        data[second:third] + data[first:second] + data[third:end]
-    )
-    problem = only_problem(dataset)
-    assert problem.file == FIRST
-    assert re.match(r"CRC-32C of the whole file is \w{8}, expected ", problem.message)
+    at = frames(data)
+    (dataset / FIRST).write_bytes(change(data, at))
+    found = verify_dataset(str(dataset)).problems
+    assert {problem.file for problem in found} == {FIRST}
+    assert found[-1].message.startswith(damage.format(*at))
+    if size:
+        now = size.format(*at) if isinstance(size, str) else f"{len(data) + size}"
+        assert found[0] == Problem(FIRST, f"{now} bytes, expected {len(data)}")
+        assert only_problem(dataset, full=False) == found[0]
+    assert len(found) == 1 + bool(size)
 
 
 @pytest.mark.parametrize(
@@ -214,37 +194,39 @@ def test_leftover_shard(dataset: Path, name: str) -> None:
     assert problem.message.startswith("not in the manifest")
 
 
-def test_gzip_stream_damaged(packed: Path) -> None:
+def repacked(data: bytes) -> bytes:
+    """A gzip file whose second record is damaged."""
+    records = bytearray(gzip.decompress(data))
+    records[frames(bytes(records))[1] + 12] ^= 1
+    return gzip.compress(bytes(records), mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "damage"),
+    [
+        (
+            lambda data: data[: len(data) // 2] + bytes(8) + data[len(data) // 2 + 8 :],
+            r"record \d at byte \d+: ",
+        ),
+        (lambda data: data[:-9], "record . at byte .*damaged gzip stream"),
+        (repacked, r"record 1 at byte \d+: checksum of the data is "),
+        # The time stamp: no record is touched.
+        (lambda data: data[:4] + b"\x10" + data[5:], "CRC-32C of the whole file"),
+    ],
+)
+def test_a_gzip_shard_that_was_changed(
+    packed: Path, change: Callable[[bytes], bytes], damage: str
+) -> None:
     data = (packed / GZIP_FIRST).read_bytes()
-    middle = len(data) // 2
-    (packed / GZIP_FIRST).write_bytes(data[:middle] + bytes(8) + data[middle + 8 :])
-    problem = only_problem(packed)
-    assert problem.file == GZIP_FIRST
-    assert re.match(r"record \d at byte \d+: ", problem.message)
-
-
-def test_gzip_stream_cut(packed: Path) -> None:
-    data = (packed / GZIP_FIRST).read_bytes()
-    (packed / GZIP_FIRST).write_bytes(data[:-9])
-    size, damage = verify_dataset(str(packed)).problems
-    assert size.message == f"{len(data) - 9} bytes, expected {len(data)}"
-    assert "damaged gzip stream" in damage.message
-
-
-def test_gzip_of_damaged_records(packed: Path) -> None:
-    data = bytearray(gzip.decompress((packed / GZIP_FIRST).read_bytes()))
-    start = frames(bytes(data))[1]
-    data[start + 12] ^= 1
-    (packed / GZIP_FIRST).write_bytes(gzip.compress(bytes(data), mtime=0))
-    *_, damage = verify_dataset(str(packed)).problems
-    assert damage.message.startswith(
-        f"record 1 at byte {start}: checksum of the data is "
+    changed = change(data)
+    (packed / GZIP_FIRST).write_bytes(changed)
+    *sizes, found = verify_dataset(str(packed)).problems
+    assert found.file == GZIP_FIRST
+    assert re.match(damage, found.message)
+    expected = f"{len(changed)} bytes, expected {len(data)}"
+    assert [problem.message for problem in sizes] == (
+        [expected] if len(changed) != len(data) else []
     )
-
-
-def test_gzip_header_changed(packed: Path) -> None:
-    flip(packed / GZIP_FIRST, 4)  # the time stamp: no record is touched
-    assert "CRC-32C of the whole file" in only_problem(packed).message
 
 
 @pytest.mark.parametrize(

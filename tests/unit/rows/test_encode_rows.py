@@ -40,14 +40,15 @@ from recordmill.transforms.exchange.sorted_runs import (
     write_sorted_run,
 )
 from recordmill.transforms.rows.elements import Table, TableBuilder
-from recordmill.transforms.rows.encode_rows import RowsEncoder, SplitRule
-from recordmill.transforms.rows.read_rows import to_dicts
-from recordmill.transforms.rows.row_summary import (
+from recordmill.transforms.rows.encode_rows import (
+    RowsEncoder,
     RowsTotals,
+    SplitRule,
     rows_bucket_bits,
     rows_fingerprint,
     summarize_rejects,
 )
+from recordmill.transforms.rows.read_rows import to_dicts
 from recordmill.transforms.rows.rows_job import context_of_rows
 from recordmill.transforms.sources.base import Append, PipelineRowsSource
 from recordmill.transforms.sources.registry import make_source
@@ -318,6 +319,16 @@ TIED = st.lists(
 )
 
 
+def block_of(rows: list[tuple[int, bytes]]) -> Block:
+    """A block of (key, record)."""
+    return Block(
+        payload_rows(pa.array([data for _, data in rows], pa.binary())),
+        np.array([key for key, _ in rows], np.uint64),
+        np.zeros(len(rows), np.uint8),
+        np.array([len(data) for _, data in rows], np.int64),
+    )
+
+
 @given(TIED, st.randoms())
 def test_ties_are_ordered_by_content(
     tmp_path_factory: pytest.TempPathFactory,
@@ -325,15 +336,7 @@ def test_ties_are_ordered_by_content(
     random: Any,
 ) -> None:
     """Two records whose hashes collide lie in one order, whatever brings them."""
-    blocks = [
-        Block(
-            payload_rows(pa.array([data for _, data in rows], pa.binary())),
-            np.array([key for key, _ in rows], np.uint64),
-            np.zeros(len(rows), np.uint8),
-            np.array([len(data) for _, data in rows], np.int64),
-        )
-        for rows in parts
-    ]
+    blocks = list(map(block_of, parts))
     expected = sorted(row for rows in parts for row in rows)
     window_bytes = max(
         sum(len(data) for key, data in expected if key == wanted) for wanted in range(6)
@@ -370,12 +373,7 @@ def test_a_piece_cut_again_is_as_if_cut_once(
     parts: list[list[tuple[int, bytes]]],
 ) -> None:
     rows = parts[0]
-    block = Block(
-        payload_rows(pa.array([data for _, data in rows], pa.binary())),
-        np.array([key for key, _ in rows], np.uint64),
-        np.zeros(len(rows), np.uint8),
-        np.array([len(data) for _, data in rows], np.int64),
-    )
+    block = block_of(rows)
     plan = ShardPlan((SplitPlan("", (0, 2, 4, KEY_SPACE), (1,) * 3, (1,) * 3),))
     shards: dict[int, list[bytes]] = {}
     origins = set()
@@ -392,13 +390,7 @@ def test_a_piece_cut_again_is_as_if_cut_once(
 
 
 def test_a_damaged_piece_is_not_opened() -> None:
-    block = Block(
-        payload_rows(pa.array([b"x"], pa.binary())),
-        np.array([1], np.uint64),
-        np.zeros(1, np.uint8),
-        np.ones(1, np.int64),
-    )
-    ((_, piece),) = cut_block(block, ONE_SHARD, (0, 0))
+    ((_, piece),) = cut_block(block_of([(1, b"x")]), ONE_SHARD, (0, 0))
     with pytest.raises(RecordmillError, match="damaged by the runner"):
         open_piece(piece + b"x", 0)
     with pytest.raises(RecordmillError, match="damaged by the runner"):

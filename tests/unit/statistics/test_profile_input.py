@@ -28,7 +28,6 @@ from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 from recordmill.transforms.statistics.input_statistics import (
-    RejectedRow,
     feature_comments,
     header_lines,
     infer,
@@ -144,14 +143,12 @@ def test_rows_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
     assert features_of(found.schema) == manifest["features"]
     assert (found.stats.rows, found.stats.rejected) == (1, 4)
     assert manifest["rows_rejected"] == 4
-    assert found.stats.rejects == (
-        RejectedRow(0, 8, "in.csv", "expected 2 columns, found 1"),
-        RejectedRow(0, 10, "in.csv", "not UTF-8: b'\\xff' at byte 2 of the row"),
-        RejectedRow(0, 14, "in.csv", "expected 2 columns, found 3"),
-        RejectedRow(
-            0, 20, "in.csv", "a quoted field is never closed; it opens at line 6"
-        ),
-    )
+    assert [(r.path, r.position, r.reason) for r in found.stats.rejects] == [
+        ("in.csv", 8, "expected 2 columns, found 1"),
+        ("in.csv", 10, "not UTF-8: b'\\xff' at byte 2 of the row"),
+        ("in.csv", 14, "expected 2 columns, found 3"),
+        ("in.csv", 20, "a quoted field is never closed; it opens at line 6"),
+    ]
 
 
 def test_first_rejects_of_many_are_those_of_the_input(tmp_path: Path) -> None:
@@ -159,7 +156,7 @@ def test_first_rejects_of_many_are_those_of_the_input(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"a,b\n" + b"x\n" * 40 + b"1,2\n")
     found = inferred(CsvSource(range_bytes=7), tmp_path)
     assert (found.stats.rows, found.stats.rejected) == (2, 80)
-    assert [(p.path, p.byte) for p in found.stats.rejects] == [
+    assert [(p.path, p.position) for p in found.stats.rejects] == [
         ("1.csv", 4 + 2 * row) for row in range(5)
     ]
     assert header_lines(found) == [

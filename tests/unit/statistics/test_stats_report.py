@@ -131,7 +131,7 @@ def test_images(tmp_path: Path) -> None:
     (tmp_path / "dog/4.jpg").write_bytes(b"no image")
     found = inferred(ImagesSource(), tmp_path)
     assert (found.stats.rows, found.stats.rejected) == (3, 1)
-    assert [(place.path, place.byte) for place in found.stats.rejects] == [
+    assert [(place.path, place.position) for place in found.stats.rejects] == [
         ("dog/4.jpg", 0)
     ]
     comments = feature_comments(found)
