@@ -185,9 +185,7 @@ def merge_column_info(
 ) -> tuple[TypeFlags, tuple[int, ...]]:
     """Merges the type flags and the counts of missing values of all ranges.
 
-    Args:
-      ranges: the results of all ranges.
-      shards: those of all shards, which may have read rows by reference.
+    Shards may have read rows by reference.
     """
     no_flags: TypeFlags = ()
     observed = reduce(

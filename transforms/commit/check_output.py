@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
-    """Verifies a dataset fully, unless names and sizes alone show that it is damaged.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-    """
+    """Verifies a dataset fully, unless names and sizes alone show that it is damaged."""
     # Only here: "nothing to do" should not import all that decodes records.
     from recordmill.transforms.dataset.verify import verify_store
 

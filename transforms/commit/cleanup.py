@@ -32,15 +32,10 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN, work_folder_of
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was removed, or would be.
+    """What was removed, or would be."""
 
-    Attributes:
-      names: names and sizes of the files.
-      at_work: detached jobs that may be at work, whose files stay.
-    """
-
-    names: dict[str, int]
-    at_work: tuple[Launch, ...] = ()
+    names: dict[str, int]  # of the files, with sizes
+    at_work: tuple[Launch, ...] = ()  # detached jobs that may be; their files stay
 
     @property
     def files(self) -> int:
@@ -105,11 +100,7 @@ def clean_held(
 
 
 def _found(store: Store, *, detached: bool) -> Leftovers:
-    """Finds what dead runs left in an output.
-
-    Raises:
-      OutputRefusedError: one was killed during its commit.
-    """
+    """Finds what dead runs left in an output; raises if one was killed in its commit."""
     beside: dict[str, int] = {}
     journals = open_journals(store)
     if store.size(MANIFEST_NAME) is not None:

@@ -75,17 +75,11 @@ _RECORD = re.compile(rf"{re.escape(RECORD_PREFIX)}({MARK})/(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The record of one commit.
-
-    Attributes:
-      store: of the dataset.
-      mark: of the commit.
-      names: the record's files, as they were listed.
-    """
+    """The record of one commit."""
 
     store: Store
     mark: str
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # the record's files, as they were listed
 
     @property
     def files(self) -> dict[str, str]:
@@ -298,11 +292,7 @@ def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
 def _settle(
     store: Store, data: bytes, manifest: Manifest, record: CommitRecord
 ) -> None:
-    """Puts the files with fixed names in place; removes those of the old dataset.
-
-    Raises:
-      _Superseded: another commit has replaced the manifest.
-    """
+    """Puts the files with fixed names in place; removes those of the old dataset."""
     own = {*manifest.files, *unnamed_files(manifest)}
     files = {name: copy for name, copy in record.files.items() if name in own}
     for name in sorted(files, key=lambda name: name != DATASET_INFO_NAME):
@@ -330,11 +320,7 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
 
 
 def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> None:
-    """Replaces a file with a fixed name by a swap; None removes it.
-
-    Raises:
-      _Superseded: another commit has replaced the manifest.
-    """
+    """Replaces a file with a fixed name by a swap; None removes it."""
     for _ in range(_TRIES):
         seen = store.find(name)
         if seen == data:
@@ -453,10 +439,6 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
 
     Among them are those of commits that are to be shut out first. Until then such a
     commit may be done, so nothing is removed by this list.
-
-    Args:
-      store: of the dataset, which is complete.
-      manifest: its manifest.
     """
     manifest = _above_all(store, manifest)
     records = find_records(store)
@@ -507,9 +489,7 @@ RUN_AGAIN = (
 def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
     """Tells whether all files of a staged dataset are there, by what a listing tells.
 
-    Args:
-      workspace: of the run.
-      manifest: the staged one. What a commit that was killed has moved counts.
+    What a commit that was killed has moved counts.
     """
     store = workspace.store
     staged = store.list_level(workspace.store_name("staging"))
@@ -641,14 +621,7 @@ def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
 
 
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
-    """Moves staged shards, indexes and rejects to the names that the manifest gives.
-
-    Returns:
-      The names of the rejects.
-
-    Raises:
-      BusyError: somebody removed one meanwhile.
-    """
+    """Moves staged files to the names that the manifest gives; returns the rejects'."""
     store, folder = workspace.store, workspace.store_name("staging")
     mark = manifest.mark
     staged = store.list_level(folder).files
@@ -674,9 +647,6 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
 
     Those of the same mark that were not placed just now are of an earlier try; with
     another exchange these are the same rejects in other files.
-
-    Raises:
-      BusyError: some are missing.
     """
     if manifest.rejects is None:
         return
@@ -723,12 +693,8 @@ def _changed(store: Store) -> BusyError:
 def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> None:
     """Checks sizes, and checksums that the store keeps, of all shards; reads no data.
 
-    Index files that were written with them count as shards do.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      own_mark: of the files that a commit just put there, if it is not yet published.
+    Index files that were written with them count as shards do. `own_mark` is that of the
+    files that a commit just put there, if it is not yet published.
 
     Raises:
       BusyError: one that was just put there is missing, or has another size or checksum.

@@ -66,9 +66,7 @@ def publish(
 ) -> Manifest:
     """Publishes unless an earlier try of this step did; call it with the lease held.
 
-    Args:
-      context: the run.
-      put_into_staging: stages the files, like `stage`, of the run as it may publish.
+    `put_into_staging` stages the files, like `stage`, of the run as it may publish.
 
     Raises:
       BusyError: it is a detached job that was ended, or another run published since.
@@ -116,11 +114,7 @@ def _publish(
 
 
 def _require_unreplaced(context: RunContext, replaces: str) -> None:
-    """Checks that nobody else published since a run began.
-
-    Raises:
-      BusyError: somebody did.
-    """
+    """Checks that nobody else published since a run began."""
     store = context.workspace.store
     data = store.find(MANIFEST_NAME)
     if manifest_digest(data) == replaces:

@@ -67,43 +67,27 @@ CONVERT_ALL = (
 
 
 class KeptFile(NamedTuple):
-    """A file as it was when it was converted; a tuple, as there are millions of them.
-
-    Attributes:
-      size: in bytes.
-      version: modification time or etag; None if it is not known.
-      is_side: whether it is not an input, but a file that cells may name.
-      is_unreadable: whether it was listed, but could not be read.
-      content: of what was read of it (see transforms/file_content.py); None if it is not
-        known.
-    """
+    """A file as it was when it was converted; a tuple, as there are millions of them."""
 
     size: int
-    version: str | None
-    is_side: bool
-    is_unreadable: bool = False
-    content: str | None = None
+    version: str | None  # modification time or etag, if it is known
+    is_side: bool  # whether it is no input, but a file that cells may name
+    is_unreadable: bool = False  # whether it was listed, but could not be read
+    content: str | None = (
+        None  # of what was read of it (see transforms/file_content.py)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class KeptInputs:
-    """The inputs and the job of one part.
+    """The inputs and the job of one part."""
 
-    Attributes:
-      format_version: version of the records' bytes (FORMAT_VERSION of that run).
-      fingerprint: of the dataset that includes this part.
-      job: the fields of the job, as `fixed_fields` returns them.
-      files: the files by path.
-      by_content: whether files have their content in place of their version.
-      run_key: of the run that made the part, or "".
-    """
-
-    format_version: int
-    fingerprint: str
-    job: dict[str, Any]
-    files: dict[str, KeptFile]
-    by_content: bool = False
-    run_key: str = ""
+    format_version: int  # of the records' bytes: FORMAT_VERSION of that run
+    fingerprint: str  # of the dataset that includes this part
+    job: dict[str, Any]  # its fields, as `fixed_fields` returns them
+    files: dict[str, KeptFile]  # by path
+    by_content: bool = False  # whether files have their content, not their version
+    run_key: str = ""  # of the run that made the part
 
 
 def dump_inputs(
@@ -116,12 +100,7 @@ def dump_inputs(
 ) -> bytes:
     """Serializes what a run listed; equal values give equal bytes.
 
-    Args:
-      fingerprint: of the dataset that includes this part.
-      job: of the part.
-      files: the inputs.
-      side_files: files that cells may name; those that are inputs, too, are left out.
-      run_key: of the run that makes the part.
+    Of the files that cells may name, those that are inputs, too, are left out.
     """
     entries: dict[str, KeptFile] = {}
     for is_side, group in ((False, files), (True, side_files)):
@@ -137,9 +116,7 @@ def dump_inputs(
 def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> bytes:
     """Serializes a list of inputs as `parse_inputs` reads it.
 
-    Args:
-      inputs: the list.
-      contents: that of each file that was read, by path, in place of those in `inputs`.
+    `contents` are those of the files that were read, by path, in place of those in it.
     """
     head = {
         "recordmill": inputs.format_version,
@@ -248,12 +225,7 @@ _SHARDING = {
 
 
 def option_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the options that differ, with both values.
-
-    Args:
-      before: fields of a kept job, as `fixed_fields` returns them.
-      now: those of the job now.
-    """
+    """Yields the options that differ between `fixed_fields` of jobs, with both values."""
     old, new = _options_of(before), _options_of(now)
     for option in sorted({*old, *new}):
         if old.get(option) == new.get(option):
@@ -346,24 +318,16 @@ def read_contents(
 
 @dataclass
 class ContentCheck:
-    """A comparison of files with those of a dataset; reads each file once at most.
+    """A comparison of files with those of a dataset; reads each file once at most."""
 
-    Attributes:
-      storage: options of the inputs' storage.
-      tell: is told before files are read.
-    """
-
-    storage: StorageOptions = NO_OPTIONS
-    tell: Callable[[str], None] = lambda _: None
+    storage: StorageOptions = NO_OPTIONS  # of the inputs
+    tell: Callable[[str], None] = lambda _: None  # called before files are read
     _known: dict[InputFile, str] = field(default_factory=dict, repr=False)
 
     def changed(self, pairs: Sequence[Pair]) -> Iterator[InputFile]:
         """Yields the files that are not the same any more; stop when you know enough.
 
         Nothing is read if any file is surely another one.
-
-        Args:
-          pairs: each file as it was kept, and as it is now.
         """
         same = [same_unread(*pair) for pair in pairs]
         if False in same:
@@ -478,14 +442,8 @@ def is_same_dataset(
 ) -> bool:
     """Tells whether a job would make just this dataset, if need be by reading inputs.
 
-    Args:
-      store: of the dataset.
-      manifest: its manifest; one that was appended to is not what one run makes.
-      job: of the run.
-      files: all inputs of the run.
-      side_files: files that cells may name.
-      reading: what `registry.describe_inputs` says of the inputs.
-      check: compares files whose version is another one.
+    A dataset that was appended to is not what one run makes. `reading` is what
+    `registry.describe_inputs` says of the inputs.
     """
     run_key = fingerprint_of(job, files, side_files, reading=reading)
     if is_of_run(store, manifest, run_key):
@@ -516,13 +474,7 @@ def renew_inventories(
 ) -> None:
     """Notes the versions of inputs that turned out to be the same, for the next run.
 
-    Call it with the lease held.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      versions: of the files that were read, by path.
-      run_key: of the run that found them.
+    Call it with the lease held. `run_key` is that of the run that found them.
     """
     for part in range(manifest.appended + 1):
         seen = store.find(inventory_name(part))
@@ -549,12 +501,7 @@ def without_inputs(
 
 
 def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, KeptFile]:
-    """Reads all files that a dataset was made from, by path.
-
-    Args:
-      store: of the dataset.
-      manifest: of the dataset.
-      job: the job that appends to it.
+    """Reads all files that a dataset was made from, by path, for a job that appends.
 
     Raises:
       OutputError: its inventories are missing or damaged, or it was made by another
@@ -598,13 +545,8 @@ def new_files(
 ) -> tuple[list[InputFile], list[InputFile]]:
     """Returns the new files among the inputs and among the files that cells may name.
 
-    Args:
-      kept: the files that the dataset was made from, by path.
-      files: all inputs now.
-      side_files: all files now that cells may name.
-      uri: of the dataset.
-      check: compares files whose version is another one.
-      left_out: paths of input files that `exclude` leaves out.
+    `kept` are the files that the dataset at `uri` was made from, by path, `left_out` the
+    paths of input files that `exclude` leaves out.
 
     Raises:
       InputError: a file that the dataset was made from is missing, left out, or has
@@ -677,16 +619,7 @@ def dataset_changes(
 ) -> list[str]:
     """Describes what differs between a dataset and the run that finds it, if known.
 
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      job: of the run.
-      files: all inputs of the run.
-      side_files: files that cells may name.
-      check: what compared them.
-
-    Returns:
-      A line for each kind of change; none if the dataset does not tell.
+    There is a line for each kind of change; none if the dataset does not tell.
     """
     try:
         parts = _read_parts(store, manifest)

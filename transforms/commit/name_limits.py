@@ -43,11 +43,8 @@ def check_names(
 ) -> None:
     """Checks that the files of a dataset can have the names that they will get.
 
-    Args:
-      job: what is converted.
-      store: of the output; only its kind and its limits are looked at.
-      splits: those that the input has by itself.
-      auto_version: whether the dataset gets a folder of its own in the store.
+    `splits` are those that the input has by itself; with `auto_version` the dataset gets a
+    folder of its own in the store.
 
     Raises:
       UsageError: a name is too long, or not UTF-8.

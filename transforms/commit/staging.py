@@ -105,12 +105,8 @@ def _list_converted(
 ) -> tuple[str, bytes, bytes, Mapping[str, str] | None]:
     """Lists the inputs of a run by the checksums of what its tasks read.
 
-    Returns:
-      The dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the content of
-      what was read of each file, by path; None if it is not known.
-
-    Raises:
-      ChangedInputError: something was read twice and was not the same.
+    Returns the dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the content
+    of what was read of each file, by path; None if it is not known.
     """
     found = _contents(context, listed, ranges, shards)
     files = _files(listed, found, sides=False)
@@ -180,11 +176,7 @@ def _check_duplicates(
 ) -> bytes:
     """Compares the staged records, and those they are appended to, between splits.
 
-    Returns:
-      The run's metadata, with what was found; a warning if that is anything.
-
-    Raises:
-      InputError: there is equal content, and `duplicates=fail`.
+    Returns the run's metadata with what was found, and a warning if that is anything.
     """
     if context.publishing.duplicates == "ignore":
         return run_metadata
@@ -236,17 +228,7 @@ def require_same_inputs(
     """Checks that no input changed since the inventory was taken.
 
     Files that only cells name are left out: most of them may not be read at all.
-
-    Args:
-      files: the inventory, by path below the root.
-      root: of the inputs.
-      inputs: files, folders or globs as the job has them.
-      storage: options of the inputs' storage.
-      converted: the content of what was read of each file, by path; None if unknown.
-      since: when the run began, in Unix seconds; None if unknown.
-
-    Raises:
-      InputError: an input changed or is missing.
+    `converted` is the content of what was read of each file, `since` when the run began.
     """
     listed = {
         path: file
@@ -419,11 +401,7 @@ def stage(
 def _require_same_inputs(
     context: RunContext, listed: KeptInputs, read: Mapping[str, str] | None
 ) -> None:
-    """Checks that no input changed since the first launch of this run listed them.
-
-    Raises:
-      ChangedInputError: one did; what was read is forgotten.
-    """
+    """Checks that no input changed since the first launch; else forgets what was read."""
     root, inputs = context.publishing.input_root, context.publishing.inputs
     storage, since = context.source.input.storage, _listed_at(context.workspace)
     try:
@@ -482,12 +460,8 @@ def keep_inventory(
 ) -> None:
     """Writes the inventory of inputs to the workspace, for the end of the run.
 
-    Args:
-      context: the run.
-      files: its inputs.
-      side_files: those that cells may name.
-      listed_at: the time before they were listed, in Unix seconds. That of the first
-        launch is kept: a later one takes up what it read.
+    `listed_at` is the time before they were listed, in Unix seconds. That of the first
+    launch is kept: a later one takes up what it read.
     """
     if (
         is_local(context.publishing.input_root)
@@ -502,12 +476,7 @@ def keep_inventory(
 
 
 def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Manifest:
-    """Returns the manifest of the existing dataset with the appended part.
-
-    Raises:
-      OutputError: the dataset changed since the run began.
-      RejectLimitError: all parts together have more rejects than the job allows.
-    """
+    """Returns the manifest of the existing dataset with the appended part."""
     store = context.workspace.store
     if base is None or base.fingerprint != context.publishing.base:
         raise BusyError(
@@ -528,11 +497,7 @@ def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Ma
 
 
 def _verify_staged(context: RunContext, manifest: Manifest) -> None:
-    """Verifies the staged shards against their manifest.
-
-    Raises:
-      OutputError: one is damaged; all damaged ones are removed, to be written again.
-    """
+    """Verifies the staged shards; damaged ones are removed, to be written again."""
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
     full = context.publishing.verify == "full"

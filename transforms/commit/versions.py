@@ -107,12 +107,7 @@ def follow_latest(store: Store) -> Store:
 
 
 def followed(output: str, storage: StorageOptions) -> str:
-    """Returns a dataset's folder: the one given, or that of the version to read in it.
-
-    Args:
-      output: a dataset's folder, or a folder of versions.
-      storage: options of its storage.
-    """
+    """Returns a dataset's folder: the output, or that of the version to read in it."""
     store = open_store(output, storage)
     found = follow_latest(store)
     return output if found == store else found.uri
@@ -177,10 +172,7 @@ def remove_version(store: Store, version: str) -> None:
 def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list[str]:
     """Returns all complete versions except the newest ones and that of latest.json.
 
-    Args:
-      store: of the versions.
-      versions: as `list_versions` returns them.
-      keep: number of newest versions to keep; 0 keeps all.
+    `keep` is the number of newest versions to keep; 0 keeps all.
     """
     old = [version for version, is_whole in versions.items() if is_whole][: -keep or 0]
     latest = read_latest(store) if old else None
@@ -244,13 +236,7 @@ def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
     version that is made now they go with the commit. Else only what was there before
     this call goes.
 
-    Args:
-      store: of the versions.
-      version: the unfinished one.
-      chosen: the version that is made now.
-
-    Returns:
-      The names of the runs.
+    `chosen` is the version that is made now. Returns the names of the runs.
 
     Raises:
       BusyError: a run that was given this version by hand is at work there.

@@ -34,21 +34,15 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class _FoundMember(NamedTuple):
-    """A member of an archive, most of it as in `ArchiveMember`.
+    """A member of an archive, most of it as in `ArchiveMember`."""
 
-    Attributes:
-      name: as it is used: without "./" and the like.
-      size: in bytes, unpacked.
-      problem: why it cannot be read, or "".
-    """
-
-    name: str
-    size: int
+    name: str  # as it is used: without "./" and the like
+    size: int  # unpacked
     kind: str
     offset: int
     stored_bytes: int
     crc32: str = ""
-    problem: str = ""
+    problem: str = ""  # why it cannot be read
 
     def version(self, archive: Seen) -> str:
         """Returns the version of the member of an archive of this size and version."""
@@ -287,11 +281,6 @@ def list_archive(
 
     Hidden files and those that operating systems leave are left out, as in a folder. A
     compressed tar archive is unpacked for it, into a file without a name.
-
-    Args:
-      uri: of the archive.
-      seen: its size and version.
-      options: of its storage.
 
     Raises:
       InputError: it is not an archive, damaged, or cannot be taken for a folder.

@@ -159,12 +159,7 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
 
 
 def input_error(error: Exception, message: str) -> InputError:
-    """Returns the error to raise for input that cannot be read or listed.
-
-    Args:
-      error: what the file system or its library raised.
-      message: for people.
-    """
+    """Returns the error to raise for input that cannot be read or listed."""
     chain = list(_chain(error))
     errnos = {each.errno for each in chain if isinstance(each, OSError)}
     gone = any(isinstance(each, FileNotFoundError | ValueError) for each in chain)
@@ -294,19 +289,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long transient errors are retried.
+    """How often and how long transient errors are retried."""
 
-    Attributes:
-      tries: largest number of tries.
-      first_seconds: longest pause after the first try; doubled each time.
-      longest_seconds: longest pause at all.
-      limit_seconds: no try begins later than this after the first one began.
-    """
-
-    tries: int = 10
-    first_seconds: float = 0.2
-    longest_seconds: float = 15.0
-    limit_seconds: float = 180.0
+    tries: int = 10  # at most
+    first_seconds: float = 0.2  # longest pause after the first try; doubled each time
+    longest_seconds: float = 15.0  # longest pause at all
+    limit_seconds: float = 180.0  # no try begins later after the first one began
 
 
 DEFAULT_RETRIES = RetryPolicy()

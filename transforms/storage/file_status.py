@@ -19,16 +19,13 @@ _AT_ONCE = 8192  # files of one call
 class FileStatus:
     """Sizes and times of files.
 
-    Attributes:
-      sizes: in bytes; -1 where there is no regular file, it cannot be asked, or 64 bits
-        do not hold its times.
-      modified: nanoseconds since 1970.
-      changed: the same of the last change of any kind, renames included.
+    Sizes are -1 where there is no regular file, it cannot be asked, or 64 bits do not hold
+    its times.
     """
 
     sizes: I64
-    modified: I64
-    changed: I64
+    modified: I64  # nanoseconds since 1970
+    changed: I64  # the same of the last change of any kind, renames included
 
 
 def file_status(paths: Sequence[str]) -> FileStatus:

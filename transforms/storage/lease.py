@@ -244,11 +244,7 @@ def require_idle(store: Store) -> None:
 def require_dead(store: Store, name: str) -> Holder | None:
     """Waits until it is certain that nobody holds a lock, or that it is removed.
 
-    Returns:
-      The holder, dead or released; None if the lock was removed or cannot be read.
-
-    Raises:
-      OutputError: the holder is alive.
+    Returns the holder, dead or released; None if the lock was removed or cannot be read.
     """
     holder = read_lock(store, name)
     if holder is None and store.size(name) is None:

@@ -110,11 +110,9 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
     """Gives a file the content `data` if its content is `seen`; on disk at return.
 
-    Returns:
-      Whether the content is `data` now.
+    Returns whether the content is `data` now.
 
     Raises:
-      BusyError: another process does not end its swap in this folder.
       FileNotFoundError: a folder, or the new content, was removed meanwhile: the file
         was not touched by this call, so call it again.
     """
@@ -143,11 +141,7 @@ def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
 
 
 def discard_file(path: Path, seen: bytes) -> bool:
-    """Removes a file if its content is `seen`; returns whether it is gone, on disk.
-
-    Raises:
-      BusyError: another process does not end its swap in this folder.
-    """
+    """Removes a file if its content is `seen`; returns whether it is gone, on disk."""
     with _locked(path.parent / SWAP_FOLDER):
         found = _content(path)
         if found == seen:

@@ -62,13 +62,7 @@ def unpacked(
 ) -> Iterator[int]:
     """Yields the descriptor of an unpacked file; unpacks it where that is still to do.
 
-    Args:
-      key: of what is unpacked, and its version.
-      uri: of the archive, for messages.
-      unpack: yields the bytes.
-
-    Raises:
-      InputError: it cannot be unpacked, or there is no room for it.
+    The key is of what is unpacked, and its version; the uri of the archive, for messages.
     """
     with _lock:
         if key not in _files:
@@ -159,13 +153,6 @@ def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
 def unpacked_archive(
     uri: str, seen: Seen, compression: str, read: ReadBytes
 ) -> AbstractContextManager[int]:
-    """Yields the descriptor of a file that has all of a compressed archive, unpacked.
-
-    Args:
-      uri: of the archive.
-      seen: its size and version.
-      compression: gzip, bz2, xz or zstd.
-      read: reads the archive.
-    """
+    """Yields the descriptor of a file that has all of a compressed archive, unpacked."""
     key = (uri, str(seen.size), seen.version)
     return unpacked(key, uri, lambda: _decompress(uri, compression, seen.size, read))

@@ -507,11 +507,7 @@ def _fill_from(descriptor: int, start: int, target: U8) -> int:
 
 
 def _require_seen(descriptor: int, uri: str, seen: Seen | None) -> None:
-    """Checks that a local file is the one of the inventory; call it after reading.
-
-    Raises:
-      ChangedInputError: it is not, so what was read may be a mix of both.
-    """
+    """Checks that a local file is the one of the inventory; call it after reading."""
     if seen is None:
         return
     now = os.fstat(descriptor)

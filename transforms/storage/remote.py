@@ -47,16 +47,10 @@ _PARALLEL = 16  # requests at once, each for another file
 
 @dataclass(frozen=True, slots=True)
 class RemoteStore(Store):
-    """A store of the files below a URL.
-
-    Attributes:
-      url: the root, like s3://bucket/folder.
-      options: for the file system; without secrets.
-      retry_policy: how often and how long transient errors are retried.
-    """
+    """A store of the files below a URL, like s3://bucket/folder."""
 
     url: str
-    options: StorageOptions = NO_OPTIONS
+    options: StorageOptions = NO_OPTIONS  # without secrets
     retry_policy: RetryPolicy = DEFAULT_RETRIES
 
     @property
@@ -188,15 +182,9 @@ class RemoteStore(Store):
     def _do(
         self, done: str, name: str | None, action: Callable[[RemoteFile], _Result]
     ) -> _Result:
-        """Calls action(file), with retries after transient errors.
+        """Calls action(file), again after transient errors; without a name for the root.
 
-        Args:
-          done: what was to be done, for the error: "read", "written", "removed".
-          name: of the file; None for the root.
-          action: is called again after a transient error.
-
-        Raises:
-          OutputError: it failed.
+        `done` is what was to be done, for the error: "read", "written", "removed".
         """
         url = self.url
         if name is not None:
@@ -209,11 +197,7 @@ class RemoteStore(Store):
             raise output_error(error, url, done) from safe_cause(error)
 
     def _read(self, name: str, action: Callable[[RemoteFile], bytes]) -> bytes:
-        """Calls action(file) for a file that must be there.
-
-        Raises:
-          MissingFileError: it is not.
-        """
+        """Calls action(file) for a file that must be there."""
 
         def read(file: RemoteFile) -> bytes:
             try:

@@ -151,11 +151,7 @@ class BlockWriter:
         self._filled = 0
 
     def _write_now(self, view: memoryview) -> None:
-        """Writes all of it; an error tells the name of the file.
-
-        Raises:
-          OSError: the disk is full, or something else is wrong with it.
-        """
+        """Writes all of it; an error tells the name of the file."""
         try:
             while view:
                 try:
@@ -202,19 +198,12 @@ _BLOCK_BYTES = 256 << 10  # packed at once
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """The size and checksum of a shard file that was just written.
-
-    Attributes:
-      records: number of records.
-      bytes: size of the file, after compression.
-      example_bytes: bytes of all payloads, without their frames, before compression.
-      crc32c: checksum of the file's bytes.
-    """
+    """The size and checksum of a shard file that was just written."""
 
     records: int
-    bytes: int
-    example_bytes: int
-    crc32c: int
+    bytes: int  # of the file, after compression
+    example_bytes: int  # of all payloads, without their frames, before compression
+    crc32c: int  # of the file's bytes
 
 
 def write_records(

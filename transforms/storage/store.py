@@ -24,16 +24,10 @@ _TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """The result of a trial write to a store.
+    """The result of a trial write to a store."""
 
-    Attributes:
-      exclusive: whether, of several writers, `create` and `swap` really let only one
-        succeed.
-      free_bytes: space left; None if unknown.
-    """
-
-    exclusive: bool
-    free_bytes: int | None
+    exclusive: bool  # whether `create` and `swap` really let only one writer succeed
+    free_bytes: int | None  # space left, if known
 
 
 @dataclass(frozen=True, slots=True)
