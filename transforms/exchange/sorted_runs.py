@@ -64,7 +64,7 @@ from recordmill.transforms.exchange.merge import (
     merge_windows,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
+from recordmill.transforms.storage.atomic_files import renamed, write_atomic
 from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
@@ -218,19 +218,11 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
 
 def _write_payloads(path: Path, windows: Iterable[memoryview]) -> int:
     """Writes payloads as `write_atomic` writes a file; returns their CRC-32C."""
-    temporary = temp_path(path)
     crc = 0
-    try:
-        with temporary.open("wb") as file:
-            for body in windows:
-                crc = crc32c(body, crc)
-                file.write(body)
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a failed write does not tell it
-        raise
+    with renamed(path) as temporary, temporary.open("wb") as file:
+        for body in windows:
+            crc = crc32c(body, crc)
+            file.write(body)
     return crc
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import FULL, OutputError, UsageError
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import array_parts
-from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
+from recordmill.transforms.storage.atomic_files import renamed, sync_folder
 from recordmill.transforms.storage.shard_file import WrittenFile
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, crc32c
 
@@ -66,9 +66,9 @@ def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> Writte
     Raises:
       OSError: the file cannot be written.
     """
-    module, temporary = _module(), temp_path(path)
+    module = _module()
     records = num_bytes = 0
-    try:
+    with renamed(path) as temporary:
         writer = module.ArrayRecordWriter(str(temporary), _WRITER)
         try:
             for window in windows:
@@ -88,10 +88,6 @@ def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> Writte
                 f"{records:,}"
             )
         size, checksum = _synced(temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     sync_folder(path.parent)
     return WrittenFile(records, size, num_bytes, checksum)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,30 +19,33 @@ def temp_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
+@contextmanager
+def renamed(path: Path) -> Iterator[Path]:
+    """Yields a temporary name for a file that then gets its own; after an error it goes.
+
+    Neither the file nor its folder is synced; see sync_folder.
+    """
+    temporary = temp_path(path)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(path)  # a failed write does not tell it
+        raise
+
+
 def write_atomic(
     path: Path, data: bytes | memoryview, *, durable: bool = False
 ) -> None:
     """Writes a small file under a temporary name, then renames it.
 
-    Args:
-      path: final name.
-      data: the file's bytes.
-      durable: whether to wait until the bytes are on disk. The folder is not synced;
-        see sync_folder.
+    If durable, its bytes are on disk before that. The folder is not synced.
     """
-    temporary = temp_path(path)
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a failed write does not tell it
-        raise
+    with renamed(path) as temporary:
+        write = write_synced if durable else Path.write_bytes
+        write(temporary, data)
 
 
 def make_folder(folder: Path) -> None:
@@ -73,7 +77,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, data: bytes | memoryview) -> None:
     """Writes a file and waits until its bytes are on disk; its folder is not synced."""
     with path.open("wb") as file:
         file.write(data)

@@ -32,19 +32,15 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The files and folders directly in a folder.
+    """The files and folders directly in a folder; names are relative to the root.
 
-    Attributes:
-      files: names, relative to the store's root, and sizes; by name.
-      folders: names of the folders, relative to the root. Where folders exist on their
-        own (not in object stores), empty ones may be among them.
-      unfinished: temporary files of writers that are at work or were killed.
-      checksums: CRC-32C of the files for which the store keeps one.
+    Where folders exist on their own (not in object stores), empty ones may be among them.
     """
 
-    files: dict[str, int]
+    files: dict[str, int]  # names and sizes, by name
     folders: tuple[str, ...]
-    unfinished: dict[str, int]
+    unfinished: dict[str, int]  # of writers that are at work or were killed
+    # CRC-32C of the files for which the store keeps one.
     checksums: dict[str, int] = field(default_factory=dict, compare=False)
 
 

@@ -45,7 +45,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 def write(path: Path, parts: list[bytes]) -> None:
     with BlockWriter(path) as file:
         for part in parts:
-            file.write(part)
+            file.write([memoryview(part)])
         file.finish(durable=True)
 
 
@@ -79,8 +79,8 @@ def test_takes_views_of_arrays(tmp_path: Path) -> None:
     """Records come as slices of larger buffers, read-only or not."""
     array = np.frombuffer(RANDOM, np.uint8)
     with BlockWriter(tmp_path / "file") as file:
-        file.write(array.data[3:5000])
-        file.write(memoryview(RANDOM)[5000:])
+        file.write([array.data[3:5000]])
+        file.write([memoryview(RANDOM)[5000:]])
         file.finish(durable=False)
     assert (tmp_path / "file").read_bytes() == RANDOM[3:]
 
@@ -94,12 +94,12 @@ def test_longer_file_is_replaced(tmp_path: Path) -> None:
 def test_two_writers_in_one_thread(tmp_path: Path) -> None:
     """They would share a buffer; the one that was first goes on unharmed."""
     with BlockWriter(tmp_path / "first") as first:
-        first.write(b"one")
+        first.write([memoryview(b"one")])
         with pytest.raises(
             RuntimeError, match="second: this thread is already writing"
         ):
             BlockWriter(tmp_path / "second")
-        first.write(b"two")
+        first.write([memoryview(b"two")])
         first.finish(durable=False)
     assert (tmp_path / "first").read_bytes() == b"onetwo"
     write(tmp_path / "second", [b"later"])
@@ -144,7 +144,7 @@ def test_a_writer_in_each_thread(tmp_path: Path) -> None:
         with BlockWriter(tmp_path / str(index)) as file:
             ready.wait(60)
             for _ in range(100):
-                file.write(bytes([index]) * 1000)
+                file.write([memoryview(bytes([index]) * 1000)])
             file.finish(durable=False)
 
     threads = [threading.Thread(target=write_own, args=(n,)) for n in range(number)]
@@ -173,7 +173,7 @@ def test_refused_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     with BlockWriter(tmp_path / "file") as file:
         assert not file.direct
-        file.write(RANDOM)
+        file.write([memoryview(RANDOM)])
         file.finish(durable=True)
     assert (tmp_path / "file").read_bytes() == RANDOM
 
