@@ -519,7 +519,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             )
         context = self._context(rows.pipeline)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        preflight = begin | "CheckOutput" >> beam.Map(check_output_early, context)
+        exclusive = begin | "CheckOutput" >> beam.Map(check_output_early, context)
         encoded = (
             rows
             | "RemoveWindows" >> beam.WindowInto(GlobalWindows())
@@ -550,7 +550,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         return begin | "PublishDataset" >> beam.Map(
             publish_rows,
             context,
-            preflight=AsSingleton(preflight),
+            exclusive=AsSingleton(exclusive),
             plan=AsSingleton(plan),
             shards=AsList(shards),
             rejects=AsList(reject_totals),

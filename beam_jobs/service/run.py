@@ -457,7 +457,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     manifest = find_published(run, store.with_short_retries())
     if manifest is not None:
         if not is_clean(store, manifest):
-            with acquire(store, exclusive=store.preflight().exclusive):
+            with acquire(store, exclusive=store.preflight()):
                 clean_up(store)
         _note_versions(run, manifest)
         # Left if the run that made it was killed at its very end; its inputs may have had
@@ -479,10 +479,10 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         reporter.tell(prepared.understood)
         reporter.doing("scan", "taking the lease of the output")
         _submit_detached(run, *pipeline)
-    ready = store.preflight()
+    exclusive = store.preflight()
     if pipeline is not None:
         require_space(*pipeline, run.options.memory)
-    with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
+    with acquire(store, exclusive=exclusive) as lease, _telling_state(run):
         status = "done"
         at_work: tuple[Launch, ...] = ()
         clean_up(store, end_grace=False)
@@ -522,7 +522,7 @@ def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
     if not versions:
         return
     try:
-        with acquire(store, exclusive=store.preflight().exclusive):
+        with acquire(store, exclusive=store.preflight()):
             renew_inventories(store, manifest, versions, run.run_key)
     except OutputError:
         _log.info("the output is busy or read-only: the next run reads them again")
@@ -570,7 +570,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter)
     store = versions.store
-    with acquire(store, exclusive=store.preflight().exclusive) as lease:
+    with acquire(store, exclusive=store.preflight()) as lease:
         # Chosen again, because another run may have ended before this one had the
         # lease; but for the same inputs, which are not listed again.
         run = resolve(job, options, run.inputs)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recordmill.schemas.errors import BusyError, OutputRefusedError
-from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.transforms.commit.commit import (
     clean_up,
     files_to_clean,
-    finish,
     open_journals,
     shut_out_commits,
     stray_files,
@@ -66,7 +65,7 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
         require_idle(store)
         found = _found(store, detached=detached)
         return _cleaned(store, found, dry_run=True)
-    with acquire(store, exclusive=store.preflight().exclusive) as lease:
+    with acquire(store, exclusive=store.preflight()) as lease:
         found = clean_held(store, lease.require_held, detached=detached)
         return _cleaned(store, found, dry_run=False)
 
@@ -84,13 +83,11 @@ def clean_held(
     if store.size(MANIFEST_NAME) is not None:
         require_held()
         shut_out_commits(store)
-        clean_up(store)
-        # Again, as a run may have published since the first look. What commits left is
-        # gone by now, but for late copies.
-        data = finish(store, end_grace=True)
-        if data is None:
+        # A run may have published since the first look. What commits left is gone by
+        # then, but for late copies.
+        manifest = clean_up(store)
+        if manifest is None:
             raise BusyError(f"{store.uri}: another run publishes just now; clean again")
-        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
         late = {n: told.files.get(n, 0) for n in stray_files(store, manifest)}
         found = find_leftovers(store, detached=detached)
         found = replace(found, files=late | found.files)

@@ -389,18 +389,19 @@ def is_clean(store: Store, manifest: Manifest) -> bool:
     )
 
 
-def clean_up(store: Store, *, end_grace: bool = True) -> None:
+def clean_up(store: Store, *, end_grace: bool = True) -> Manifest | None:
     """Finishes and removes what commits left; call it with the lease held.
 
-    Args:
-      store: of the dataset, if there is one.
-      end_grace: whether the files of a replaced dataset go, too.
+    With `end_grace` the files of a replaced dataset go, too. Returns the manifest, as
+    `finish` does.
     """
     data = finish(store, end_grace=end_grace)
-    if data is not None:
-        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
-        # Detached jobs publish without a lease: only while the manifest is this one.
-        discard_fixed(store, data, _stale_files(store, manifest))
+    if data is None:
+        return None
+    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    # Detached jobs publish without a lease: only while the manifest is this one.
+    discard_fixed(store, data, _stale_files(store, manifest))
+    return manifest
 
 
 def shut_out_commits(store: Store) -> None:

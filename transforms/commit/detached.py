@@ -51,7 +51,7 @@ def publish_detached(
       OutputError: the output holds a dataset that must not be replaced.
     """
     workspace, store = context.workspace, context.workspace.store
-    with acquire_for_commit(store, exclusive=store.preflight().exclusive) as lease:
+    with acquire_for_commit(store, exclusive=store.preflight()) as lease:
         manifest = publish(
             context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
         )

@@ -29,7 +29,6 @@ from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.gzip_packer import gzip_packer
-from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
@@ -560,7 +559,7 @@ def new_files(
         found = inputs.get(path) or (sides.get(path) if before.is_side else None)
         if found is not None:
             both.append((before, found))
-        elif not is_left_out(path):  # earlier versions listed junk, too
+        else:
             missing.append(path)
     if missing:
         changed = [pair[1].path for pair in both if same_unread(*pair) is False]

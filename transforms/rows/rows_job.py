@@ -47,7 +47,7 @@ from recordmill.transforms.rows.encode_rows import (
     rows_fingerprint,
 )
 from recordmill.transforms.sources.base import PipelineRowsSource
-from recordmill.transforms.storage import Preflight, Store
+from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import Publishing, RunContext, ShardsToWrite
 from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tasks.write_shard import finished_shards
@@ -93,7 +93,7 @@ def context_of_rows(
     )
 
 
-def check_output_early(_: object, context: RunContext) -> Preflight:
+def check_output_early(_: object, context: RunContext) -> bool:
     """Checks, while rows are still encoded, that the output can be used.
 
     Raises:
@@ -166,7 +166,7 @@ def write_rejects(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> Rejec
 def publish_rows(
     _: object,
     rows: RunContext,
-    preflight: Preflight,
+    exclusive: bool,
     plan: RowsPlan,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectTotals],
@@ -196,7 +196,7 @@ def publish_rows(
         return stage(allowed, results, shards, _run_metadata(context.exchange))
 
     with (
-        acquire_for_commit(store, exclusive=preflight.exclusive) as lease,
+        acquire_for_commit(store, exclusive=exclusive) as lease,
         _spelled_for_python(),
     ):
         manifest = publish(context, stage_dataset)

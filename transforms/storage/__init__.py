@@ -11,9 +11,9 @@ from recordmill.schemas.storage_options import (
 )
 from recordmill.transforms.storage.local import LocalStore
 from recordmill.transforms.storage.remote import RemoteStore
-from recordmill.transforms.storage.store import Preflight, Store
+from recordmill.transforms.storage.store import Store
 
-__all__ = ["LocalStore", "Preflight", "RemoteStore", "Store", "open_store"]
+__all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
 
 
 def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:

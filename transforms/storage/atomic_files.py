@@ -36,16 +36,10 @@ def renamed(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_atomic(
-    path: Path, data: bytes | memoryview, *, durable: bool = False
-) -> None:
-    """Writes a small file under a temporary name, then renames it.
-
-    If durable, its bytes are on disk before that. The folder is not synced.
-    """
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes a small file under a temporary name, then renames it; syncs nothing."""
     with renamed(path) as temporary:
-        write = write_synced if durable else Path.write_bytes
-        write(temporary, data)
+        temporary.write_bytes(data)
 
 
 def make_folder(folder: Path) -> None:
@@ -77,7 +71,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, data: bytes | memoryview) -> None:
+def write_synced(path: Path, data: bytes) -> None:
     """Writes a file and waits until its bytes are on disk; its folder is not synced."""
     with path.open("wb") as file:
         file.write(data)

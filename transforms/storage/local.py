@@ -32,7 +32,6 @@ from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.store import (
     SWAP_FOLDER,
     Level,
-    Preflight,
     Store,
     is_temp_file,
 )
@@ -413,14 +412,7 @@ class LocalStore(Store):
             touched_folders |= {start.parent, end.parent}
         remove_empty(touched_folders, Path(self.root))
 
-    def free_bytes(self) -> int | None:
-        folder = nearest_folder(Path(self.root))
-        try:
-            return shutil.disk_usage(folder).free
-        except OSError:
-            return None
-
-    def preflight(self) -> Preflight:
+    def preflight(self) -> bool:
         missing = missing_folders(Path(self.root))
         try:
             return Store.preflight(self)

@@ -158,8 +158,8 @@ class BlockWriter:
         write.result()
         self._free.append(buffer)
 
-    def finish(self, *, durable: bool) -> None:
-        """Writes the rest; if durable, waits until the file is on disk."""
+    def finish(self) -> None:
+        """Writes the rest, and waits until the file is on disk (fsync)."""
         while self._pending:
             self._wait()
         if self._filled:
@@ -168,8 +168,7 @@ class BlockWriter:
             self._write_now(self._buffer.data[:padded])
             os.ftruncate(self._descriptor, self._size)
             self._filled = 0
-        if durable:
-            os.fsync(self._descriptor)
+        os.fsync(self._descriptor)
 
 
 _BLOCK_BYTES = 256 << 10  # packed at once
@@ -211,7 +210,7 @@ def write_records(
     with renamed(path) as temporary, BlockWriter(temporary, name=path) as file:
         for pieces in parts:
             file.write(pieces)
-        file.finish(durable=True)
+        file.finish()
     sync_folder(path.parent)
     return tally.written()
 

@@ -23,14 +23,6 @@ _TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Preflight:
-    """The result of a trial write to a store."""
-
-    exclusive: bool  # whether `create` and `swap` really let only one writer succeed
-    free_bytes: int | None  # space left, if known
-
-
-@dataclass(frozen=True, slots=True)
 class Level:
     """The files and folders directly in a folder; names are relative to the root.
 
@@ -208,10 +200,6 @@ class Store(ABC):
         """Returns the CRC-32C that the store keeps of a file, or None."""
         return None
 
-    def free_bytes(self) -> int | None:
-        """Returns the space left for new files, or None if unknown."""
-        return None
-
     def unfinished(self, folder: str = "") -> dict[str, int]:
         """Returns names and sizes of the temporary files in a folder and below it.
 
@@ -227,8 +215,10 @@ class Store(ABC):
         """Returns the URI of a file, as people write it."""
         return f"{self.uri.rstrip('/')}/{name}"
 
-    def preflight(self) -> Preflight:
+    def preflight(self) -> bool:
         """Checks that files can be written, read and removed here.
+
+        Returns whether `create` and `swap` really let only one of several writers succeed.
 
         Raises:
           OutputError: they cannot.
@@ -249,7 +239,7 @@ class Store(ABC):
                 store.delete([name])
             raise
         store.delete([name])
-        return Preflight(exclusive, store.free_bytes())
+        return exclusive
 
 
 def is_temp_file(name: str) -> bool:

@@ -189,11 +189,3 @@ def test_names_beside_the_shards() -> None:
     ]
     assert run_metadata_name(3) == "run-a00003.json"
     assert rejects_prefix(0) == ""
-
-
-def test_junk_of_an_earlier_inventory_is_not_missed() -> None:
-    kept = {name: KeptFile(1, "v", False) for name in ("a.jpg", "cat/Thumbs.db")}
-    assert new_files(kept, [file("a.jpg"), file("b.jpg")], [], "out", CHECK) == (
-        [file("b.jpg")],
-        [],
-    )

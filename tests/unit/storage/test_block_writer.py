@@ -46,7 +46,7 @@ def write(path: Path, parts: list[bytes]) -> None:
     with BlockWriter(path) as file:
         for part in parts:
             file.write([memoryview(part)])
-        file.finish(durable=True)
+        file.finish()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -81,7 +81,7 @@ def test_takes_views_of_arrays(tmp_path: Path) -> None:
     with BlockWriter(tmp_path / "file") as file:
         file.write([array.data[3:5000]])
         file.write([memoryview(RANDOM)[5000:]])
-        file.finish(durable=False)
+        file.finish()
     assert (tmp_path / "file").read_bytes() == RANDOM[3:]
 
 
@@ -100,7 +100,7 @@ def test_two_writers_in_one_thread(tmp_path: Path) -> None:
         ):
             BlockWriter(tmp_path / "second")
         first.write([memoryview(b"two")])
-        first.finish(durable=False)
+        first.finish()
     assert (tmp_path / "first").read_bytes() == b"onetwo"
     write(tmp_path / "second", [b"later"])
     assert (tmp_path / "second").read_bytes() == b"later"
@@ -145,7 +145,7 @@ def test_a_writer_in_each_thread(tmp_path: Path) -> None:
             ready.wait(60)
             for _ in range(100):
                 file.write([memoryview(bytes([index]) * 1000)])
-            file.finish(durable=False)
+            file.finish()
 
     threads = [threading.Thread(target=write_own, args=(n,)) for n in range(number)]
     for thread in threads:
@@ -174,7 +174,7 @@ def test_refused_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with BlockWriter(tmp_path / "file") as file:
         assert not file.direct
         file.write([memoryview(RANDOM)])
-        file.finish(durable=True)
+        file.finish()
     assert (tmp_path / "file").read_bytes() == RANDOM
 
 
