@@ -46,13 +46,8 @@ def check_reject_limit(
 ) -> None:
     """Checks that no more rows were rejected than the job allows.
 
-    Args:
-      limit: what the job allows.
-      rows_read: rows found, rejects included.
-      rows_rejected: rows left out.
-      command: the one that lists the rejects.
-      rejects: those that are kept; read only if there are too many.
-      locator: finds their lines.
+    `rows_read` includes rejects. Those that are kept are read only if there are too many;
+    `command` lists them, `locator` finds their lines.
 
     Raises:
       RejectLimitError: more rows were rejected.

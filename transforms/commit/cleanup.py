@@ -48,10 +48,7 @@ class Cleaned:
 def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cleaned:
     """Removes what dead runs left, never a dataset's own files or anybody else's.
 
-    Args:
-      store: of the output.
-      dry_run: whether to find it only, and remove nothing.
-      detached: whether detached jobs that may be at work are ended, too.
+    A dry run only finds it. With `detached`, detached jobs that may be at work are ended.
 
     Raises:
       BusyError: a run is at work here.
@@ -73,12 +70,7 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
 def clean_held(
     store: Store, require_held: Callable[[], None], *, detached: bool
 ) -> Leftovers:
-    """Removes what dead runs left, for a holder of the lease; returns what it was.
-
-    Raises:
-      BusyError: another run publishes, or holds the lease by now.
-      OutputRefusedError: a run was killed during its commit.
-    """
+    """Removes what dead runs left, for a holder of the lease; returns what it was."""
     told = found = _found(store, detached=detached)
     if store.size(MANIFEST_NAME) is not None:
         require_held()

@@ -224,13 +224,8 @@ class _Superseded(Exception):  # noqa: N818  not an error: a newer commit goes o
 def finish(store: Store, *, end_grace: bool = False) -> bytes | None:
     """Finishes the last commit, whoever made it; safe to repeat and to give up.
 
-    Args:
-      store: of the dataset.
-      end_grace: whether the files of the dataset that it replaced go, too.
-
-    Returns:
-      The manifest whose commit is finished; None if there is none, or if another run
-      goes on with it.
+    With `end_grace` the files of the dataset that it replaced go, too. Returns the manifest
+    whose commit is finished; None if there is none, or if another run goes on with it.
     """
     data = store.find(MANIFEST_NAME)
     if data is None:
@@ -582,10 +577,6 @@ def is_staged(workspace: Workspace) -> bool:
 
 def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
     """Makes the staged files the dataset in the output. Safe to repeat.
-
-    Args:
-      workspace: of the run.
-      staged: the manifest, if it is known.
 
     Raises:
       BusyError: another run published meanwhile, or removed staged files; nothing was

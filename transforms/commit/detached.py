@@ -47,8 +47,7 @@ def publish_detached(
     Concurrent launches of one job do no harm: they write the same bytes.
 
     Raises:
-      BusyError: another run is publishing, or published a dataset since the launch.
-      OutputError: the output holds a dataset that must not be replaced.
+      OutputError: another run is publishing, or published a dataset since the launch.
     """
     workspace, store = context.workspace, context.workspace.store
     with acquire_for_commit(store, exclusive=store.preflight()) as lease:

@@ -286,12 +286,7 @@ def read_contents(
 ) -> Iterator[str]:
     """Yields the content of each file, in order; a few parts are read ahead.
 
-    Args:
-      files: each with the number of bytes to read of it, at least one.
-      storage: options of their storage.
-
-    Raises:
-      InputError: one cannot be read, or is another one by now.
+    Of each file at least one byte is to be read.
     """
 
     def read(part: tuple[InputFile, int, int]) -> FileChecksum:
@@ -503,8 +498,7 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
     """Reads all files that a dataset was made from, by path, for a job that appends.
 
     Raises:
-      OutputError: its inventories are missing or damaged, or it was made by another
-        job.
+      OutputError: its inventories are missing, damaged, or of another job.
     """
     uri = store.uri_of(inputs_name(manifest.appended))
     try:
@@ -548,8 +542,7 @@ def new_files(
     paths of input files that `exclude` leaves out.
 
     Raises:
-      InputError: a file that the dataset was made from is missing, left out, or has
-        changed.
+      InputError: a file that it was made from is missing, left out, or has changed.
     """
     inputs = {file.path: file for file in files}
     sides = {file.path: file for file in side_files}

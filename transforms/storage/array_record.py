@@ -35,11 +35,7 @@ _BUFFER_BYTES = 1 << 16  # of each open file; of a thousand, too
 
 
 def require_container(container: str) -> None:
-    """Checks that shards of this file format can be written and read here.
-
-    Raises:
-      UsageError: a package is missing.
-    """
+    """Checks that shards of this file format can be written and read here."""
     if container == "array_record":
         _module()
 
@@ -59,12 +55,7 @@ def _module() -> Any:
 def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> WrittenFile:
     """Writes the data of framed records to a file that appears whole or not at all.
 
-    Args:
-      path: final name of the shard.
-      windows: framed records, in order; the frames are left out.
-
-    Raises:
-      OSError: the file cannot be written.
+    `path` is the final name of the shard. The windows' frames are left out.
     """
     module = _module()
     records = num_bytes = 0
@@ -125,12 +116,7 @@ class ArrayRecordFile:
     Several threads may read; the package does not say that they may, so they take turns. A
     process that was forked opens the file again, as its parent may be reading just now.
 
-    Args:
-      path: of the file.
-      uri: its name for messages, if that is another one.
-
-    Attributes:
-      records: how many it has; 0 if it is not whole.
+    It has 0 `records` if it is not whole. `uri` is its name for messages.
     """
 
     def __init__(self, path: Path, uri: str = "") -> None:

@@ -48,35 +48,22 @@ class RemoteFile:
     """A name in remote storage, with the connection to it; for one request or a few.
 
     A subclass is one kind of storage; this one knows nothing but what fsspec promises.
-
-    Attributes:
-      system: the file system of fsspec.
-      path: what it calls the file.
-      extra: recordmill's extra that installs its package.
-      container: its word for a bucket.
-      credentials: how to give credentials, for messages.
-      objects: whether a put is one step. Otherwise files get a temporary name first.
-      exclusive: whether it can put a file on a condition: only if there is none of that
-        name, or only over one version. Then it can read one version only, too.
-      imitated: whether other servers speak its language; some ignore conditions.
-      options: defaults for the file system's constructor; the user's options win.
-      attributes: set on the file system where its constructor has no such option.
-      put_options: for `put_file`, so that memory stays bounded.
-      environment: variables set before its package is imported, unless set already.
-      guard: is held during a request on a condition.
+    `system` is its file system, and `path` what that calls the file.
     """
 
-    extra = ""
-    container = "folder"
+    extra = ""  # recordmill's extra that installs its package
+    container = "folder"  # its word for a bucket
     credentials = "see the documentation of its fsspec package"
-    objects = False
+    objects = False  # whether a put is one step; else files get a temporary name first
+    # Whether it can put a file on a condition: only if there is none of that name, or only
+    # over one version. Then it can read one version only, too.
     exclusive = False
-    imitated = False
-    options: Mapping[str, Any] = {}
-    attributes: Mapping[str, Any] = {}
-    put_options: Mapping[str, Any] = {}
-    environment: Mapping[str, str] = {}
-    guard: AbstractContextManager[Any] = nullcontext()
+    imitated = False  # whether other servers speak its language; some ignore conditions
+    options: Mapping[str, Any] = {}  # of the file system; the user's options win
+    attributes: Mapping[str, Any] = {}  # set on it where its constructor has no option
+    put_options: Mapping[str, Any] = {}  # so that memory stays bounded
+    environment: Mapping[str, str] = {}  # set before its package is imported
+    guard: AbstractContextManager[Any] = nullcontext()  # of a request on a condition
 
     def __init__(self, system: Any, path: str) -> None:
         self.system, self.path = system, path
@@ -174,10 +161,8 @@ class RemoteFile:
     def read_version(self, seen: Seen, part: Part | None = None) -> bytes:
         """Returns bytes of the version that was listed; `can_read_version` holds.
 
-        Args:
-          seen: size and version of the file.
-          part: first byte, and one after the last; fewer are returned if the file ends
-            before. None for the whole file.
+        Of a part, from its first byte to one after the last, fewer are returned if the
+        file ends before.
 
         Raises:
           AnotherVersionError: there is another version now.
@@ -202,10 +187,9 @@ class RemoteFile:
             raise
 
     def create(self, data: bytes) -> bool:
-        """Puts the file if there is none of that name.
+        """Puts the file if there is none of that name; returns whether this call did.
 
-        Returns:
-          Whether this call put it. If an answer was lost, it may have without knowing.
+        If an answer was lost, it may have without knowing.
         """
         with self.guard:
             return self._put_over(None, data)
@@ -514,11 +498,6 @@ class Azure(RemoteFile):
         return bytes(self._sync(self._with_blob, read))
 
     def wait_for_copy(self) -> None:
-        """Waits until Azure has copied a file in the background.
-
-        Raises:
-          OSError: the copy failed or takes too long.
-        """
         until = time.monotonic() + _COPY_SECONDS
         while True:
             found = self._sync(self._with_blob, lambda blob: blob.get_blob_properties())

@@ -139,10 +139,7 @@ def is_unmet_condition(error: BaseException) -> bool:
 def output_error(error: Exception, uri: str, done: str) -> OutputError:
     """Returns the error to raise instead: where, what happened, the way out.
 
-    Args:
-      error: what the file system or its library raised.
-      uri: the file or folder.
-      done: what could not be done with it: "written", "read" ...
+    `done` is what could not be done with the file or folder: "written", "read" ...
 
     Raises:
       Exception: `error` itself, if it is a bug and not an error of the storage.

@@ -26,11 +26,7 @@ class Packer(Protocol):
 
 
 def gzip_packer(level: int = DEFAULT_LEVEL) -> Packer:
-    """Returns a packer.
-
-    Args:
-      level: from 1, fast, to 9, small.
-    """
+    """Returns a packer of a level from 1, fast, to 9, small."""
     # Only here: who reads a dataset need not have it.
     from zlib_ng import zlib_ng
 

@@ -81,17 +81,7 @@ class _StreamPositions:
 
 
 class InputStream(io.RawIOBase):
-    """The bytes of a file, for who reads forwards and for modules that want a file.
-
-    Attributes:
-      uri: of the file, for messages.
-      size: bytes of the file.
-      stop: where the part of the file ends.
-      is_packed: whether offsets are those in the unpacked text, not in the file.
-      is_cut: whether a packed file's end is left out, so that it may break off anywhere.
-      kept_from: the first byte that may be asked for again; None: the one asked for.
-      positions: where in a packed file its bytes come from.
-    """
+    """The bytes of a file, for who reads forwards and for modules that want a file."""
 
     def __init__(
         self,
@@ -120,9 +110,11 @@ class InputStream(io.RawIOBase):
         self.uri, self.size = uri, size
         self.start, self.stop = part or (0, size)
         self._file = _SummedFile(read, uri, size, self.start, self.stop)
+        # Whether offsets are those in the unpacked text, not in the file.
         self.is_packed = bool(compression) or encoding != "utf-8"
+        # Whether its end is left out, so that it may break off anywhere.
         self.is_cut = self.is_packed and self.stop < size
-        self.kept_from: int | None = None
+        self.kept_from: int | None = None  # the first byte that may be asked for again
         self.positions = _StreamPositions()
         self._compression, self._encoding = compression, encoding
         self._window_bytes = window_bytes
@@ -217,11 +209,7 @@ class InputStream(io.RawIOBase):
         self._held = b"".join(parts)
 
     def piece(self) -> bytes:
-        """Returns the next bytes of a text, for who reads nothing twice; none at its end.
-
-        Raises:
-          ChangedInputError, InputError: as `part`.
-        """
+        """Returns the next bytes of a text, for who reads nothing twice; none at its end."""
         found = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)
         self._begin += len(found)
         self._note(self._begin)

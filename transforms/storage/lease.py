@@ -48,38 +48,25 @@ _MAX_RENEWALS = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds a lease, as written in its lock file; contains no secrets.
+    """The run that holds a lease, as written in its lock file; contains no secrets."""
 
-    Attributes:
-      host: name of the machine.
-      pid: process on it.
-      boot_id: changes each time that the machine is started.
-      pid_namespace: the namespace in which `pid` is valid (containers have their own).
-      process_start: when the process began, in clock ticks since boot. A pid can be
-        given to a later process, which has another start.
-      nonce: random text that no other lease has.
-      started: when the lease was taken, for people.
-      renewed: when it was last renewed by the holder's clock, for people.
-      lease_seconds: how long a renewal is valid.
-      renewals: how often it was renewed, so that no two renewals are the same.
-      unsure: whether a run that held the lease before may still be alive, as a machine
-        that slept. Such a run may yet remove lock files that it knows of, so the number
-        of this one must stay known: it is kept when it is released.
-      released: whether nobody holds the lease; the file only keeps its number known.
-    """
-
-    host: str
-    pid: int
-    boot_id: str
-    pid_namespace: str
-    process_start: str
-    nonce: str
-    started: str
-    renewed: str
-    lease_seconds: float
-    renewals: int = 0
+    host: str  # name of the machine
+    pid: int  # process on it
+    boot_id: str  # changes each time that the machine is started
+    pid_namespace: str  # the one in which `pid` is valid (containers have their own)
+    process_start: str  # in clock ticks since boot; a later one of this pid has another
+    nonce: str  # random text that no other lease has
+    started: str  # when the lease was taken, for people
+    renewed: str  # when it was last renewed by the holder's clock, for people
+    lease_seconds: float  # how long a renewal is valid
+    renewals: int = 0  # how often it was renewed, so that no two renewals are the same
+    # Whether a run that held the lease before may still be alive, as a machine that slept.
+    # Such a run may yet remove lock files that it knows of, so the number of this one must
+    # stay known: it is kept when it is released.
     unsure: bool = False
-    released: bool = False
+    released: bool = (
+        False  # nobody holds the lease; the file only keeps its number known
+    )
 
     @classmethod
     def this_process(cls, lease_seconds: float, *, unsure: bool = False) -> Holder:
@@ -231,11 +218,7 @@ _CLOCK_SLACK = 5.0  # seconds that a store's clock may go backwards
 
 
 def require_idle(store: Store) -> None:
-    """Checks that no living run holds the lease on an output; takes no lease.
-
-    Raises:
-      OutputError: a living run holds it.
-    """
+    """Checks that no living run holds the lease on an output; takes no lease."""
     highest = highest_lock(store)
     if highest is not None:
         require_dead(store, highest)
@@ -332,11 +315,7 @@ class Lease:
         return self._holder
 
     def require_held(self) -> None:
-        """Checks with the store that this run still holds the lease.
-
-        Raises:
-          OutputError: another run took the lease over, or it expired.
-        """
+        """Checks with the store that this run still holds the lease."""
         with self._guard:
             self._check()
         self.require_not_lost()
@@ -352,11 +331,7 @@ class Lease:
         return False
 
     def require_not_lost(self) -> None:
-        """Checks that the loss of the lease was not noticed yet; asks no store.
-
-        Raises:
-          OutputError: it was lost.
-        """
+        """Checks that the loss of the lease was not noticed yet; asks no store."""
         if self._lost:
             raise _lost_lease(self._store, self._lost)
 
@@ -524,11 +499,7 @@ def remove_dead_locks(store: Store) -> None:
 
 
 def require_holder(store: Store, nonce: str) -> None:
-    """Checks that a lease is still held; for a worker that knows only its nonce.
-
-    Raises:
-      OutputError: another run took the output over.
-    """
+    """Checks that a lease is still held; for a worker that knows only its nonce."""
     holder = _highest_holder(store)
     if holder is None or holder.nonce != nonce or holder.released:
         raise _lost_lease(store, "another run took it over")

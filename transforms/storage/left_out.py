@@ -20,10 +20,7 @@ _LEFT_OUT = re.compile(rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))", re.IGNORE
 
 
 def is_left_out(path: str) -> bool:
-    """Tells whether a path is hidden, or left by an operating system.
-
-    Args:
-      path: below the folder that is listed; a part of it decides.
+    """Tells whether a path below a folder is hidden, or left by an operating system.
 
     >>> [is_left_out(p) for p in ("cat/.git/a", "cat/Thumbs.db", "__MACOSX/a.jpg")]
     [True, True, True]

@@ -267,14 +267,12 @@ _TRIES = 5  # another process may remove the folder just made, while it is empty
 class LocalStore(Store):
     """A store of the files in a local folder and its subfolders.
 
-    Attributes:
-      root: absolute path of the folder; created with the first file.
-      synced: whether small files, and removals, are on disk when a call returns.
-        Otherwise they may be lost, or cut short, when the machine loses its power, and
-        `delete` leaves empty folders.
+    If not `synced`, small files may be lost, or cut short, when the machine loses its
+    power, and `delete` leaves empty folders. Else they, and removals, are on disk when a
+    call returns.
     """
 
-    root: str
+    root: str  # absolute path of the folder; created with the first file
     synced: bool = field(default=True, kw_only=True)
 
     @property

@@ -48,8 +48,7 @@ class _Unpacked:
 def unpack_into(folder: str) -> None:
     """Chooses the local folder whose disk unpacked files are on, instead of TMPDIR.
 
-    Args:
-      folder: that, or the first folder above it that is there, is taken.
+    If it is not there, the first folder above it is taken.
     """
     global _folder
     path = Path(folder).absolute()
@@ -137,11 +136,7 @@ def _decompress(
 
 
 def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
-    """Checks that something unpacks to what it may really hold.
-
-    Raises:
-      InputError: it would fill the disk.
-    """
+    """Checks that something unpacks to what it may really hold."""
     if unpacked_bytes > max(GUARDED_BYTES, MOST_TIMES * packed_bytes):
         raise InputError(
             f"{uri}: unpacks to more than {human_bytes(unpacked_bytes)}, over {MOST_TIMES} "

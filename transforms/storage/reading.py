@@ -87,10 +87,7 @@ def open_input(
 ) -> Input:
     """Returns the reader of a file; nothing is read yet.
 
-    Args:
-      uri: the file.
-      options: for the storage of the inputs.
-      seen: what the file has to be, or None; see `can_read_version`.
+    `seen` is what the file has to be, if that is known; see `can_read_version`.
     """
     if seen is not None and (member := member_of(seen.version)):
         archive = open_input(member.archive_uri(uri), options, member.archive)
@@ -122,10 +119,7 @@ class Input(ABC):
     def read_rows(self, offsets: I64, target: U8, positions: I64) -> None:
         """Reads rows of equal length from anywhere.
 
-        Args:
-          offsets: byte offset of each row.
-          target: array of shape (rows, bytes of a row).
-          positions: row of `target` that each is copied to.
+        Of the target, with a row for each, `positions` are those that they are copied to.
         """
         size = target.shape[1]
         for rows, start, stop in row_spans(offsets, size):
@@ -162,11 +156,7 @@ class LocalInput(Input):
     def gather(self, offsets: I64, lengths: I64, target: U8, starts: I64) -> None:
         """Reads parts of different lengths from anywhere.
 
-        Args:
-          offsets: byte offset of each part.
-          lengths: its bytes.
-          target: what they are copied to.
-          starts: where each begins there.
+        `starts` says where each begins in the target.
         """
         short = self._opened(
             lambda file: native.loops.gather(file, offsets, starts, lengths, target)
@@ -385,13 +375,8 @@ def read_files(
     read some ten images a second. Files of this machine are read when they are asked for,
     some at once: threads would only wait for each other.
 
-    Args:
-      files: local ones, or those of one store.
-      options: for their storage.
-
     Raises:
-      ChangedInputError: a file is another one by now.
-      InputError: a file cannot be read.
+      InputError: a file cannot be read, or is another one by now.
     """
     coming = iter(files)
     for first in coming:
@@ -460,14 +445,9 @@ def row_spans(
         gaps     1, 23, 67        between the end of each row and the next one
         spans    rows [1, 2] are bytes 0 to 7, [0] is 30 to 33, [3] is 100 to 103
 
-    Args:
-      offsets: byte offset of each row.
-      row_bytes: size of a row.
-      max_gap_bytes: the most that is read between two rows and not used.
-      span_bytes: all rows of a part begin in one interval of so many bytes.
-
-    Yields:
-      The indices of the rows in a part, its first byte, and one after its last byte.
+    Between two rows at most `max_gap_bytes` are read and not used; all rows of a part begin
+    in one interval of `span_bytes`. Yields the indices of the rows in a part, its first
+    byte, and one after its last byte.
     """
     if not len(offsets):
         return

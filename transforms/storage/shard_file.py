@@ -73,12 +73,7 @@ class BlockWriter:
     """
 
     def __init__(self, path: Path, *, name: Path | None = None) -> None:
-        """Creates the file.
-
-        Args:
-          path: its path.
-          name: what errors call it, if that is not `path`: the name it gets later.
-        """
+        """Creates the file; errors call it by the name that it gets later, if any."""
         self._name = str(name or path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         if getattr(_local, "writing", False):
@@ -195,11 +190,7 @@ def write_records(
     The bytes go to a temporary file beside `path`. When they are on disk (fsync) the
     file is renamed and its folder is synced.
 
-    Args:
-      path: final name of the shard.
-      windows: framed records, in order.
-      compression: "none" or "gzip".
-      gzip_level: from 1, fast, to 9, small.
+    The compression is "none" or "gzip", its level from 1, fast, to 9, small.
     """
     tally = _Tally()
     if compression == "gzip":

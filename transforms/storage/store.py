@@ -63,12 +63,9 @@ class Store(ABC):
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
         """Puts a copy of a local file; readers see all of it or nothing.
 
-        A file of that name is replaced in one step. Safe to repeat.
-
-        Args:
-          source: the local file; must not change during the call.
-          name: name in the store.
-          crc32c: of its bytes; compared with the store's own checksum, if it has one.
+        A file of that name is replaced in one step. Safe to repeat. The local file must not
+        change during the call; the CRC-32C of its bytes is compared with the store's own
+        checksum, if it has one.
         """
 
     @abstractmethod
@@ -77,13 +74,7 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, data: bytes, name: str) -> bool:
-        """Puts a small file unless one of that name exists.
-
-        Returns:
-          Whether the file's content is `data` now. If an answer was lost, an earlier
-          try of this call may have created it, so a file that equals `data` counts as
-          created. A caller that must be the only one puts a unique value into `data`.
-        """
+        """Puts a small file unless one of that name exists; returns what `swap` does."""
 
     @abstractmethod
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
@@ -93,10 +84,7 @@ class Store(ABC):
         the same. Safe to repeat. Where `exclusive` is false, the file is read, put and
         read again: two swaps within the same moment may then both succeed.
 
-        Args:
-          data: the new content.
-          name: name in the store.
-          seen: the content that is replaced; None if there must be no such file.
+        Where `seen` is None, there must be no such file.
 
         Returns:
           Whether the file's content is `data` now. If an answer was lost, an earlier
@@ -110,11 +98,8 @@ class Store(ABC):
     def discard(self, name: str, *, seen: bytes) -> bool:
         """Removes a small file if its content is still exactly `seen`.
 
-        Where `exclusive` is false, it is read and then removed: a version that comes
-        within that moment is removed, too.
-
-        Returns:
-          Whether there is no such file now. Safe to repeat after a lost answer.
+        Returns whether there is no such file now. Safe to repeat after a lost answer. Where
+        `exclusive` is false, a version that comes within that moment is removed, too.
         """
         found = self.find(name)
         if found is None or found != seen:
@@ -191,8 +176,7 @@ class Store(ABC):
     def keeps_conditions(self, name: str) -> bool:
         """Tells whether `create` and `swap` are really exclusive here.
 
-        Args:
-          name: of a file that is there; its content may be changed.
+        There is a file of that name; its content may be changed.
         """
         return self.exclusive and not self.create(uuid.uuid4().bytes, name)
 
