@@ -64,24 +64,12 @@ def test_a_lock_shows_no_secret(store_place: Place) -> None:
         assert SECRET.encode() not in store_place.store.read(FIRST)
 
 
-def test_one_of_many_gets_it(store_place: Place) -> None:
-    def attempt(number: int) -> Lease | None:
-        try:
-            return take(store_place.store, 60)
-        except OutputError:
-            return None
-
-    with ThreadPoolExecutor(6) as pool:
-        leases = [found for found in pool.map(attempt, range(6)) if found]
-    assert len(leases) == 1
-    leases[0].require_held()
-    leases[0].release()
-    assert store_place.store.list() == {}
-
-
-def test_one_of_many_takes_over_from_the_dead(store_place: Place) -> None:
-    plant(store_place.store, seconds=1.0)
-    time.sleep(2.5)
+@pytest.mark.parametrize("dead", [False, True])
+def test_one_of_many_gets_it(store_place: Place, dead: bool) -> None:
+    """Whether nobody had it, or one that died."""
+    if dead:
+        plant(store_place.store, seconds=1.0)
+        time.sleep(2.5)
 
     def attempt(number: int) -> Lease | None:
         try:
@@ -93,8 +81,9 @@ def test_one_of_many_takes_over_from_the_dead(store_place: Place) -> None:
         leases = [found for found in pool.map(attempt, range(6)) if found]
     assert len(leases) == 1
     leases[0].require_held()
-    assert list(store_place.store.list()) == [SECOND]
+    assert list(store_place.store.list()) == [SECOND if dead else FIRST]
     leases[0].release()
+    assert dead or store_place.store.list() == {}
 
 
 def test_a_run_elsewhere_that_renews_is_left_alone(store_place: Place) -> None:

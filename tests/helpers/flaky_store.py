@@ -23,6 +23,13 @@ class Flaky:
     def options(self) -> StorageOptions:
         return self.store.options
 
+    def spoil_a_tenth(self) -> None:
+        """Lets each tenth request fail, in one of three ways."""
+        kinds = ["cut", "delay", "lost"]
+        self.proxy.judge = lambda number, line: (
+            kinds[number // 10 % 3] if number % 10 == 9 else ""
+        )
+
     def open_uploads(self) -> list[object]:
         system, path = filesystem_of(self.direct.url, self.direct.options)
         found: list[object] = system.list_multipart_uploads(path.partition("/")[0])

@@ -22,13 +22,14 @@ def options_of(options: StorageOptions) -> list[str]:
 
 
 def published(place: Place) -> dict[str, bytes]:
-    """Every file of the store but the one that tells when it was made."""
-    names = place.store.list()
-    return {name: place.store.read(name) for name in names if name != "run.json"}
+    """Every file of the store but those that tell when it was made."""
+    names = [name for name in place.store.list() if not name.startswith("run")]
+    return {name: place.store.read(name) for name in names}
 
 
 def local_files(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in contents(folder)}
+    names = [name for name in contents(folder) if not name.startswith("run")]
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 def to_store(place: Place, *arguments: Any, beam: Sequence[str] = ()) -> Ran:

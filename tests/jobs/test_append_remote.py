@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from append_tools import GROWING, write_rows
 from flaky_store import Flaky
-from job_tools import Ran, contents, convert, recordmill
+from job_tools import Ran, convert, recordmill
 from store_servers import Place
-from store_tools import options_of
+from store_tools import local_files, options_of, published, to_store
 
 from recordmill.transforms.storage import RemoteStore
 
@@ -22,25 +22,11 @@ pytestmark = pytest.mark.not_on("memory")
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-def published(place: Place) -> dict[str, bytes]:
-    """Every file of the store but those that tell when it was made."""
-    store = place.store
-    names = [name for name in store.list() if not name.startswith("run")]
-    return {name: store.read(name) for name in names}
+JOB: list[Any] = ["--name", "grown", "--shards", 2, "--append"]
 
 
-def local_files(folder: Path) -> dict[str, bytes]:
-    return {
-        name: (folder / name).read_bytes()
-        for name in contents(folder)
-        if not name.startswith("run")
-    }
-
-
-def to_store(place: Place, source: str, folder: Path, *more: Any) -> Ran:
-    reach = options_of(place.options)
-    job = ["--name", "grown", "--shards", 2, "--append", *more]
-    return recordmill("convert", source, folder, place.root, *job, *reach)
+def append(place: Place, source: str, folder: Path, *more: Any) -> Ran:
+    return to_store(place, source, folder, [*JOB, *more])
 
 
 def test_a_store_gets_what_a_folder_gets(store_place: Place, tmp_path: Path) -> None:
@@ -51,12 +37,11 @@ def test_a_store_gets_what_a_folder_gets(store_place: Place, tmp_path: Path) -> 
     source.mkdir()
     for step in growing.steps:
         step(source)
-        ran = to_store(store_place, growing.source, source)
+        ran = append(store_place, growing.source, source)
         assert ran.status == 0, ran.err
-        job = ["--name", "grown", "--shards", 2, "--append"]
-        convert(growing.source, source, local, *job)
+        convert(growing.source, source, local, *JOB)
         assert published(store_place) == local_files(local)
-    again = to_store(store_place, growing.source, source, "--json")
+    again = append(store_place, growing.source, source, "--json")
     assert json.loads(again.out)["status"] == "unchanged"
     reach = options_of(store_place.options)
     for command in (["verify", "--deep"], ["inspect"]):
@@ -70,18 +55,18 @@ def test_killed_in_the_switch(
     """All but the manifest had been moved; then another file comes."""
     source = tmp_path / "in"
     write_rows(source / "a.csv", 0, 40)
-    assert to_store(store_place, "csv", source).status == 0
+    assert append(store_place, "csv", source).status == 0
     before = published(store_place)
     write_rows(source / "b.csv", 40, 20)
     store = type(store_place.store)
     with monkeypatch.context() as patch:
         patch.setattr(store, "swap", broken)
-        assert to_store(store_place, "csv", source).status == 1
+        assert append(store_place, "csv", source).status == 1
     found = published(store_place)
     assert before.items() <= found.items()
     assert any("a00001" in name and "staging" not in name for name in found)
     write_rows(source / "c.csv", 60, 10)
-    ran = to_store(store_place, "csv", source, "--json")
+    ran = append(store_place, "csv", source, "--json")
     assert json.loads(ran.out)["appended"]["records"] == 30
     names = published(store_place)
     assert len([name for name in names if "tfrecord-a00001" in name]) == 2
@@ -118,19 +103,13 @@ def test_inputs_in_a_store(flaky: Flaky, tmp_path: Path) -> None:
 
 
 def test_a_tenth_of_all_requests_fails(flaky: Flaky, tmp_path: Path) -> None:
-    kinds = ["cut", "delay", "lost"]
-
-    def judge(number: int, line: str) -> str:
-        return kinds[number // 10 % 3] if number % 10 == 9 else ""
-
     place = Place("s3", flaky.direct.url, flaky.options)
     source, local = tmp_path / "in", tmp_path / "local"
     for number in range(2):
         write_rows(source / f"{number}.csv", number * 30, 30)
-        job = ["--name", "grown", "--shards", 2, "--append"]
-        convert("csv", source, local, *job)
-        flaky.proxy.judge = judge
-        ran = to_store(place, "csv", source)
+        convert("csv", source, local, *JOB)
+        flaky.spoil_a_tenth()
+        ran = append(place, "csv", source)
         assert ran.status == 0, ran.err
     assert flaky.proxy.spoiled > 5
     assert isinstance(place.store, RemoteStore)

@@ -96,12 +96,7 @@ def test_goes_on_from_what_is_finished(
 
 
 def test_a_tenth_of_all_requests_fails(flaky: Flaky, tmp_path: Path) -> None:
-    kinds = ["cut", "delay", "lost"]
-
-    def judge(number: int, line: str) -> str:
-        return kinds[number // 10 % 3] if number % 10 == 9 else ""
-
-    flaky.proxy.judge = judge
+    flaky.spoil_a_tenth()
     place = Place("s3", flaky.direct.url, flaky.options)
     job = ["--shards", 5, "--name", "iris"]
     ran = to_store(place, "csv", IRIS, job)

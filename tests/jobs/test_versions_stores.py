@@ -30,6 +30,7 @@ from job_tools import (
 )
 from killed_runs import KilledError
 from store_servers import SERVERS, Place, display_path
+from store_tools import options_of
 
 from recordmill.beam_jobs.service.run import run_job
 from recordmill.transforms.storage import Store
@@ -39,27 +40,12 @@ from recordmill.transforms.storage.store import WORK_FOLDER
 
 # It does what S3 does, in one process: the contract of stores and test_remote_output
 # show that.
-pytestmark = pytest.mark.not_on("memory")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runs to stores work meanwhile."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def reach(place: Place) -> list[Argument]:
-    return [
-        part
-        for name, value in place.options.to_dict().items()
-        for part in ("--storage-option", f"output:{name}={value}")
-    ]
+pytestmark = [pytest.mark.not_on("memory"), pytest.mark.usefixtures("cache")]
 
 
 def job_for(place: Place, *options: Argument) -> list[Argument]:
     auto: list[Argument] = ["--name", "iris", "--dataset-version", "auto"]
-    return ["csv", IRIS, place.root, *auto, *options, *reach(place)]
+    return ["csv", IRIS, place.root, *auto, *options, *options_of(place.options)]
 
 
 def publish(place: Place, *options: Argument) -> Ran:
@@ -74,7 +60,7 @@ def latest(place: Place) -> str:
     folder = place.store.below(facts["path"])
     manifest = json.loads(folder.read("manifest.json"))
     assert manifest["fingerprint"] == facts["fingerprint"]
-    ran = recordmill("verify", folder.uri, *reach(place))
+    ran = recordmill("verify", folder.uri, *options_of(place.options))
     assert ran.status == 0, ran.out
     return str(facts["version"])
 
@@ -108,7 +94,14 @@ def test_each_change_is_the_next_version(
 
 
 def test_a_folder_that_is_a_dataset(store_place: Place) -> None:
-    target = ["csv", IRIS, store_place.root, "--name", "iris", *reach(store_place)]
+    target = [
+        "csv",
+        IRIS,
+        store_place.root,
+        "--name",
+        "iris",
+        *options_of(store_place.options),
+    ]
     assert recordmill("convert", *target).status == 0
     before = store_place.store.list()
     ran = recordmill("convert", *job_for(store_place))
@@ -213,8 +206,11 @@ def test_killed_at_every_step_of_an_object_store(tmp_path: Path) -> None:
 def start(place: Place, mixed: MixedInput, *options: Argument) -> Any:
     return started(
         *["convert", "csv", *mixed.files, place.root, "--name", "mixed"],
-        *["--dataset-version", "auto", *options, *reach(place)],
+        *["--dataset-version", "auto", *options, *options_of(place.options)],
     )
+
+
+LOCK = f"{LOCK_FOLDER}/000001.json"
 
 
 def wait_for(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
@@ -241,7 +237,6 @@ def test_of_two_runs_at_once_one_wins_and_one_is_told(
     shared_place: Place, mixed: MixedInput
 ) -> None:
     """Two processes, two different jobs: they would publish the same version."""
-    lock = f"{LOCK_FOLDER}/000001.json"
     with (
         start(shared_place, mixed, "--seed", 1) as first,
         start(shared_place, mixed, "--seed", 2) as second,
@@ -255,16 +250,15 @@ def test_of_two_runs_at_once_one_wins_and_one_is_told(
         assert latest(shared_place) == "1.0.0"
     else:  # one came when the other had ended
         assert latest(shared_place) == "1.0.1"
-    assert shared_place.store.size(lock) is None
+    assert shared_place.store.size(LOCK) is None
 
 
 def test_the_second_is_told_while_the_first_works(
     shared_place: Place, mixed: MixedInput
 ) -> None:
     store = shared_place.store
-    lock = f"{LOCK_FOLDER}/000001.json"
     with start(shared_place, mixed, "--seed", 1) as first:
-        wait_for(first, lambda: store.size(lock))
+        wait_for(first, lambda: store.size(LOCK))
         # Stopped, so that the second surely comes meanwhile; its lease is fresh.
         os.kill(first.pid, signal.SIGSTOP)
         with start(shared_place, mixed, "--seed", 2) as second:
@@ -303,7 +297,7 @@ def test_a_killed_run_is_taken_over(shared_place: Place, mixed: MixedInput) -> N
 def test_the_lock_of_a_dead_machine_is_taken_over(store_place: Place) -> None:
     """Its lock says for how long it counts; nobody has renewed it since."""
     holder = replace(Holder.this_process(1.0), host="elsewhere", pid=7)
-    store_place.store.put_bytes(holder.to_bytes(), f"{LOCK_FOLDER}/000001.json")
+    store_place.store.put_bytes(holder.to_bytes(), LOCK)
     time.sleep(2.5)
     publish(store_place)
     assert latest(store_place) == "1.0.0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,6 @@ from job_tools import (
     states,
 )
 from same_dataset import dataset_of
-
-Prepare = Callable[[Path], list[Argument]]
 
 
 @pytest.fixture
@@ -112,90 +109,67 @@ def test_damaged_manifest_is_an_error(dataset: Path) -> None:
     assert states(dataset) == before
 
 
-def foreign_files(folder: Path) -> list[Argument]:
-    (folder / "out").mkdir()
-    (folder / "out" / "thesis.txt").write_text("years of work")
-    return [IRIS, folder / "out"]
-
-
-def output_is_a_file(folder: Path) -> list[Argument]:
-    (folder / "out").write_text("a file")
-    return [IRIS, folder / "out"]
-
-
-def output_below_a_file(folder: Path) -> list[Argument]:
-    (folder / "file").write_text("a file")
-    return [IRIS, folder / "file" / "out"]
-
-
-def scratch_below_a_file(folder: Path) -> list[Argument]:
-    (folder / "file").write_text("a file")
-    return [IRIS, folder / "out", "--scratch", folder / "file" / "scratch"]
-
-
-def input_inside_output(folder: Path) -> list[Argument]:
-    (folder / "out").mkdir()
-    shutil.copy(IRIS, folder / "out" / "iris.csv")
-    return [folder / "out" / "iris.csv", folder / "out"]
-
-
-def no_such_input(folder: Path) -> list[Argument]:
-    return [folder / "nothing", folder / "out"]
-
-
-def no_file_matches(folder: Path) -> list[Argument]:
-    return [f"{folder}/*.csv", folder / "out"]
-
-
-def empty_folder(folder: Path) -> list[Argument]:
-    (folder / "in").mkdir()
-    return [folder / "in", folder / "out"]
-
-
-def empty_file(folder: Path) -> list[Argument]:
-    (folder / "empty.csv").touch()
-    return [folder / "empty.csv", folder / "out"]
-
-
-def header_only(folder: Path) -> list[Argument]:
-    (folder / "header.csv").write_text("a,b\n")
-    return [folder / "header.csv", folder / "out"]
-
-
-def no_such_column(folder: Path) -> list[Argument]:
-    return [IRIS, folder / "out", "--split-by", "colour"]
-
-
-def cloud_scratch(folder: Path) -> list[Argument]:
-    return [IRIS, folder / "out", "--scratch", "gs://bucket/scratch"]
-
-
 @pytest.mark.parametrize(
-    ("prepare", "status", "message"),
+    ("files", "arguments", "status", "message"),
     [
-        (foreign_files, 73, "is not empty (thesis.txt) and does not hold a dataset"),
-        (output_is_a_file, 73, "is a file; expected a folder"),
-        (output_below_a_file, 73, "file'"),
-        (scratch_below_a_file, 73, "cannot create the folder: Not a directory"),
-        (input_inside_output, 2, "is an input, but lies inside the output folder"),
-        (no_such_input, 65, "nothing: no such file or folder"),
-        (no_file_matches, 65, "no file matches"),
-        (empty_folder, 65, "in: the folder holds no files"),
-        (empty_file, 65, "every input file is empty"),
-        (header_only, 65, "no record to write: 0 rows read, 0 rejected"),
         (
-            no_such_column,
+            "out/thesis.txt",
+            [IRIS, "./out"],
+            73,
+            "is not empty (thesis.txt) and does not",
+        ),
+        ("out", [IRIS, "./out"], 73, "is a file; expected a folder"),
+        ("file", [IRIS, "./file/out"], 73, "file'"),
+        (
+            "file",
+            [IRIS, "./out", "--scratch", "./file/scratch"],
+            73,
+            "cannot create the folder: Not a directory",
+        ),
+        (
+            "out/iris.csv",
+            ["./out/iris.csv", "./out"],
+            2,
+            "is an input, but lies inside the output folder",
+        ),
+        ("", ["./nothing", "./out"], 65, "nothing: no such file or folder"),
+        ("", ["./*.csv", "./out"], 65, "no file matches"),
+        ("in/", ["./in", "./out"], 65, "in: the folder holds no files"),
+        ("empty.csv", ["./empty.csv", "./out"], 65, "every input file is empty"),
+        (
+            "header.csv",
+            ["./header.csv", "./out"],
+            65,
+            "no record to write: 0 rows read, 0 rejected",
+        ),
+        (
+            "",
+            [IRIS, "./out", "--split-by", "colour"],
             2,
             "--split-by colour: no such column; the input has sepal_len",
         ),
-        (cloud_scratch, 2, "--scratch gs://bucket/scratch: expected a local folder"),
+        (
+            "",
+            [IRIS, "./out", "--scratch", "gs://bucket/scratch"],
+            2,
+            "--scratch gs://bucket/scratch: expected a local folder",
+        ),
     ],
 )
-def test_refused(tmp_path: Path, prepare: Prepare, status: int, message: str) -> None:
+def test_refused(
+    tmp_path: Path, files: str, arguments: list[Argument], status: int, message: str
+) -> None:
     """Nothing is published, and files that were there before stay as they are."""
-    arguments = prepare(tmp_path)
+    path = tmp_path / files
+    texts = {"header.csv": "a,b\n", "empty.csv": "", "iris.csv": IRIS.read_text()}
+    if files.endswith("/"):
+        path.mkdir()
+    elif files:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(texts.get(path.name, "years of work"))
     before = contents(tmp_path)
-    ran = recordmill("convert", "csv", *arguments)
+    own = [f"{tmp_path}/{a}" if str(a)[:2] == "./" else a for a in arguments]
+    ran = recordmill("convert", "csv", *own)
     assert (ran.status, ran.out) == (status, "")
     assert message in ran.err
     after = contents(tmp_path)
