@@ -124,8 +124,7 @@ class ShardResult:
       bytes: size of the file as stored.
       example_bytes: sum of the serialized examples, without frames.
       crc32c: CRC-32C of the file as stored.
-      rows_rejected: rows found unusable only now (exchange by reference).
-      rejects: those in the rejects file.
+      rejects: rows found unusable only now (exchange by reference).
       observed_types: type flags of rows that were read only now.
       issues: what the end of the run tells of these rows.
       checksums: of what was read only now.
@@ -141,7 +140,6 @@ class ShardResult:
     bytes: int
     example_bytes: int
     crc32c: int
-    rows_rejected: int = 0
     rejects: RejectTotals = NO_REJECTS
     observed_types: TypeFlags = ()
     issues: tuple[RowIssue, ...] = ()

@@ -46,8 +46,8 @@ from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.storage.lease import require_holder
-from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.launches import report_errors_to_launcher
 
 
 def convert_dataset(
@@ -147,7 +147,7 @@ def _understood(
     schema = context.schema(observed, nulls)
     later = context.source.understood_at_end(schema, issues, observed)
     told = InputSummary.from_dict(before).updated(later)
-    if any(shard.rows_rejected for shard in shards) or any(
+    if any(shard.rejects.rows for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results
     ):
         told = told.of_input()

@@ -18,7 +18,7 @@ from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.pipelines.group_by_shard import WritePieces
-from recordmill.beam_jobs.runners.portable import is_flink
+from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.ranges import (
     InputRange,
@@ -37,11 +37,6 @@ from recordmill.transforms.commit.build_manifest import (
 )
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
-from recordmill.transforms.tasks.checkpoints import (
-    load_checkpoint,
-    report_errors_to_launcher,
-    save_checkpoint,
-)
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
     MeasuredRange,
@@ -50,8 +45,10 @@ from recordmill.transforms.tasks.convert_range import (
     range_histogram,
     send_range,
 )
+from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.progress_reader import save_plan_totals
 from recordmill.transforms.tasks.rejects import rejects_command, run_rejects
+from recordmill.transforms.tasks.workspace import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
 

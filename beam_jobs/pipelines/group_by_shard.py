@@ -21,11 +21,11 @@ from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.runners.portable import is_flink
+from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.exchange.pieces import planned_rows
-from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import ShardsToWrite
+from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
 

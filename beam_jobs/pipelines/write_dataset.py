@@ -26,7 +26,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.beam_jobs.pipelines.group_by_shard import WritePieces
-from recordmill.beam_jobs.runners.portable import is_flink
+from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.declared import DeclaredSchema, declare_schema, parse_declared
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema

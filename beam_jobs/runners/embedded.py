@@ -30,7 +30,10 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
     ExtendedProvisionInfo,
     FnApiRunner,
 )
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.portability.portable_runner import (
+    JobServiceHandle,
+    PortableRunner,
+)
 
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.job import is_embedded_runner
@@ -95,12 +98,13 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         # This imports several runners, so only if one of them is used.
         from recordmill.beam_jobs.runners.portable import (
             StrictOptions,
-            asks_job_server,
             check_remote,
+            runner_of,
         )
 
         options = StrictOptions(list(beam_args))
-        server_knows = asks_job_server(options)
+        runner = runner_of(options)
+        server_knows = isinstance(runner, PortableRunner)
     if unknown and not (server_knows and unknown[0].startswith("--")):
         raise UsageError(
             f"Beam has no option {unknown[0]}; arguments after -- are passed to Beam"
@@ -120,7 +124,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
             direct.direct_num_workers = workers or os.cpu_count() or 1
     else:
         only_translates(options)  # raises if the runner would ignore such an option
-        check_remote(options, beam_args)
+        check_remote(options, runner, beam_args)
     return options
 
 
@@ -188,33 +192,73 @@ def run_pipeline(
 
         run_remote(build, options, on_poll)
         return
-    failures: list[BaseException] = []
 
     def run() -> None:
+        pipeline = beam.Pipeline(runner=_embedded(options), options=options)
+        build(pipeline)
+        pipeline.run().wait_until_finish()
+
+    def poll() -> None:
+        on_poll()
+        if deaths:
+            raise WorkerDiedError(
+                f"a worker died: {deaths[0]}. Was it out of memory, or killed? Run "
+                "the same command again to resume"
+            )
+
+    with _watching_workers() as deaths, _switching_threads_often():
+        run_in_thread(run, threading.Event(), poll, POLL_SECONDS)
+
+
+def run_in_thread(
+    run: Callable[[], None],
+    done: threading.Event,
+    on_poll: Callable[[], None],
+    seconds: float,
+) -> None:
+    """Runs a function in a thread, and calls `on_poll` from this thread meanwhile.
+
+    Args:
+      run: the function.
+      done: is set when it has ended.
+      on_poll: its error ends this, while the thread goes on.
+      seconds: from one call of `on_poll` to the next.
+
+    Raises:
+      BaseException: the error of the function, or of `on_poll`.
+    """
+    failures: list[BaseException] = []
+
+    def work() -> None:
         try:
-            pipeline = beam.Pipeline(runner=_embedded(options), options=options)
-            build(pipeline)
-            pipeline.run().wait_until_finish()
+            run()
         except BaseException as error:  # raised again in the caller's thread
             failures.append(error)
         finally:
             done.set()
 
-    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
-    done = threading.Event()
     # A daemon, because it never ends after the death of a worker.
-    thread = threading.Thread(target=run, name="pipeline", daemon=True)
-    with _watching_workers() as deaths, _switching_threads_often():
-        thread.start()
-        while not done.wait(POLL_SECONDS):
-            on_poll()
-            if deaths:
-                raise WorkerDiedError(
-                    f"a worker died: {deaths[0]}. Was it out of memory, or killed? Run "
-                    "the same command again to resume"
-                )
+    threading.Thread(target=work, name="pipeline", daemon=True).start()
+    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
+    while not done.wait(seconds):
+        on_poll()
     if failures:
         raise failures[0]
+
+
+# Flink holds each group of GroupByKey in memory as one value, and makes one bundle of all
+# that a slot gets of a step. A stateful step gets values one by one, with one bundle per
+# key.
+
+
+def is_flink(pipeline: beam.Pipeline) -> bool:
+    """Returns whether Flink runs a pipeline, also through a job server."""
+    if pipeline.runner is None or isinstance(pipeline.runner, FnApiRunner):
+        return False
+    # This imports several runners, so only if one of them is used.
+    from recordmill.beam_jobs.runners.portable import runs_on_flink
+
+    return runs_on_flink(pipeline)
 
 
 def _embedded(options: PipelineOptions) -> FnApiRunner:

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -33,6 +34,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.job_server import StopOnExitJobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -40,6 +42,7 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.runners.portability.spark_runner import SparkRunner
 from apache_beam.runners.runner import PipelineRunner, PipelineState, create_runner
 
+from recordmill.beam_jobs.runners.embedded import run_in_thread
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.transforms.exchange.pieces import PIECE_BYTES
 
@@ -76,22 +79,14 @@ class StrictOptions(PipelineOptions):
         return dict(options)
 
 
-def asks_job_server(options: PipelineOptions) -> bool:
-    """Returns whether the runner has a job server, which declares its own options.
-
-    Raises:
-      UsageError: there is no such runner.
-    """
-    return isinstance(runner_of(options), PortableRunner)
-
-
-def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
+def check_remote(
+    options: PipelineOptions, runner: PipelineRunner, beam_args: Sequence[str]
+) -> None:
     """Checks the options of a runner outside this process.
 
     Raises:
       UsageError: an option is missing or not valid.
     """
-    runner = runner_of(options)
     if not isinstance(runner, PortableRunner):
         return  # Dataflow's runner checks its options itself, and reads its storage for it
     errors = PipelineOptionsValidator(options, runner).validate()
@@ -100,22 +95,25 @@ def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
     if not options.view_as(PortableOptions).job_endpoint:
         _require_job_server(runner, options)
     _require_environment(runner, options)
-    named = options.view_as(
-        GoogleCloudOptions
-    )  # of all runners, in spite of the class name
+    # Of all runners, in spite of the class name.
+    named = options.view_as(GoogleCloudOptions)
     named.job_name = named.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
     if not any(arg.startswith("--job_server_timeout") for arg in beam_args):
         # It limits each request and, on Prism, the whole job, as the stream of its
         # states is one request. Whether the server answers is checked by
         # require_listening.
         options.view_as(PortableOptions).job_server_timeout = 30 * 24 * 3600
-    limit = f"{_MESSAGE_BYTES}={PIECE_BYTES}"
     debug = options.view_as(DebugOptions)
     if debug.lookup_experiment(_MESSAGE_BYTES) is None:
-        debug.add_experiment(limit)
+        debug.add_experiment(f"{_MESSAGE_BYTES}={PIECE_BYTES}")
 
 
 def runner_of(options: PipelineOptions) -> PipelineRunner:
+    """Returns the runner that the options name.
+
+    Raises:
+      UsageError: there is no such runner.
+    """
     name = str(options.view_as(StandardOptions).runner)
     try:
         return create_runner(name)
@@ -161,7 +159,8 @@ def _require_environment(runner: PortableRunner, options: PipelineOptions) -> No
         or (isinstance(runner, FlinkRunner) and master in LOCAL_MASTERS)
         or portable.job_endpoint == "embed"
     ):
-        if not isinstance(runner, SparkRunner) or _is_local_spark(options):
+        spark = str(options.view_as(SparkRunnerOptions).spark_master_url)
+        if not isinstance(runner, SparkRunner) or spark.startswith("local"):
             return
     image = portable.environment_config or portable.lookup_environment_option(
         "docker_container_image"
@@ -172,10 +171,6 @@ def _require_environment(runner: PortableRunner, options: PipelineOptions) -> No
             "image, which has no recordmill: give --environment_type=EXTERNAL, PROCESS "
             "or LOOPBACK, or DOCKER with --environment_config=IMAGE"
         )
-
-
-def _is_local_spark(options: PipelineOptions) -> bool:
-    return str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local")
 
 
 def require_listening(address: str, server: str, option: str) -> None:
@@ -226,38 +221,28 @@ def run_remote(
     """
     runner = runner_of(options)
     results: list[Any] = []
-    failures: list[BaseException] = []
+    done = threading.Event()
 
     def run() -> None:
-        try:
-            pipeline = beam.Pipeline(runner=runner, options=options)
-            build(pipeline)
-            results.append(pipeline.run())
-            state = results[0].wait_until_finish()
-            if state not in (PipelineState.DONE, None):
-                raise RecordmillError(f"the job ended in state {state}")
-        except BaseException as error:  # raised again in the caller's thread
-            failures.append(error)
-        finally:
-            done.set()
+        pipeline = beam.Pipeline(runner=runner, options=options)
+        build(pipeline)
+        results.append(pipeline.run())
+        state = results[0].wait_until_finish()
+        if state not in (PipelineState.DONE, None):
+            raise RecordmillError(f"the job ended in state {state}")
 
-    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
-    done = threading.Event()
-    thread = threading.Thread(target=run, name="pipeline", daemon=True)
     with ExitStack() as stack:
         if isinstance(runner, PortableRunner):
             stack.enter_context(_job_server(runner, options))
-        thread.start()
         try:
-            while not done.wait(POLL_SECONDS):
-                on_poll()
+            run_in_thread(run, done, on_poll, POLL_SECONDS)
         except BaseException as error:
+            if done.is_set():
+                raise _translate_error(error, options) from error
             hurry = isinstance(error, Interrupted)
             seconds = INTERRUPTED_CANCEL_SECONDS if hurry else CANCEL_SECONDS
             _cancel(done, results, options, seconds)
             raise
-    if failures:
-        raise _translate_error(failures[0], options) from failures[0]
 
 
 def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> str:
@@ -328,22 +313,13 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
             f"the job server of --runner={type(runner).__name__} does not start: "
             f"{error}. Its output is in the log"
         ) from error
-    runner.default_job_server = lambda _: _Started(service)  # type: ignore[method-assign]
+    started = SimpleNamespace(start=lambda: service)
+    runner.default_job_server = lambda _: started  # type: ignore[method-assign]
     try:
         yield
     finally:
         with suppress(Exception):  # the job has ended
             server.stop()
-
-
-class _Started:
-    """A job server that is already running."""
-
-    def __init__(self, service: object) -> None:
-        self._service = service
-
-    def start(self) -> object:
-        return self._service
 
 
 def _cancel(
@@ -397,34 +373,20 @@ def _translate_error(error: BaseException, options: PipelineOptions) -> BaseExce
     )
 
 
-# It holds each group of GroupByKey in memory as one value, and makes one bundle of all
-# that a slot gets of a step. A stateful step gets values one by one, with one bundle per
-# key.
-
 ASK_SECONDS = 10.0
 
 
-def is_flink(pipeline: beam.Pipeline) -> bool:
+def runs_on_flink(pipeline: beam.Pipeline) -> bool:
     """Returns whether Flink runs a pipeline, also through a job server."""
-    # Imported here: most pipelines use the embedded runner, and do not need these.
-    from apache_beam.options.pipeline_options import PortableOptions
-    from apache_beam.runners.portability.flink_runner import FlinkRunner
-    from apache_beam.runners.portability.portable_runner import PortableRunner
-
     runner = pipeline.runner
     if isinstance(runner, FlinkRunner):
         return True
     if type(runner) is not PortableRunner:
         return False
     endpoint = pipeline.options.view_as(PortableOptions).job_endpoint
-    return bool(endpoint) and endpoint != "embed" and _serves_flink(endpoint)
-
-
-def _serves_flink(endpoint: str) -> bool:
-    """Returns whether a job server (it may still be starting) has Flink's options."""
-    import grpc
-    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-
+    if not endpoint or endpoint == "embed":
+        return False
+    # A job server, which may still be starting, has Flink's options if it serves Flink.
     with grpc.insecure_channel(endpoint) as channel:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
         request = beam_job_api_pb2.DescribePipelineOptionsRequest()

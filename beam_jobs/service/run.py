@@ -77,7 +77,6 @@ from recordmill.transforms.storage.lease import (
     require_idle,
 )
 from recordmill.transforms.storage.reading import local_path
-from recordmill.transforms.tasks.checkpoints import PREPARE, read_errors, save_checksums
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import (
     Launch,
@@ -85,6 +84,8 @@ from recordmill.transforms.tasks.launches import (
     has_live_launch,
     is_launch,
     new_launch_name,
+    TaskError,
+    read_errors,
 )
 from recordmill.transforms.tasks.leftovers import (
     find_leftovers,
@@ -94,7 +95,12 @@ from recordmill.transforms.tasks.leftovers import (
 from recordmill.transforms.tasks.memory import share_arenas
 from recordmill.transforms.tasks.progress_reader import Reporter
 from recordmill.transforms.tasks.rejects import save_input
-from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
+from recordmill.transforms.tasks.workspace import (
+    PREPARE,
+    Workspace,
+    save_checksums,
+    work_folder_of,
+)
 from recordmill.transforms.tfrecord import require_fast_crc
 
 if TYPE_CHECKING:
@@ -268,29 +274,29 @@ _log = logging.getLogger("recordmill")
 _PERMANENT = ("UsageError", "SchemaError", "RejectLimitError")
 
 
-def _noted_error(note: Mapping[str, Any], message: str) -> RecordmillError:
+def _noted_error(note: TaskError, message: str) -> RecordmillError:
     """Returns the error that a worker noted, with another message."""
-    error = error_of(note["about"], message)
-    error.add_note(note["traceback"])  # for --debug
+    error = error_of(note.about, message)
+    error.add_note(note.traceback)  # for --debug
     return error
 
 
 def _raise_permanent_error(workspace: Workspace) -> None:
     """Raises what a worker noted, if trying again does not help."""
     for note in read_errors(workspace):
-        if note["kind"] in _PERMANENT:
-            raise _noted_error(note, note["message"])
+        if note.kind in _PERMANENT:
+            raise _noted_error(note, note.message)
 
 
 def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
     """Returns the first error that a worker noted, in place of the runner's report."""
     if notes := read_errors(workspace):
         note = notes[0]
-        _log.error("%s", note["traceback"])
-        message = note["message"]
-        if not note["expected"]:
-            message = f"unexpected {note['kind']}: {message}"
-        return _noted_error(note, message + _end_of(note["about"], workspace))
+        _log.error("%s", note.traceback)
+        message = note.message
+        if not note.expected:
+            message = f"unexpected {note.kind}: {message}"
+        return _noted_error(note, message + _end_of(note.about, workspace))
     message = str(error)
     if not isinstance(error, RecordmillError):
         message = f"the runner failed: {type(error).__name__}: {message}"
@@ -380,7 +386,7 @@ def _execute_pipeline(
             try:
                 run()
             except Exception:
-                kinds = [note["kind"] for note in read_errors(workspace)]
+                kinds = [note.kind for note in read_errors(workspace)]
                 if DamagedScratchError.__name__ not in kinds:
                     raise
                 _log.exception("scratch of an earlier try is damaged: trying once more")

@@ -13,7 +13,7 @@ from rows_tools import JOB, ROWS, SCHEMA
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset, exchange_for
-from recordmill.beam_jobs.runners.portable import is_flink
+from recordmill.beam_jobs.runners.embedded import is_flink
 
 
 def test_flink_is_known_behind_its_job_server(engines: Engines) -> None:

@@ -19,15 +19,14 @@ from recordmill.beam_jobs.cli.main import run
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks import progress_reader
+from recordmill.transforms.tasks import workspace as files
 from recordmill.transforms.tasks.progress_reader import (
     FinishedTasks,
-    LiveCounts,
     find_position,
     read_live_counts,
 )
 from recordmill.transforms.tasks.rejects import first_reject_line
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import LiveCounts, Workspace
 
 ROWS = 300
 
@@ -48,7 +47,7 @@ def test_counts_of_a_run(
         lines.writerows([at, f"n{at}"] for at in range(ROWS))
         lines.writerow(["too", "many", "cells"])
     monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.stage", refused)
-    monkeypatch.setattr(progress_reader, "SECONDS_BETWEEN_NOTES", 0.0)
+    monkeypatch.setattr(files, "SECONDS_BETWEEN_NOTES", 0.0)
     monkeypatch.setattr(LiveCounts, "close", lambda _: None)
     output = tmp_path / "out"
     job = ["convert", "csv", table, output, "--max-rejects", "1"]

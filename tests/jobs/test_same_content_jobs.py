@@ -18,7 +18,7 @@ from store_servers import display_path
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.storage.clouds import filesystem_of
-from recordmill.transforms.tasks import checkpoints
+from recordmill.transforms.tasks import workspace
 
 SOURCES = ("csv", "cifar", "images", "named")
 SOME_FILE = {
@@ -120,7 +120,7 @@ def test_many_checksums_wait_in_files(
     exchange: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     convert(*map(str, job("images", inputs / "images", tmp_path / "few")))
-    monkeypatch.setattr(checkpoints, "MOST_IN_RESULT", 0)
+    monkeypatch.setattr(workspace, "MOST_IN_RESULT", 0)
     output = tmp_path / "many"
     convert(*map(str, job("images", inputs / "images", output)), "--exchange", exchange)
     assert identity(output) == identity(tmp_path / "few")

@@ -43,13 +43,15 @@ def folder(tmp_path: Path) -> Path:
 def ranges_read(monkeypatch: pytest.MonkeyPatch) -> list[InputRange]:
     """Fills with the ranges that tasks read."""
     found = []
-    sort_rows = convert_range._sort_rows
+    read_whole = convert_range._read_whole
 
-    def note(context: RunContext, input_range: InputRange, *more: Any) -> object:
+    def note(
+        context: RunContext, input_range: InputRange, *more: Any, **named: Any
+    ) -> object:
         found.append(input_range)
-        return sort_rows(context, input_range, *more)
+        return read_whole(context, input_range, *more, **named)
 
-    monkeypatch.setattr(convert_range, "_sort_rows", note)
+    monkeypatch.setattr(convert_range, "_read_whole", note)
     return found
 
 

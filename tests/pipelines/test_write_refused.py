@@ -35,7 +35,7 @@ from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.rows import encode_rows as encode
 from recordmill.transforms.rows.encode_rows import reject_limit_error
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.rejects import reject_line
+from recordmill.transforms.tasks.workspace import reject_line
 
 BAD_ROWS: list[Any] = [
     {"label": "lion"},

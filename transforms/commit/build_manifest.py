@@ -83,7 +83,7 @@ def build_manifest(
     require_schema(context.expected_schema, schema)
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
-    rejected += sum(shard.rows_rejected for shard in shards)
+    rejected += sum(shard.rejects.rows for shard in shards)
     limit = context.job.max_rejects
     found = run_rejects(context.workspace)
     check_reject_limit(

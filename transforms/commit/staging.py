@@ -75,11 +75,6 @@ from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.reading import is_local, local_path
-from recordmill.transforms.tasks.checkpoints import (
-    CHECKPOINTS,
-    discard_checkpoint,
-    load_checksums,
-)
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
@@ -87,13 +82,18 @@ from recordmill.transforms.tasks.fingerprint import (
     fingerprint_of,
     fixed_fields,
 )
-from recordmill.transforms.tasks.progress_reader import counting
 from recordmill.transforms.tasks.rejects import (
     published_rejects,
     rejects_command,
     run_rejects,
 )
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import (
+    CHECKPOINTS,
+    Workspace,
+    counting,
+    discard_checkpoint,
+    load_checksums,
+)
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -190,7 +190,7 @@ def _check_duplicates(
     if context.part and base is not None:
         shards = shards_to_read(workspace.store, base) + shards
     with counting(workspace, "publish-duplicates") as live:
-        found = find_overlap(shards, live.note_bytes)
+        found = find_overlap(shards, live.note_written)
     told = found.lines()
     if told and context.publishing.duplicates == "fail":
         raise InputError(
@@ -506,7 +506,7 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
             staged,
             manifest,
             full=full,
-            on_progress=live.note_bytes,
+            on_progress=live.note_written,
             workers=os.cpu_count() or 1,
         )
     if found.ok:

@@ -54,7 +54,7 @@ from recordmill.transforms.rows.elements import (
 )
 from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
 from recordmill.transforms.tasks.frame_records import FramedRows, frame_rows
-from recordmill.transforms.tasks.rejects import reject_line
+from recordmill.transforms.tasks.workspace import reject_line
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 Digest = tuple[int, int]

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
+from recordmill.schemas.errors import ChangedInputError, UsageError
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.input_files import FileChecksum
+from recordmill.schemas.ranges import (
+    InputRange,
+    RangeResult,
+    Reject,
+    SortedRunRef,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.schemas.shards import ShardPlan
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
+from recordmill.transforms.cast.side_files import SideFiles
+from recordmill.transforms.encode.waiting_rows import lengths_of, payload_rows
+from recordmill.transforms.exchange.keys import (
+    position_keys,
+    shuffle_keys,
+    text_hash,
+    value_hashes,
+)
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, reject_pieces
 from recordmill.transforms.exchange.plan import (
@@ -22,25 +40,289 @@ from recordmill.transforms.exchange.plan import (
     packed_histogram,
     shard_numbers,
 )
-from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.tasks.checkpoints import (
+from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink, RowSource
+from recordmill.transforms.sources.label_split import (
+    MISSING_KEY,
+    class_hashes,
+    has_decimal_commas,
+)
+from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
+from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.workspace import (
+    CHECKPOINTS,
+    NO_COUNTS,
+    Counts,
+    LiveCounts,
     checksums_of,
+    counting,
     discard_checkpoint,
-    keeps_checksums,
-    keeps_rejects,
+    keeps_files,
     load_checkpoint,
     save_checkpoint,
     save_checksums,
     save_rejects,
 )
-from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
-from recordmill.transforms.tasks.progress_reader import LiveCounts, counting
-from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tfrecord import crc32c
 
 RUN_BYTES = 64 << 20  # of records in one sorted run; a range can have several
+BLOCK_BYTES = 32 << 20  # of records measured, or cut into pieces, at once
 
-_NO_ROWS = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.int64)
+
+@dataclass(slots=True)
+class RangeReader:
+    """A reader of one range; counts what it reads.
+
+    Attributes:
+      context: the run.
+      input_range: the range.
+      by_reference: whether payloads are references to unread rows, not records.
+      sink: what was found beside the rows so far; rows that cannot be encoded are
+        rejects, too.
+      encoded_types: what each column was taken for.
+      is_whole: whether all rows were read; if not, read again with `encoded_types`.
+      live: where it notes how far it is.
+    """
+
+    context: RunContext
+    input_range: InputRange
+    by_reference: bool
+    sink: RowSink = field(default_factory=RowSink)
+    encoded_types: TypeFlags = ()
+    is_whole: bool = False
+    live: LiveCounts = NO_COUNTS
+    _rows_given: int = 0  # by the source
+    _invalid: int = 0  # those of them that are rejects
+    _files: SideFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = side_files_of(self.input_range, self.context.source)
+
+    def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
+        """Yields all rows in lists; stops where a batch turns out to need wider types.
+
+        Args:
+          assumed_types: what each column is taken for (see Source.read).
+          num_bytes: payload bytes of a list, which ends with the batch that reaches
+            them. The caller clears it when it has done with it.
+        """
+        source = self.context.source
+        self.encoded_types = assumed_types
+        sink, observed = self.sink, self.sink.observed
+        if self.by_reference:
+            batches = source.list_references(self.input_range, sink)
+        else:
+            batches = source.read(self.input_range, assumed_types, sink)
+        blocks: list[Block] = []
+        held = 0
+        for rows in batches:
+            before = self.encoded_types
+            self.encoded_types = merge_type_flags(before, sink.observed)
+            # Types may still widen while no value was encoded with the narrower one: in
+            # the first batch, or in a column that was empty so far.
+            if source.needs_reencode(observed, before, self.encoded_types):
+                return
+            observed = sink.observed
+            self._rows_given += rows.batch.num_rows
+            if len(rows.positions):
+                done = int(rows.positions[-1]) + 1
+                self.live.note(Counts(done, self.rows_read, len(sink.rejects)))
+            if rows.batch.num_rows == 0:
+                continue
+            for block, size in self._encoded(
+                rows, self.context.schema(self.encoded_types)
+            ):
+                # An Arrow array holds 2 GiB: a huge record is alone in its list.
+                if blocks and held + size > MAX_CELL_BYTES:
+                    yield blocks
+                    blocks, held = [], 0
+                blocks.append(block)
+                held += size
+                if held >= num_bytes:
+                    del block
+                    yield blocks
+                    blocks, held = [], 0
+        if blocks:
+            yield blocks
+        self.is_whole = True
+
+    @property
+    def rows_read(self) -> int:
+        """Returns how many rows of the input were read, rejects included."""
+        sink = self.sink
+        unread = len(sink.rejects) - self._invalid + sink.dropped - sink.added
+        return self._rows_given + unread
+
+    @property
+    def checksums(self) -> list[FileChecksum]:
+        """Returns the checksums of all that was read."""
+        return [*self.sink.checksums, *self._files.checksums()]
+
+    def save(
+        self, name: str, rejects_name: str = "", runs: Sequence[SortedRunRef] = ()
+    ) -> RangeResult:
+        """Saves rejects and checksums, once all was read; returns the summary.
+
+        Args:
+          name: of the task.
+          rejects_name: of the task that the rejects are saved for, if it is another one.
+          runs: the sorted runs written.
+        """
+        sink, workspace = self.sink, self.context.workspace
+        rejects = save_rejects(workspace, rejects_name or name, sink.rejects)
+        return RangeResult(
+            range=self.input_range,
+            rows_read=self.rows_read,
+            rows_rejected=len(sink.rejects),
+            runs=tuple(runs),
+            observed_types=sink.observed,
+            issues=sink.issues,
+            encoded_types=self.encoded_types,
+            nulls=sink.nulls,
+            rejects=rejects,
+            checksums=save_checksums(workspace, name, self.checksums),
+            rows_dropped=sink.dropped,
+            rows_added=sink.added,
+        )
+
+    def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
+        """Yields blocks of a batch, each with the bytes of its payloads."""
+        keys, splits = keys_and_splits(self.context, self.input_range, rows)
+        for waiting, kept in self._waiting(rows, schema):
+            lengths = planned_bytes = lengths_of(waiting)
+            if rows.planned_bytes is not None:
+                planned_bytes = rows.planned_bytes[kept]
+            block = Block(waiting, keys[kept], splits[kept], planned_bytes)
+            yield block, int(lengths.sum())
+
+    def _waiting(
+        self, rows: Rows, schema: Schema
+    ) -> Iterator[tuple[pa.RecordBatch, I64]]:
+        """Yields rows that wait for their shard, and their indices in the batch."""
+        context = self.context
+        if self.by_reference:
+            references = payload_rows(rows.batch[REFERENCE])
+            yield references, np.arange(rows.batch.num_rows, dtype=np.int64)
+            return
+        for framed in frame_rows(
+            rows.batch,
+            schema,
+            context.job,
+            files=self._files,
+            expected_schema=context.expected_schema,
+        ):
+            for row, reason in framed.invalid_rows:
+                path = rows.paths[row] if rows.paths else self.input_range.path
+                position, raw = rows.raw(row)
+                self.sink.rejects.append(Reject(path, position, reason, raw))
+            self._invalid += len(framed.invalid_rows)
+            yield framed.rows, framed.kept
+
+
+def side_files_of(input_range: InputRange, source: RowSource) -> SideFiles:
+    """Returns a reader of the files that the cells of a table can name."""
+    if source.input.files_root:
+        return SideFiles.below(source.input.files_root, source.input.storage)
+    root = input_range.uri.removesuffix(input_range.path)
+    return SideFiles.beside(input_range.uri, root, source.input.storage)
+
+
+def keys_and_splits(
+    context: RunContext, input_range: InputRange, rows: Rows
+) -> tuple[U64, npt.NDArray[np.uint8]]:
+    """Returns the order key and the index of the split of each row."""
+    if context.job.shuffle:
+        keys = shuffle_keys(rows.origins, context.job.seed)
+    else:
+        keys = position_keys(input_range, rows.positions)
+    if rows.splits is not None:
+        return keys, rows.splits
+    groups, classes = _groups(context, rows), _classes(context, rows)
+    return keys, context.splits_of(groups, input_range, classes)
+
+
+def _groups(context: RunContext, rows: Rows) -> U64:
+    """Returns a hash per row; rows with equal hashes share a split."""
+    column = context.job.split_by
+    if column is None:
+        return rows.origins if rows.groups is None else rows.groups
+    require_column("split_by", column, rows.batch.schema.names)
+    return value_hashes(rows.batch[column])
+
+
+def _classes(context: RunContext, rows: Rows) -> U64 | None:
+    """Returns the hash of each row's class, if the splits are exact."""
+    if context.limits is None:
+        return None
+    column = context.job.stratify_by
+    if column is None:
+        return np.full(len(rows.origins), text_hash(MISSING_KEY), np.uint64)
+    require_column("stratify_by", column, rows.batch.schema.names)
+    comma = has_decimal_commas(context.job, context.source, column)
+    return class_hashes(rows.batch[column], decimal_comma=comma)
+
+
+def require_column(option: str, column: str, names: Sequence[str]) -> None:
+    """Checks that there is the column that an option names.
+
+    Raises:
+      UsageError: if not; tells which there are.
+    """
+    if column not in names:
+        raise UsageError(
+            f"`{option}` {column}: no such column; the input has {', '.join(names)}"
+        )
+
+
+def _read_whole(
+    context: RunContext,
+    input_range: InputRange,
+    live: LiveCounts,
+    assumed_types: TypeFlags,
+    keep: Callable[[list[Block], float], object],
+    begin: Callable[[], object],
+    *,
+    by_reference: bool,
+    num_bytes: int,
+) -> RangeReader:
+    """Reads all rows of a range, again from the beginning if a batch needs wider types.
+
+    Args:
+      context: the run.
+      input_range: the range.
+      live: counts of the task.
+      assumed_types: what each column is taken for (see Source.read); () guesses.
+      keep: takes rows, and the seconds that it took to make them.
+      begin: called before the first of the rows, each time.
+      by_reference: whether payloads are references.
+      num_bytes: of payloads that are taken at once.
+    """
+    if context.source.infers_types and not assumed_types:
+        assumed_types = context.source.sample(input_range)
+    while True:
+        reader = RangeReader(context, input_range, by_reference, live=live)
+        begin()
+        began = time.monotonic()
+        for blocks in reader.blocks(assumed_types, num_bytes):
+            keep(blocks, time.monotonic() - began)
+            blocks.clear()  # not kept while the next ones are read
+            began = time.monotonic()
+        if reader.is_whole:
+            return reader
+        assumed_types = reader.encoded_types
+
+
+def _earlier(
+    context: RunContext, input_range: InputRange, name: str
+) -> RangeResult | None:
+    """Returns what an earlier try of a task made of this range."""
+    earlier = load_checkpoint(context.workspace, name, RangeResult)
+    return earlier if earlier is not None and earlier.range == input_range else None
+
+
+def _keeps_files(context: RunContext, name: str, earlier: RangeResult) -> bool:
+    return keeps_files(
+        context.workspace, name, earlier.rejects, earlier.checksums, context.part
+    )
 
 
 def convert_range(
@@ -49,7 +331,7 @@ def convert_range(
     assumed_types: TypeFlags,
     redo: bool = False,
 ) -> RangeResult:
-    """Converts a range, or loads what an earlier try finished.
+    """Writes the rows of a range into sorted runs, or loads what an earlier try finished.
 
     Args:
       context: the run.
@@ -58,55 +340,29 @@ def convert_range(
       redo: whether an earlier result is known to have other types.
     """
     name = f"range-{context.exchange}-{input_range.index:06d}"
-    earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
-    if earlier is not None and earlier.range == input_range:
+    folder = context.workspace.runs
+    by_reference = context.exchange == "reference"
+    earlier = None if redo else _earlier(context, input_range, name)
+    if earlier is not None:
         # References have no checksums of their own, but are small enough to read.
-        folder = context.workspace.runs
-        by_reference = context.exchange == "reference"
         check = folder.is_whole if by_reference else folder.is_present
-        if all(map(check, earlier.runs)) and keeps_rejects(
-            context.workspace,
-            name,
-            earlier.rows_rejected,
-            earlier.rejects,
-            context.part,
-        ):
-            if keeps_checksums(context.workspace, name, earlier.checksums):
-                return earlier
-    if context.source.infers_types and not assumed_types:
-        assumed_types = context.source.sample(input_range)
+        if all(map(check, earlier.runs)) and _keeps_files(context, name, earlier):
+            return earlier
+    runs: list[SortedRunRef] = []
+
+    def keep(blocks: list[Block], seconds: float) -> None:
+        stem = f"{name}-{len(runs):03d}"
+        runs.append(folder.save(stem, blocks, context.num_splits, seconds))
+
     with counting(context.workspace, name) as live:
-        reader, runs = _sort_rows(context, input_range, name, assumed_types, live)
-        rejects = save_rejects(context.workspace, name, reader.rejects)
-        checksums = save_checksums(context.workspace, name, reader.all_checksums)
-        result = reader.result(rejects, checksums, tuple(runs))
+        reader = _read_whole(
+            *(context, input_range, live, assumed_types, keep, runs.clear),
+            by_reference=by_reference,
+            num_bytes=RUN_BYTES,
+        )
+        result = reader.save(name, runs=runs)
         save_checkpoint(context.workspace, name, result)
     return result
-
-
-def _sort_rows(
-    context: RunContext,
-    input_range: InputRange,
-    name: str,
-    assumed_types: TypeFlags,
-    live: LiveCounts,
-) -> tuple[RangeReader, list[SortedRunRef]]:
-    """Writes the rows of a range into sorted runs, again if a batch needs wider types."""
-    by_reference = context.exchange == "reference"
-    folder = context.workspace.runs
-    while True:
-        reader = RangeReader(context, input_range, by_reference, live=live)
-        runs: list[SortedRunRef] = []
-        began = time.monotonic()
-        for blocks in reader.blocks(assumed_types, RUN_BYTES):
-            stem = f"{name}-{len(runs):03d}"
-            took = time.monotonic() - began
-            runs.append(folder.save(stem, blocks, context.num_splits, took))
-            blocks.clear()  # not kept while the next ones are read
-            began = time.monotonic()
-        if reader.is_whole:
-            return reader, runs
-        assumed_types = reader.encoded_types
 
 
 def range_histogram(
@@ -114,32 +370,22 @@ def range_histogram(
 ) -> Iterator[PackedHistogram]:
     """Yields planned bytes and records of a range for each bucket of order keys.
 
-    They are to be added: one for each run or batch, and at least one.
+    They are to be added: one for each run or batch, and at least one. What the source
+    knows before reading, rejects included, is the same for every exchange.
     """
+    yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
     # Runs of references have the planned bytes of all rows: no need to list them again.
     is_listed = context.exchange == "reference" and result.runs
     if context.source.sizes_known_upfront and not is_listed:
-        yield from histogram_from_sizes(context, result.range)
+        for rows in context.source.list_references(result.range, RowSink()):
+            assert rows.planned_bytes is not None  # known unread
+            keys, splits = keys_and_splits(context, result.range, rows)
+            yield make_histogram(context, keys, splits, rows.planned_bytes)
         return
-    yield make_histogram(context, *_NO_ROWS)
     for run in result.runs:
         keys, planned_bytes = context.workspace.runs.keys_and_sizes(run)
         splits = np.repeat(np.arange(len(run.counts), dtype=np.uint8), run.counts)
         yield make_histogram(context, keys, splits, planned_bytes)
-
-
-def histogram_from_sizes(
-    context: RunContext, input_range: InputRange
-) -> Iterator[PackedHistogram]:
-    """Yields the histogram that the source knows before reading, rejects included.
-
-    It is the same for every exchange.
-    """
-    yield make_histogram(context, *_NO_ROWS)
-    for rows in context.source.list_references(input_range, RowSink()):
-        assert rows.planned_bytes is not None  # known unread
-        keys, splits = keys_and_splits(context, input_range, rows)
-        yield make_histogram(context, keys, splits, rows.planned_bytes)
 
 
 def make_histogram(
@@ -155,10 +401,6 @@ def make_histogram(
 # then would take the engine's memory or disk a second time, so a range is read twice: to
 # measure it, and to send its rows. Where sizes are known before reading, measuring is
 # cheap (fixed-length records) or free (images, whose sizes are in the inventory).
-
-BLOCK_BYTES = 32 << 20  # records cut into pieces at once
-
-_CRC_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,50 +430,40 @@ def measure_range(
       assumed_types: what each column is taken for (see Source.read); () guesses.
       redo: whether an earlier result is known to have other types.
     """
-    name = _measured_name(input_range)
-    kept = f"facts/{name}.histogram"
-    earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
-    if earlier is not None and earlier.range == input_range:
-        histogram = _unsealed(context.workspace.get(kept) or b"")
-        if histogram is not None:
+    name, workspace = _measured_name(input_range), context.workspace
+    file = f"{CHECKPOINTS}/{name}.histogram"
+    earlier = None if redo else _earlier(context, input_range, name)
+    if earlier is not None:
+        kept = workspace.get(file) or b""
+        histogram = kept[:-4]
+        if histogram and _sealed(histogram) == kept:
             return MeasuredRange(earlier, histogram)
-    if context.source.infers_types and not assumed_types:
-        assumed_types = context.source.sample(input_range)
-    by_reference = can_plan_from_sizes(context.job, context.source)
-    with counting(context.workspace, name) as live:
-        while True:
-            reader = RangeReader(context, input_range, by_reference, live=live)
-            total = Histogram.empty(context.num_splits, context.bucket_bits)
-            for blocks in reader.blocks(assumed_types, BLOCK_BYTES):
-                for block in blocks:
-                    total.add_bytes(
-                        make_histogram(
-                            context, block.keys, block.splits, block.planned_bytes
-                        )
-                    )
-                blocks.clear()
-            if reader.is_whole:
-                break
-            assumed_types = reader.encoded_types  # a batch needs wider types
-        rejects = save_rejects(
-            context.workspace, _sent_name(input_range), reader.rejects
+    total = Histogram.empty(context.num_splits, context.bucket_bits)
+
+    def begin() -> None:
+        total.bytes[:] = total.records[:] = 0
+
+    def add(blocks: list[Block], _: float) -> None:
+        for block in blocks:
+            part = (block.keys, block.splits, block.planned_bytes)
+            total.add_bytes(make_histogram(context, *part))
+
+    with counting(workspace, name) as live:
+        reader = _read_whole(
+            *(context, input_range, live, assumed_types, add, begin),
+            by_reference=can_plan_from_sizes(context.job, context.source),
+            num_bytes=BLOCK_BYTES,
         )
-        checksums = save_checksums(context.workspace, name, reader.all_checksums)
-        measured = MeasuredRange(reader.result(rejects, checksums), total.to_bytes())
-        context.workspace.put(kept, _sealed(measured.histogram))
-        save_checkpoint(context.workspace, name, measured.result)
+        result = reader.save(name, _sent_name(input_range))
+        measured = MeasuredRange(result, total.to_bytes())
+        workspace.put(file, _sealed(measured.histogram))
+        save_checkpoint(workspace, name, result)
     return measured
 
 
 def _sealed(data: bytes) -> bytes:
     """Returns bytes with their checksum: a file that is not synced may be torn later."""
-    return data + crc32c(data).to_bytes(_CRC_BYTES, "little")
-
-
-def _unsealed(sealed: bytes) -> bytes | None:
-    """Returns what was sealed; None if that is damaged, or of an earlier version."""
-    data = sealed[:-_CRC_BYTES]
-    return data if data and _sealed(data) == sealed else None
+    return data + crc32c(data).to_bytes(4, "little")
 
 
 def send_range(
@@ -258,84 +490,69 @@ def send_range(
     Raises:
       ChangedInputError: the range holds other values than when it was measured.
     """
+    input_range = measured.range
+    name = _sent_name(input_range)
     if len(skip) == plan.num_shards:  # an earlier try failed behind all of them
-        earlier = _sent_before(context, measured.range)
-        if earlier is not None:
+        earlier = _earlier(context, input_range, name)
+        if earlier is not None and _keeps_files(context, name, earlier):
             yield earlier
             return
-    with counting(context.workspace, _sent_name(measured.range)) as live:
-        yield from _send_rows(context, measured, final_types, plan, skip, live)
+    with counting(context.workspace, name) as live:
+        reader = RangeReader(context, input_range, by_reference=False, live=live)
+        from_sizes = can_plan_from_sizes(context.job, context.source)
+        sent = np.zeros(plan.num_shards, np.int64)
+        num_blocks = 0
+        for blocks in reader.blocks(final_types, BLOCK_BYTES):
+            block = Block.joined(blocks)
+            yield from cut_block(block, plan, (input_range.index, num_blocks), skip)
+            num_blocks += 1
+            if from_sizes:
+                sent += _rows_of_shards(plan, block.keys, block.splits)
+        _check_same(context, reader, measured, final_types)
+        if found := len(reader.sink.rejects) - measured.rows_rejected:
+            # Only with a plan from sizes, which did not know of rejects.
+            lost = -sent
+            for rows in context.source.list_references(input_range, RowSink()):
+                keys, splits = keys_and_splits(context, input_range, rows)
+                lost += _rows_of_shards(plan, keys, splits)
+            if (lost < 0).any() or lost.sum() != found:
+                raise _changed(input_range, "other rows than before")
+            yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
+        result = reader.save(name)
+        measured_name = _measured_name(input_range)
+        before = checksums_of(context.workspace, measured_name, measured.checksums)
+        if set(before) - set(reader.checksums):
+            discard_checkpoint(context.workspace, measured_name)
+            raise _changed(input_range, "other bytes than before")
+        save_checkpoint(context.workspace, name, result)
+        yield result
 
 
-def _sent_before(context: RunContext, input_range: InputRange) -> RangeResult | None:
-    """Returns the summary of a range that an earlier try sent, if all of it is kept."""
-    name = _sent_name(input_range)
-    earlier = load_checkpoint(context.workspace, name, RangeResult)
-    if earlier is None or earlier.range != input_range:
-        return None
-    is_kept = keeps_rejects(
-        context.workspace, name, earlier.rows_rejected, earlier.rejects, context.part
-    ) and keeps_checksums(context.workspace, name, earlier.checksums)
-    return earlier if is_kept else None
-
-
-def _send_rows(
-    context: RunContext,
-    measured: RangeResult,
-    final_types: TypeFlags,
-    plan: ShardPlan,
-    skip: frozenset[int],
-    live: LiveCounts,
-) -> Iterator[tuple[int, bytes] | RangeResult]:
-    """Reads a range again and yields what `send_range` says."""
-    input_range = measured.range
-    reader = RangeReader(context, input_range, by_reference=False, live=live)
-    from_sizes = can_plan_from_sizes(context.job, context.source)
-    sent = np.zeros(plan.num_shards, np.int64)
-    num_blocks = 0
-    for blocks in reader.blocks(final_types, BLOCK_BYTES):
-        block = Block.joined(blocks)
-        yield from cut_block(block, plan, (input_range.index, num_blocks), skip)
-        num_blocks += 1
-        if from_sizes:
-            sent += _rows_of_shards(plan, block.keys, block.splits)
-    if not reader.is_whole or context.source.needs_reencode(
-        reader.sink.observed, reader.encoded_types, final_types
+def _check_same(
+    context: RunContext, reader: RangeReader, before: RangeResult, types: TypeFlags
+) -> None:
+    """Checks that the second reading of a range found what the first one did."""
+    sink, source = reader.sink, context.source
+    if not reader.is_whole or source.needs_reencode(
+        sink.observed, reader.encoded_types, types
     ):
-        raise _changed(input_range, "a column has other types")
-    counts = (
-        ("row", reader.rows_read, measured.rows_read),
-        ("reject", len(reader.rejects), measured.rows_rejected),
-    )
-    for noun, now, before in counts:
-        # A plan from sizes alone did not know of rejects: there may be more now.
-        if now != before and not (from_sizes and noun == "reject"):
-            raise _changed(input_range, f"{count(now, noun)}, before {before:,}")
-    by_map = (reader.sink.dropped, reader.sink.added)
-    first = (measured.rows_dropped, measured.rows_added)
-    if by_map != first:
+        raise _changed(before.range, "a column has other types")
+    if reader.rows_read != before.rows_read:
+        found = count(reader.rows_read, "row")
+        raise _changed(before.range, f"{found}, before {before.rows_read:,}")
+    # A plan from sizes alone did not know of rejects: there may be more now.
+    if len(sink.rejects) != before.rows_rejected and not can_plan_from_sizes(
+        context.job, source
+    ):
+        found = count(len(sink.rejects), "reject")
+        raise _changed(before.range, f"{found}, before {before.rows_rejected:,}")
+    if (sink.dropped, sink.added) != (before.rows_dropped, before.rows_added):
         raise _changed(
-            input_range,
-            f"the function of `map` dropped {by_map[0]:,} and added {by_map[1]:,} rows, "
-            f"before {first[0]:,} and {first[1]:,}. It has to make the same of the same "
-            "rows",
+            before.range,
+            f"the function of `map` dropped {sink.dropped:,} and added {sink.added:,} "
+            f"rows, before {before.rows_dropped:,} and {before.rows_added:,}. It has to "
+            "make the same of the same rows",
         )
-    if found := len(reader.rejects) - measured.rows_rejected:
-        lost = _records_from_sizes(context, input_range, plan) - sent
-        if (lost < 0).any() or lost.sum() != found:
-            raise _changed(input_range, "other rows than before")
-        yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
-    name = _sent_name(input_range)
-    rejects = save_rejects(context.workspace, name, reader.rejects)
-    checksums = save_checksums(context.workspace, name, reader.all_checksums)
-    measured_name = _measured_name(input_range)
-    measured_sums = checksums_of(context.workspace, measured_name, measured.checksums)
-    if set(measured_sums) - set(reader.all_checksums):
-        discard_checkpoint(context.workspace, measured_name)
-        raise _changed(input_range, "other bytes than before")
-    result = reader.result(rejects, checksums)
-    save_checkpoint(context.workspace, name, result)
-    yield result
 
 
 def _changed(input_range: InputRange, found: str) -> ChangedInputError:
@@ -343,16 +560,6 @@ def _changed(input_range: InputRange, found: str) -> ChangedInputError:
         f"{input_range.where} changed during the run: {found}. "
         "Run the job again, and do not write to its inputs meanwhile"
     )
-
-
-def _records_from_sizes(
-    context: RunContext, input_range: InputRange, plan: ShardPlan
-) -> I64:
-    """Counts the rows of a range that were planned for each shard, rejects included."""
-    planned = np.zeros(plan.num_shards, np.int64)
-    for rows in context.source.list_references(input_range, RowSink()):
-        planned += _rows_of_shards(plan, *keys_and_splits(context, input_range, rows))
-    return planned
 
 
 def _rows_of_shards(plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]) -> I64:

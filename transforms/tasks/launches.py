@@ -1,4 +1,6 @@
-"""Keeps the signs of life of detached jobs, which hold no lease while they convert.
+"""Tells launchers of tasks: their errors, and the signs of life of detached jobs.
+
+These hold no lease while they convert.
 
     .recordmill/job-0123456789ab/alive.json
 
@@ -17,16 +19,24 @@ import re
 import socket
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.schemas.errors import (
+    NO_ROOM,
+    BusyError,
+    OutputError,
+    RecordmillError,
+    kind_of,
+)
 from recordmill.schemas.names import run_metadata_name
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import seconds_since
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
@@ -262,3 +272,82 @@ def _has_published(workspace: Workspace) -> bool:
 
 def _utc(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """An error of a task, as its file says it.
+
+    Attributes:
+      expected: whether it is one of ours, or of the machine.
+      kind: name of its class.
+      about: its `kind_of`.
+      message: its text.
+      traceback: of the worker; "" where there was no room for it.
+      time: when it was raised, in Unix seconds.
+    """
+
+    expected: bool
+    kind: str
+    about: str
+    message: str
+    traceback: str
+    time: float
+
+
+@contextmanager
+def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
+    """Saves an error where the launcher finds it, on every runner; shows a sign of life.
+
+    Raises:
+      BusyError: the run is a detached job that must not go on.
+    """
+    try:
+        keep_alive(workspace)
+        yield
+    except GeneratorExit:
+        raise  # the runner closed this step, because another one failed
+    except BaseException as error:
+        note = TaskError(
+            isinstance(error, RecordmillError | OSError | MemoryError),
+            type(error).__name__,
+            kind_of(error),
+            _message_of(error, workspace),
+            traceback.format_exc(),
+            time.time(),
+        )
+        with suppress(Exception):  # the first error matters more than this one
+            file = f"errors/{uuid.uuid4().hex}.json"
+            try:
+                workspace.put(file, json.dumps(asdict(note)).encode())
+            except Exception:  # there may be room for a short one
+                note = replace(note, traceback="")
+                workspace.put(file, json.dumps(asdict(note)).encode())
+        if isinstance(error, Exception):
+            raise
+        # SystemExit would end the worker's thread without a message, and the runner
+        # would wait for ever.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _message_of(error: BaseException, workspace: Workspace) -> str:
+    """Returns the message of an error; that of a full disk tells the way out, too."""
+    if isinstance(error, OSError) and kind_of(error) == NO_ROOM:
+        return str(
+            output_error(error, error.filename or str(workspace.root), "written")
+        )
+    return str(error)
+
+
+def read_errors(workspace: Workspace) -> list[TaskError]:
+    """Returns the errors that tasks of the run reported, oldest first."""
+    notes = []
+    for file in workspace.names("errors"):
+        # Damaged ones are left out.
+        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            found = json.loads(workspace.get(f"errors/{file}") or b"")
+            names = ("kind", "about", "message", "traceback")
+            texts = {name: str(found[name]) for name in names}
+            is_expected, when = bool(found["expected"]), float(found["time"])
+            notes.append(TaskError(expected=is_expected, time=when, **texts))
+    return sorted(notes, key=lambda note: note.time)

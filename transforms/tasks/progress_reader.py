@@ -9,143 +9,29 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.shards import ShardPlan
-from recordmill.transforms.encode.large_values import Window, window_bytes
-from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import (
+    CHECKPOINTS,
+    LIVE,
+    Counts,
+    Workspace,
+    read_live_counts,
+)
 from recordmill.transforms.tfrecord import FRAME_BYTES
-
-# A checkpoint tells of a task only when it is finished. Until then its counts are in a
-# file of the workspace that the task writes anew some times a second, so that threads,
-# processes and the launcher need share nothing but a folder. A task whose folder is not
-# on this machine is counted only when it is finished.
-
-FOLDER = "live"
-SECONDS_BETWEEN_NOTES = 0.5
-_FORM = struct.Struct("<4Q")
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What a task, or several, have done.
-
-    Attributes:
-      positions: of the input, in the unit of the source (see `InputRange`).
-      rows: that were read, rejects included; of a shard, records that were written.
-      rejected: rows that become no record.
-      bytes: of records that were written.
-    """
-
-    positions: int = 0
-    rows: int = 0
-    rejected: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.positions + other.positions,
-            self.rows + other.rows,
-            self.rejected + other.rejected,
-            self.bytes + other.bytes,
-        )
-
-
-class LiveCounts:
-    """The counts of one unfinished task.
-
-    Args:
-      path: of its file; None keeps no counts.
-      clock: gives seconds.
-    """
-
-    def __init__(
-        self, path: Path | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._path = path
-        self._clock = clock
-        self._next = clock() + SECONDS_BETWEEN_NOTES  # a short task needs no file
-        self._written = Counts()
-
-    def note(self, counts: Counts) -> None:
-        """Writes the counts, unless it did so just before."""
-        if self._path is None or (now := self._clock()) < self._next:
-            return
-        self._next = now + SECONDS_BETWEEN_NOTES
-        try:
-            # In place: one that was emptied first could be read empty.
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                os.pwrite(file, _FORM.pack(*astuple(counts)), 0)
-            finally:
-                os.close(file)
-        except OSError:
-            self._path = None  # no such folder here: progress is not worth an error
-
-    def note_written(self, records: Window) -> None:
-        """Adds records to those that were written."""
-        self._written += Counts(rows=len(records), bytes=window_bytes(records))
-        self.note(self._written)
-
-    def note_bytes(self, size: int) -> None:
-        """Adds bytes to those that were written, or checked."""
-        self._written += Counts(bytes=size)
-        self.note(self._written)
-
-    def close(self) -> None:
-        """Removes the file: the task has left its checkpoint, or failed."""
-        if self._path is not None:
-            with suppress(OSError):
-                self._path.unlink(missing_ok=True)
-
-
-NO_COUNTS = LiveCounts(None)
-
-
-@contextmanager
-def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
-    """Gives the counts of a task, kept where the launcher of the run looks for them."""
-    path = None if workspace.shared else workspace.local_path(f"{FOLDER}/{task}")
-    live = LiveCounts(path)
-    try:
-        yield live
-    finally:
-        live.close()
-
-
-def counted(windows: Iterable[Window], live: LiveCounts) -> Iterator[Window]:
-    """Yields windows of records, and counts those that were taken."""
-    for window in windows:
-        yield window
-        live.note_written(window)
-
-
-def read_live_counts(workspace: Workspace) -> dict[str, Counts]:
-    """Returns the counts of the unfinished tasks, by name."""
-    found: dict[str, Counts] = {}
-    if workspace.shared:
-        return found
-    for path in workspace.local_path(FOLDER).glob("*"):
-        with suppress(OSError, struct.error):  # finished, or being written just now
-            found[path.name] = Counts(*_FORM.unpack(path.read_bytes()))
-    return found
-
 
 SECONDS_BETWEEN_LOOKS = 0.25
 SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
 _LOOK_SHARE = 100
-_PLAN = f"{FOLDER}/plan.json"
-_NOTHING = Counts()
+_PLAN = f"{LIVE}/plan.json"
 _READ = re.compile(rb'"rows_read":(\d+),"rows_rejected":(\d+)')
 
 
@@ -175,7 +61,10 @@ class FinishedTasks:
       clock: gives seconds.
 
     Attributes:
+      names: of the tasks that were finished at the last look, and when each was first
+        seen, in Unix seconds.
       at_work: counts of the tasks that were not finished at the last look, by name.
+      in_store: whether each look costs a request of a store.
     """
 
     def __init__(
@@ -184,15 +73,11 @@ class FinishedTasks:
         self._workspace = workspace
         self._clock = clock
         self._next_look = self._looked = clock()
-        self._first_seen: dict[str, float] = {}
         self._counts: dict[str, Counts] = {}
         self._plan: PlannedTotals | None = None
+        self.names: dict[str, float] = {}
         self.at_work: dict[str, Counts] = {}
-
-    @property
-    def in_store(self) -> bool:
-        """Tells whether each look costs a request of a store."""
-        return self._workspace.shared
+        self.in_store = workspace.shared
 
     def look(self, *, now: bool = False) -> bool:
         """Looks at the tasks again, unless it did so just before.
@@ -209,8 +94,8 @@ class FinishedTasks:
         # First those at work: one that ends meanwhile is listed below.
         self.at_work = read_live_counts(self._workspace)
         for name in self._list():
-            if name not in self._first_seen:
-                self._first_seen[name] = time.time()
+            if name not in self.names:
+                self.names[name] = time.time()
         self._looked = began
         self.rest()
         return True
@@ -241,7 +126,7 @@ class FinishedTasks:
         In a store it is when the checkpoint was first listed, a few seconds later.
         """
         if self.in_store:
-            return dict(self._first_seen)
+            return dict(self.names)
         seen = {}
         for name in self._list():
             with suppress(FileNotFoundError):
@@ -249,14 +134,10 @@ class FinishedTasks:
                 seen[name] = path.stat().st_mtime
         return seen
 
-    def names(self) -> Sequence[str]:
-        """Returns the tasks that were finished at the last look."""
-        return list(self._first_seen)
-
     def counts(self) -> tuple[int, int]:
         """Counts the ranges that were read and the shards that were written."""
-        ranges = sum(name.startswith("range-") for name in self._first_seen)
-        return ranges, sum(name.startswith("shard-") for name in self._first_seen)
+        ranges = sum(name.startswith("range-") for name in self.names)
+        return ranges, sum(name.startswith("shard-") for name in self.names)
 
     def rows_rejected(self) -> int | None:
         """Counts the rows that finished tasks rejected; None in a store."""
@@ -276,7 +157,7 @@ class FinishedTasks:
         """
         if self.in_store:
             return {}
-        for name in self._first_seen:
+        for name in self.names:
             if name not in self._counts and name.startswith(("range-", "shard-")):
                 data = self._workspace.get(f"{CHECKPOINTS}/{name}.json")
                 if data is not None:
@@ -301,7 +182,8 @@ def _counts_in(name: str, data: bytes) -> Counts:
     records = int(facts.get("records", 0))
     # As the plan and the live counts have them: framed, and before compression.
     framed = int(facts.get("example_bytes", 0)) + FRAME_BYTES * records
-    return Counts(0, records, int(facts.get("rows_rejected", 0)), framed)
+    rejected = int(facts.get("rejects", {}).get("rows", 0))
+    return Counts(0, records, rejected, framed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +191,7 @@ class Position:
     """How far a run is.
 
     Attributes:
-      surveyed: ranges whose survey is finished.
+      surveyed: ranges whose boundary scan is finished.
       read: positions, rows and rejects of the ranges, finished or not.
       total_positions: of all readings.
       readings: how many times each range is read.
@@ -338,9 +220,7 @@ class Position:
 
 
 def find_position(
-    finished: FinishedTasks,
-    ranges: Sequence[InputRange],
-    readings: int,
+    finished: FinishedTasks, ranges: Sequence[InputRange], readings: int
 ) -> Position:
     """Adds up finished tasks, as last looked at, and those at work.
 
@@ -349,21 +229,19 @@ def find_position(
       ranges: all input ranges.
       readings: how many times each is read.
     """
-    live = finished.at_work
-    done = finished.by_task()
-    names = finished.names()
+    live, done, names = finished.at_work, finished.by_task(), finished.names
     first, last, written = Counts(), Counts(), Counts()
-    for name, counts in {**live, **dict.fromkeys(names, _NOTHING), **done}.items():
+    for name, counts in {**live, **dict.fromkeys(names, Counts()), **done}.items():
         if name.startswith("range-"):
-            if name in done or counts is _NOTHING:
+            if name in names:
                 positions = ranges[int(name.rpartition("-")[2])].num_positions
-                counts = replace(counts, positions=positions)
+                counts = counts._replace(positions=positions)
             if name.startswith("range-measured-"):
-                first += counts
+                first = first.plus(counts)
             else:
-                last += counts
+                last = last.plus(counts)
         elif name.startswith("shard-"):
-            written += counts
+            written = written.plus(counts)
     # The second reading finds the same rows once more.
     rows = (last.rows or first.rows, max(first.rejected, last.rejected))
     return Position(
@@ -376,7 +254,7 @@ def find_position(
         shards=sum(name.startswith("shard-") for name in names),
         planned=finished.planned(),
         working=tuple(sorted(live)),
-        again=len(live.keys() & {*names}),
+        again=len(live.keys() & names.keys()),
         knows_rows=not finished.in_store,
         checked=sum(live[name].bytes for name in live if name.startswith("publish")),
     )

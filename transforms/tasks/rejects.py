@@ -51,17 +51,6 @@ _VALUES = re.compile(
 )
 
 
-def reject_line(reject: Reject) -> bytes:
-    """Returns a line of a rejects file; a pipeline's row has no URI and no position."""
-    fields = {
-        "uri": reject.path or None,
-        "position": reject.position if reject.path else None,
-        "reason": reject.reason,
-        "raw": base64.b64encode(reject.raw).decode(),
-    }
-    return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
-
-
 def parse_reject(line: bytes, where: str) -> Reject:
     """Parses one line of a rejects file; a pipeline's row has no path.
 

@@ -17,16 +17,30 @@ else in a local folder; where workers are other machines, all but the log is (`s
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeVar, cast
 
+from pydantic import TypeAdapter, ValidationError
+
+from recordmill.schemas.errors import (
+    OutputError,
+)
+from recordmill.schemas.input_files import FileChecksum, TaskChecksums
+from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
+from recordmill.schemas.ranges import NO_REJECTS, Reject, RejectTotals
 from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
@@ -197,8 +211,7 @@ class Workspace:
         """
         note = " ".join(filter(None, (exchange, str(ENCODING_VERSION), cut)))
         before = (self.get(_EXCHANGE_FILE) or b"").decode()
-        other_exchange = before.partition(" ")[0] != exchange
-        if before and (other_exchange or _cut_in(before) != cut):
+        if before and [exchange, cut] != [*before.split(" "), "", ""][:3:2]:
             self.remove()
         elif before and before != note:
             for name in self.names("facts"):
@@ -228,13 +241,251 @@ class Workspace:
             outer.rmdir()
 
 
-def _cut_in(note: str) -> str:
-    """Returns the cut that a note names, behind the exchange and the version."""
-    return next(iter(note.split()[2:]), "")
-
-
 def work_folder_of(uri: str) -> str:
     """Returns the local folder for workspaces of an output that is not local."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = blake2b(uri.encode(), digest_size=8).hexdigest()
     return str(Path(cache, "recordmill", name))
+
+
+# A checkpoint is written after the files that it describes, and in one step, so one that
+# exists is true. A run that was killed is resumed from its checkpoints.
+
+CHECKPOINTS = "facts"  # the folder
+
+_Checkpoint = TypeVar("_Checkpoint")
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(
+    TypeAdapter
+)  # takes milliseconds to build
+
+
+def save_checkpoint(workspace: Workspace, name: str, checkpoint: object) -> None:
+    """Writes the checkpoint of a finished task, a dataclass, as JSON."""
+    data = _adapter(type(checkpoint)).dump_json(checkpoint, by_alias=True)
+    workspace.put(f"{CHECKPOINTS}/{name}.json", data)
+
+
+def load_checkpoint(
+    workspace: Workspace, name: str, kind: type[_Checkpoint]
+) -> _Checkpoint | None:
+    """Returns the checkpoint of a task that an earlier try finished, or None."""
+    data = workspace.get(f"{CHECKPOINTS}/{name}.json")
+    if data is None:
+        return None
+    try:
+        return cast("_Checkpoint", _adapter(kind).validate_json(data))
+    except ValidationError:
+        return None
+
+
+def discard_checkpoint(workspace: Workspace, name: str) -> None:
+    """Removes a checkpoint whose files are damaged, so that the task is repeated."""
+    workspace.discard(f"{CHECKPOINTS}/{name}.json")
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Returns a line of a rejects file; a pipeline's row has no URI and no position."""
+    fields = {
+        "uri": reject.path or None,
+        "position": reject.position if reject.path else None,
+        "reason": reject.reason,
+        "raw": base64.b64encode(reject.raw).decode(),
+    }
+    return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def save_rejects(
+    workspace: Workspace, name: str, rejects: Iterable[Reject]
+) -> RejectTotals:
+    """Writes the rejects of one task as JSON lines; returns their totals."""
+    file = f"{REJECTS_NAME}/{name}.jsonl"
+    data = b"".join(reject_line(reject) + b"\n" for reject in rejects)
+    if not data:
+        workspace.discard(file)  # of an earlier try that assumed other types
+        return NO_REJECTS
+    workspace.put(file, data, durable=True)
+    return RejectTotals.of(data)
+
+
+# The checksums of what tasks read of the inputs wait until the dataset is staged. A few are
+# part of a task's result. More, as those of 4,096 images, would be too much for what passes
+# through the runner: they are in a file beside the task's checkpoint.
+
+MOST_IN_RESULT = 8
+PREPARE = "prepare"  # the task that has no result
+_ENDING = ".checksums"
+
+
+def save_checksums(
+    workspace: Workspace, name: str, checksums: Sequence[FileChecksum]
+) -> TaskChecksums:
+    """Keeps the checksums of what one task read."""
+    if len(checksums) <= MOST_IN_RESULT and name != PREPARE:
+        return TaskChecksums(tuple(checksums))
+    data = json.dumps(checksums, ensure_ascii=False, separators=(",", ":"))
+    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", data.encode())
+    return TaskChecksums(in_file=len(checksums))
+
+
+def checksums_of(
+    workspace: Workspace, name: str, checksums: TaskChecksums
+) -> Sequence[FileChecksum]:
+    """Returns what `save_checksums` kept of one task, as far as it is there."""
+    if checksums.in_file:
+        return _kept(workspace, f"{name}{_ENDING}")
+    return checksums.few
+
+
+def load_checksums(
+    workspace: Workspace, results: Iterable[TaskChecksums]
+) -> list[FileChecksum] | None:
+    """Returns the checksums of all that a run read; None if some were lost."""
+    found: list[FileChecksum] = []
+    wanted = 0
+    for result in results:
+        found += result.few
+        wanted += result.in_file
+    for name in workspace.names(CHECKPOINTS):
+        if name.endswith(_ENDING):
+            kept = _kept(workspace, name)
+            found += kept
+            wanted -= len(kept)
+    # Of a task that was repeated in another way, there may be more.
+    return None if wanted > 0 else found
+
+
+def _kept(workspace: Workspace, file: str) -> Sequence[FileChecksum]:
+    data = workspace.get(f"{CHECKPOINTS}/{file}") or b"[]"
+    try:
+        return list(map(FileChecksum._make, json.loads(data)))
+    except (ValueError, TypeError):
+        return ()  # cut short when the machine lost its power
+
+
+def keeps_files(
+    workspace: Workspace,
+    name: str,
+    rejects: RejectTotals,
+    checksums: TaskChecksums,
+    part: int,
+) -> bool:
+    """Tells whether the files of a finished task are kept as it wrote them.
+
+    Args:
+      workspace: of the run.
+      name: of the task.
+      rejects: the totals of those that it wrote.
+      checksums: that it saved.
+      part: the part of the dataset that the run makes.
+    """
+    kept = checksums_of(workspace, name, checksums)
+    if checksums.in_file and len(kept) != checksums.in_file:
+        return False
+    if not rejects.rows:
+        return True
+    data = workspace.get(f"{REJECTS_NAME}/{name}.jsonl")
+    if data is None:  # a run that was killed while it staged had moved them
+        staged = f"staging/{REJECTS_NAME}/{rejects_prefix(part)}{name}.jsonl"
+        try:
+            data = workspace.store.read(workspace.store_name(staged))
+        except OutputError:
+            return False
+    return RejectTotals.of(data) == rejects
+
+
+# A checkpoint tells of a task only when it is finished. Until then its counts are in a
+# file of the workspace that the task writes again some times a second, so that threads,
+# processes and the launcher need share nothing but a folder. A task whose folder is not
+# on this machine is counted only when it is finished.
+
+LIVE = "live"  # the folder
+SECONDS_BETWEEN_NOTES = 0.5
+_FORM = struct.Struct("<4Q")
+
+
+class Counts(NamedTuple):
+    """What a task, or several, have done.
+
+    Attributes:
+      positions: of the input, in the unit of the source (see `InputRange`).
+      rows: that were read, rejects included; of a shard, records that were written.
+      rejected: rows that become no record.
+      bytes: of records that were written.
+    """
+
+    positions: int = 0
+    rows: int = 0
+    rejected: int = 0
+    bytes: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Returns the sum of both."""
+        return Counts(*map(sum, zip(self, other, strict=True)))
+
+
+class LiveCounts:
+    """The counts of one unfinished task.
+
+    Args:
+      path: of its file; None keeps no counts.
+      clock: gives seconds.
+    """
+
+    def __init__(
+        self, path: Path | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._next = clock() + SECONDS_BETWEEN_NOTES  # a short task needs no file
+        self._written = Counts()
+
+    def note(self, counts: Counts) -> None:
+        """Writes the counts, unless it did so just before."""
+        if self._path is None or (now := self._clock()) < self._next:
+            return
+        self._next = now + SECONDS_BETWEEN_NOTES
+        try:
+            # In place: one that was emptied first could be read empty.
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                os.pwrite(file, _FORM.pack(*counts), 0)
+            finally:
+                os.close(file)
+        except OSError:
+            self._path = None  # no such folder here: progress is not worth an error
+
+    def note_written(self, num_bytes: int, records: int = 0) -> None:
+        """Adds bytes and records to those that were written, or checked."""
+        self._written = self._written.plus(Counts(rows=records, bytes=num_bytes))
+        self.note(self._written)
+
+    def close(self) -> None:
+        """Removes the file: the task has left its checkpoint, or failed."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+
+NO_COUNTS = LiveCounts(None)
+
+
+@contextmanager
+def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
+    """Gives the counts of a task, kept where the launcher of the run looks for them."""
+    path = None if workspace.shared else workspace.local_path(f"{LIVE}/{task}")
+    live = LiveCounts(path)
+    try:
+        yield live
+    finally:
+        live.close()
+
+
+def read_live_counts(workspace: Workspace) -> dict[str, Counts]:
+    """Returns the counts of the unfinished tasks, by name."""
+    found: dict[str, Counts] = {}
+    if workspace.shared:
+        return found
+    for path in workspace.local_path(LIVE).glob("*"):
+        with suppress(OSError, struct.error):  # finished, or being written just now
+            found[path.name] = Counts(*_FORM.unpack(path.read_bytes()))
+    return found

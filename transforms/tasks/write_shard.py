@@ -31,20 +31,20 @@ from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.array_record import write_array_records
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.shard_file import WrittenFile, write_records
-from recordmill.transforms.tasks.checkpoints import (
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
+from recordmill.transforms.tasks.workspace import (
     CHECKPOINTS,
+    LiveCounts,
+    Workspace,
+    counting,
     discard_checkpoint,
-    keeps_checksums,
-    keeps_rejects,
+    keeps_files,
     load_checkpoint,
     save_checkpoint,
     save_checksums,
     save_rejects,
 )
-from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
-from recordmill.transforms.tasks.progress_reader import counted, counting
-from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import check_frames, crc32c
 
 
@@ -126,17 +126,13 @@ def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     if earlier is None or earlier.task != task:
         return None
     result = earlier.result
-    rejects_kept = keeps_rejects(
+    is_kept = keeps_files(
         context.workspace,
         task_name(task),
-        result.rows_rejected,
         result.rejects,
+        result.checksums,
         context.part,
-    )
-    checksums_kept = keeps_checksums(
-        context.workspace, task_name(task), result.checksums
-    )
-    is_kept = rejects_kept and checksums_kept and _is_whole(context, earlier)
+    ) and _is_whole(context, earlier)
     return result if is_kept else None
 
 
@@ -276,59 +272,46 @@ def _store_shard(
     windows: Iterable[Window],
     sink: RowSink,
 ) -> ShardResult:
-    """Writes a shard into staging; reading the windows fills the sink."""
-    job, name = context.job, task_name(task)
+    """Writes a shard into staging, and its checkpoint; reading the windows fills the sink."""
+    job, workspace, name = context.job, context.workspace, task_name(task)
     file = shard_file_name(
-        job.name,
-        task.split,
-        task.shard_index,
-        task.num_shards,
-        job.compression,
-        context.part,
+        *(job.name, task.split, task.shard_index, task.num_shards),
+        *(job.compression, context.part),
         container=job.container,
     )
-    with counting(context.workspace, name) as live:
-        return _write_file(context, task, file, counted(windows, live), sink)
-
-
-def _write_file(
-    context: RunContext,
-    task: ShardTask,
-    file: str,
-    windows: Iterable[Window],
-    sink: RowSink,
-) -> ShardResult:
-    """Writes the file of a shard and its checkpoint."""
-    job, name = context.job, task_name(task)
-    with context.workspace.shard_tempfile(file) as path:
-        written, index = _write_files(path, windows, job)
-        seen: tuple[int, ...] = ()
-        index_seen: tuple[int, ...] = ()
-        if isinstance(context.workspace.store, LocalStore):
+    with counting(workspace, name) as live, workspace.shard_tempfile(file) as path:
+        written, index = _write_files(path, _counted(windows, live), job)
+        seen = index_seen = tuple[int, ...]()
+        if isinstance(workspace.store, LocalStore):
             seen = stat_signature(path)
             index_seen = stat_signature(_index_path(path))
-        context.workspace.stage_shard(path, written.crc32c)
+        workspace.stage_shard(path, written.crc32c)
         if index is not None:
-            context.workspace.stage_shard(_index_path(path), index.crc32c)
-    kept = save_rejects(context.workspace, name, sink.rejects)
-    result = ShardResult(
-        split=task.split,
-        shard_index=task.shard_index,
-        file=file,
-        records=written.records,
-        bytes=written.bytes,
-        example_bytes=written.example_bytes,
-        crc32c=written.crc32c,
-        rows_rejected=kept.rows,
-        rejects=kept,
-        observed_types=sink.observed,
-        issues=sink.issues,
-        checksums=save_checksums(context.workspace, name, sink.checksums),
-        index=index,
-    )
-    checkpoint = ShardCheckpoint(task, result, seen, index_seen)
-    save_checkpoint(context.workspace, name, checkpoint)
+            workspace.stage_shard(_index_path(path), index.crc32c)
+        result = ShardResult(
+            split=task.split,
+            shard_index=task.shard_index,
+            file=file,
+            records=written.records,
+            bytes=written.bytes,
+            example_bytes=written.example_bytes,
+            crc32c=written.crc32c,
+            rejects=save_rejects(workspace, name, sink.rejects),
+            observed_types=sink.observed,
+            issues=sink.issues,
+            checksums=save_checksums(workspace, name, sink.checksums),
+            index=index,
+        )
+        save_checkpoint(
+            workspace, name, ShardCheckpoint(task, result, seen, index_seen)
+        )
     return result
+
+
+def _counted(windows: Iterable[Window], live: LiveCounts) -> Iterator[Window]:
+    for window in windows:
+        yield window
+        live.note_written(int(record_lengths(window).sum()), len(window))
 
 
 def _write_files(

@@ -13,11 +13,8 @@ from mutations import mutated
 
 from recordmill.schemas.ranges import RangeResult
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.checkpoints import (
-    load_checkpoint,
-    read_errors,
-)
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.launches import read_errors
+from recordmill.transforms.tasks.workspace import Workspace, load_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -61,5 +58,5 @@ def test_checkpoints_and_notes_of_workers(
     load_checkpoint(workspace, "range-0", RangeResult)
     workspace.put("errors/0.json", data.draw(mutated(NOTE)))
     for note in read_errors(workspace):
-        assert isinstance(note["message"], str)
-        assert isinstance(note["kind"], str)
+        assert isinstance(note.message, str)
+        assert isinstance(note.kind, str)

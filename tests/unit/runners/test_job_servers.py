@@ -19,8 +19,8 @@ from apache_beam.runners.portability.flink_runner import FlinkRunner
 from store_servers import free_port
 
 from recordmill.beam_jobs.runners import portable
-from recordmill.beam_jobs.runners import portable as flink
-from recordmill.beam_jobs.runners.portable import StrictOptions, is_flink
+from recordmill.beam_jobs.runners.embedded import is_flink
+from recordmill.beam_jobs.runners.portable import StrictOptions
 from recordmill.schemas.errors import InputError, UsageError
 
 
@@ -65,7 +65,7 @@ def test_flink_behind_a_job_server(options: tuple[str, ...], is_one: bool) -> No
 
 
 def test_flink_without_a_job_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flink, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(portable, "ASK_SECONDS", 0.1)
     assert is_flink(beam.Pipeline(FlinkRunner()))
     assert not is_flink(beam.Pipeline("DirectRunner"))
     for endpoint in ("", "embed", f"127.0.0.1:{free_port()}"):

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
+from recordmill.schemas.ranges import NO_REJECTS
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.checkpoints import (
+from recordmill.transforms.tasks.workspace import (
     MOST_IN_RESULT,
     PREPARE,
-    keeps_checksums,
+    Workspace,
+    keeps_files,
     load_checksums,
     save_checksums,
 )
-from recordmill.transforms.tasks.workspace import Workspace
 
 FEW = [FileChecksum("a \u00e4\n.csv", 0, 9, 1 << 31)]
 MANY = [FileChecksum(f"{number}.jpg", 0, 9, number) for number in range(100)]
@@ -34,8 +35,8 @@ def test_kept_and_loaded(workspace: Workspace) -> None:
     save_checksums(workspace, PREPARE, FEW[:0])
     assert (few, many) == (TaskChecksums(tuple(FEW)), TaskChecksums(in_file=100))
     assert len(MANY[:MOST_IN_RESULT]) == MOST_IN_RESULT
-    assert keeps_checksums(workspace, "range-0", few)
-    assert keeps_checksums(workspace, "range-1", many)
+    assert keeps_files(workspace, "range-0", NO_REJECTS, few, 0)
+    assert keeps_files(workspace, "range-1", NO_REJECTS, many, 0)
     found = load_checksums(workspace, [few, many])
     assert found is not None
     assert sorted(found) == sorted(FEW + MANY)
@@ -49,5 +50,5 @@ def test_a_file_that_power_loss_cut(workspace: Workspace, left: bytes | None) ->
     path.unlink()
     if left is not None:
         path.write_bytes(left)
-    assert not keeps_checksums(workspace, "range-1", many)
+    assert not keeps_files(workspace, "range-1", NO_REJECTS, many, 0)
     assert load_checksums(workspace, [many]) is None

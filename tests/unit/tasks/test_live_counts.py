@@ -8,18 +8,20 @@ import pytest
 
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.checkpoints import save_checkpoint
 from recordmill.transforms.tasks.progress_reader import (
-    FOLDER,
+    LIVE,
     Counts,
     FinishedTasks,
-    LiveCounts,
     Position,
-    counting,
     find_position,
     read_live_counts,
 )
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import (
+    LiveCounts,
+    Workspace,
+    counting,
+    save_checkpoint,
+)
 
 RANGES = [
     InputRange(at, "a", "a", 100 * at, 100 * at + 100, 100 * at, 300) for at in range(3)
@@ -44,7 +46,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def live(workspace: Workspace, task: str, clock: Clock) -> LiveCounts:
-    return LiveCounts(workspace.local_path(f"{FOLDER}/{task}"), clock)
+    return LiveCounts(workspace.local_path(f"{LIVE}/{task}"), clock)
 
 
 def test_noted_twice_a_second(workspace: Workspace) -> None:
@@ -71,12 +73,12 @@ def test_a_worker_without_the_folder_goes_on(tmp_path: Path) -> None:
 
 
 def test_half_a_file_is_no_count(workspace: Workspace) -> None:
-    workspace.local_path(f"{FOLDER}/shard-train-00000").write_bytes(b"\1\0")
+    workspace.local_path(f"{LIVE}/shard-train-00000").write_bytes(b"\1\0")
     assert read_live_counts(workspace) == {}
 
 
 def test_removed_if_the_task_fails(workspace: Workspace) -> None:
-    path = workspace.local_path(f"{FOLDER}/x")
+    path = workspace.local_path(f"{LIVE}/x")
 
     def fail() -> None:
         path.write_bytes(bytes(32))
@@ -88,7 +90,7 @@ def test_removed_if_the_task_fails(workspace: Workspace) -> None:
 
 
 def test_those_of_a_killed_run_are_removed(workspace: Workspace) -> None:
-    workspace.local_path(f"{FOLDER}/x").write_bytes(bytes(32))
+    workspace.local_path(f"{LIVE}/x").write_bytes(bytes(32))
     workspace.create("scratch")
     assert read_live_counts(workspace) == {}
 
@@ -140,7 +142,7 @@ def test_looks_take_a_hundredth_of_the_time(workspace: Workspace) -> None:
             return super().__contains__(name)
 
     finish(workspace, "range-scratch-000000", 0, 10, 2)
-    finished._first_seen = Slow()
+    finished.names = Slow()
     assert finished.look()
     clock.now += 10
     assert not finished.look()

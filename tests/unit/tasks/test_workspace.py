@@ -8,8 +8,11 @@ import pytest
 
 from recordmill.schemas.ranges import InputRange, RangeResult, RowIssue
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.checkpoints import load_checkpoint, save_checkpoint
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import (
+    Workspace,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 
 def workspace_with(tmp_path: Path, note: str) -> Workspace:
