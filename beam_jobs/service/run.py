@@ -7,13 +7,13 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
@@ -80,11 +80,11 @@ from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import (
     Launch,
+    TaskError,
     begin_launch,
     has_live_launch,
     is_launch,
     new_launch_name,
-    TaskError,
     read_errors,
 )
 from recordmill.transforms.tasks.leftovers import (
