@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PBegin, PCollection, TaggedO
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.group_by_shard import WritePieces
+from recordmill.beam_jobs.pipelines.group_by_shard import Total, WritePieces
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.ranges import (
@@ -54,32 +54,7 @@ from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
 def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
     """Merges type flags: (1, 2) and (4, 2) give (5, 2)."""
-    no_types: TypeFlags = ()
-    return reduce(merge_type_flags, found, no_types)
-
-
-@dataclass
-class SumHistograms(beam.CombineFn):
-    """A CombineFn that adds histograms, first those of a bundle in its worker."""
-
-    num_splits: int
-    bucket_bits: int
-
-    def create_accumulator(self) -> Histogram:
-        return Histogram.empty(self.num_splits, self.bucket_bits)
-
-    def add_input(self, accumulator: Histogram, element: PackedHistogram) -> Histogram:
-        accumulator.add_bytes(element)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Histogram]) -> Histogram:
-        merged = self.create_accumulator()
-        for accumulator in accumulators:
-            merged += accumulator
-        return merged
-
-    def extract_output(self, accumulator: Histogram) -> Histogram:
-        return accumulator
+    return reduce(merge_type_flags, found, ())
 
 
 def plan_dataset(
@@ -157,10 +132,10 @@ def _plan_shards(
     context: RunContext,
 ) -> PCollection[ShardPlan]:
     """Adds the histograms of all ranges and cuts every split into shards."""
-    add = SumHistograms(context.num_splits, context.bucket_bits)
+    nothing = partial(Histogram.empty, context.num_splits, context.bucket_bits)
     return (
         histograms
-        | "SumHistograms" >> beam.CombineGlobally(add).without_defaults()
+        | "SumHistograms" >> beam.CombineGlobally(Total(nothing)).without_defaults()
         | "PlanShards" >> beam.Map(plan_dataset, context, results=AsList(results))
     )
 

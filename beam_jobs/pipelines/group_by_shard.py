@@ -12,7 +12,7 @@ the rows of every shard, and every piece says for how many of them it accounts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,33 @@ from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
+
+
+class Total(beam.CombineFn):
+    """A CombineFn that adds parts to a total, first those of a bundle in its worker.
+
+    Args:
+      nothing: makes a total of no parts, which has `add` for a part, and `merge`.
+    """
+
+    def __init__(self, nothing: Callable[[], Any]) -> None:
+        self._nothing = nothing
+
+    def create_accumulator(self) -> Any:
+        return self._nothing()
+
+    def add_input(self, accumulator: Any, element: Any) -> Any:
+        accumulator.add(element)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        merged = self._nothing()
+        for accumulator in accumulators:
+            merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: Any) -> Any:
+        return accumulator
 
 
 @dataclass

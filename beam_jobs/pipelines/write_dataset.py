@@ -11,9 +11,10 @@ and checksums. See docs/pipelines.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from inspect import signature
 from os import PathLike, fspath
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from recordmill.beam_jobs.pipelines.group_by_shard import WritePieces
+from recordmill.beam_jobs.pipelines.group_by_shard import Total, WritePieces
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.declared import DeclaredSchema, declare_schema, parse_declared
 from recordmill.schemas.errors import SchemaError, UsageError
@@ -77,7 +78,6 @@ from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local, read_file
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
-from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tasks.write_shard import write_shard
 
 
@@ -294,7 +294,10 @@ class EncodeRows(beam.DoFn):
         runs: tuple[SortedRunRef, ...] = ()
         num_splits = self._context.num_splits
         if self._context.exchange == "scratch":
-            runs = (_store_run(self._context.workspace, self._blocks, num_splits),)
+            workspace = self._context.workspace
+            if not workspace.shared:
+                workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
+            runs = (workspace.runs.save(uuid4().hex, self._blocks, num_splits),)
             self._blocks.clear()
         else:
             # Unique, also among the pieces of a repeated bundle.
@@ -324,42 +327,10 @@ def _in_global_window(
     return GlobalWindows.windowed_value(output)
 
 
-def _store_run(
-    workspace: Workspace, blocks: Sequence[Block], num_splits: int
-) -> SortedRunRef:
-    if not workspace.shared:
-        workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
-    return workspace.runs.save(uuid4().hex, blocks, num_splits)
-
-
 def _one_shard_each(num_splits: int) -> ShardPlan:
     """Returns a plan with one shard for each split."""
     whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))
     return ShardPlan((whole,) * num_splits)
-
-
-@dataclass
-class SumRows(beam.CombineFn):
-    """A CombineFn that adds summaries, first those of a bundle in its worker."""
-
-    num_splits: int
-    bucket_bits: int
-
-    def create_accumulator(self) -> RowsTotals:
-        return RowsTotals(Histogram.empty(self.num_splits, self.bucket_bits))
-
-    def add_input(self, accumulator: RowsTotals, element: RowsSummary) -> RowsTotals:
-        accumulator.add(element)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[RowsTotals]) -> RowsTotals:
-        merged = self.create_accumulator()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: RowsTotals) -> RowsTotals:
-        return accumulator
 
 
 def _shard_from_runs(
@@ -368,37 +339,8 @@ def _shard_from_runs(
     return write_shard(plan.to_write.context, task, runs, folder=folder)
 
 
-def _write_from_runs(
-    plan: PCollection[RowsPlan],
-    summaries: PCollection[RowsSummary],
-    context: RunContext,
-) -> PCollection[ShardResult]:
-    """Writes every planned shard from the sorted runs, each as one task."""
-    runs = summaries | "ListRuns" >> beam.FlatMap(lambda summary: summary.runs)
-    return (
-        plan
-        | "ListTasks" >> beam.FlatMap(lambda plan: plan.to_write.plan.tasks())
-        | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
-        | "WriteShards"
-        >> beam.Map(
-            _shard_from_runs,
-            plan=AsSingleton(plan),
-            runs=AsList(runs),
-            folder=context.workspace.runs,
-        )
-    )
-
-
-def _write_from_pieces(
-    plan: PCollection[RowsPlan], pieces: PCollection[Piece]
-) -> PCollection[ShardResult]:
-    """Cuts the pieces by the plan, groups them by shard and writes the shards."""
-    to_write = plan | "ListShards" >> beam.Map(lambda plan: plan.to_write)
-    return (
-        pieces
-        | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
-        | "WriteShards" >> WritePieces(to_write)
-    )
+def _no_rows(num_splits: int, bucket_bits: int) -> RowsTotals:
+    return RowsTotals(Histogram.empty(num_splits, bucket_bits))
 
 
 def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
@@ -518,6 +460,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 "row"
             )
         context = self._context(rows.pipeline)
+        nothing = partial(_no_rows, context.num_splits, context.bucket_bits)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
         exclusive = begin | "CheckOutput" >> beam.Map(check_output_early, context)
         encoded = (
@@ -531,14 +474,30 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         summaries = encoded[SUMMARIES]  # RowsSummary
         plan = (
             summaries
-            | "SumSummaries"
-            >> beam.CombineGlobally(SumRows(context.num_splits, context.bucket_bits))
+            | "SumSummaries" >> beam.CombineGlobally(Total(nothing))
             | "PlanShards" >> beam.Map(plan_rows, context)  # RowsPlan
         )
         if context.exchange == "scratch":
-            shards = _write_from_runs(plan, summaries, context)
+            runs = summaries | "ListRuns" >> beam.FlatMap(lambda part: part.runs)
+            shards = (
+                plan
+                | "ListTasks" >> beam.FlatMap(lambda plan: plan.to_write.plan.tasks())
+                | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
+                | "WriteShards"
+                >> beam.Map(
+                    _shard_from_runs,
+                    plan=AsSingleton(plan),
+                    runs=AsList(runs),
+                    folder=context.workspace.runs,
+                )
+            )
         else:
-            shards = _write_from_pieces(plan, encoded["pieces"])
+            to_write = plan | "ListShards" >> beam.Map(lambda plan: plan.to_write)
+            shards = (
+                encoded["pieces"]
+                | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
+                | "WriteShards" >> WritePieces(to_write)
+            )
         # encoded[REJECTS]: (number of a rejects file, line)
         reject_totals = (
             encoded[REJECTS]

@@ -53,7 +53,6 @@ from recordmill.transforms.sources.map import map_rows
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
-from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.context import (
     Publishing,
     RunContext,
@@ -61,7 +60,7 @@ from recordmill.transforms.tasks.context import (
     split_names,
 )
 from recordmill.transforms.tasks.memory import memory_budget
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import CHECKPOINTS, Workspace
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -198,7 +197,7 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
     """Refuses before the run what can never fit: columns, types, the payload."""
     # Only here: they import all that casts and encodes, which "nothing to do" need not.
     from recordmill.transforms.cast.cast_batch import check_columns
-    from recordmill.transforms.encode.column_types import check_types
+    from recordmill.transforms.encode.columns import check_types
     from recordmill.transforms.encode.payloads import check_payload
 
     if source.columns().names == [FRAMED]:  # whole records: nothing is cast or encoded

@@ -4,7 +4,7 @@
 
 Records come in ranges as a run has them: each range's keys are seeded hashes of origins
 (recordmill.transforms.exchange.keys), its sizes are skewed (lognormal, and a few records of megabytes; ranges
-differ from each other, too), its histogram is added to the sum as SumHistograms does, and
+differ from each other, too), its histogram is added to the sum as the pipeline does, and
 plan_shards cuts the sum. Then every record is put into its shard by its own key, and what
 the shards really hold is compared with the plan, and with the promise: no shard is off
 its fair share by more than a bucket of the histogram holds. Exit status 1 if one is.
@@ -119,7 +119,7 @@ def simulate(records: int, shards: int, seed: int = 0) -> Simulated:
     for keys, sizes in ranges(records, seed):
         start = time.perf_counter()
         splits = np.zeros(len(keys), np.uint8)
-        total.add_bytes(packed_histogram(keys, splits, sizes, 1, bits))
+        total.add(packed_histogram(keys, splits, sizes, 1, bits))
         histogram_seconds += time.perf_counter() - start
         largest_record = max(largest_record, int(sizes.max()))
     start = time.perf_counter()
@@ -173,7 +173,7 @@ def small_range_seconds(total: Histogram, bits: int) -> float:
     seconds = []
     for _ in range(9):
         start = time.perf_counter()
-        copy.add_bytes(packed_histogram(keys, splits, sizes, 1, bits))
+        copy.add(packed_histogram(keys, splits, sizes, 1, bits))
         seconds.append(time.perf_counter() - start)
     return median(seconds)
 

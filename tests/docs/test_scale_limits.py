@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import pickle
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -27,16 +28,14 @@ from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef
-from recordmill.schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
+from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline
 from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_runs import (
-    LocalSortedRuns,
-    ReadRange,
     SortedRunFolder,
-    StoredSortedRuns,
+    SortedRunIndex,
     gather,
     write_sorted_run,
 )
@@ -139,20 +138,24 @@ class CountingStore(LocalStore):
         return data
 
 
-class CountingRuns(LocalSortedRuns):
+class CountingRuns(SortedRunFolder):
     """Notes what is read of the files."""
 
     asked: ClassVar[list[tuple[str, int]]] = []
 
-    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
-        read, where = super()._index_file(run)
+    def _index(
+        self, run: SortedRunRef, task: ShardTask | None = None
+    ) -> SortedRunIndex:
+        pread = os.pread
 
-        def counted(start: int, stop: int) -> bytes:
-            data = read(start, stop)
+        def counted(file: int, size: int, offset: int) -> bytes:
+            data = pread(file, size, offset)
             self.asked.append(("index", len(data)))
             return data
 
-        return counted, where
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "pread", counted)
+            return super()._index(run, task)
 
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         self.asked.append(("records", len(target)))
@@ -209,7 +212,7 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
     folder: SortedRunFolder
     if where == "store":
         monkeypatch.setattr(CountingStore, "asked", asked)
-        folder = StoredSortedRuns(CountingStore(str(tmp_path)), "runs")
+        folder = SortedRunFolder("runs", store=CountingStore(str(tmp_path)))
     else:
         monkeypatch.setattr(CountingRuns, "asked", asked)
         folder = CountingRuns(str(tmp_path))
@@ -296,7 +299,7 @@ def test_pieces_take_the_memory_that_is_told(
             write_sorted_run(tmp_path / f"run-{number}", SortedRows.of([block], 1))
             for number, block in enumerate(blocks)
         ]
-        read_shard = partial(gather, LocalSortedRuns(str(tmp_path)), runs, task)
+        read_shard = partial(gather, SortedRunFolder(str(tmp_path)), runs, task)
     else:
         values = [
             value

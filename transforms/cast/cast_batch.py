@@ -35,7 +35,7 @@ from recordmill.transforms.cast.cell_lists import (
 from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 from recordmill.transforms.cast.text_values import CastResult, present
 from recordmill.transforms.cast.typed_values import array_lists, cast_typed, cast_values
-from recordmill.transforms.encode.column_types import (
+from recordmill.transforms.encode.columns import (
     BYTES,
     family_of,
     is_list,

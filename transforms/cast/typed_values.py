@@ -41,7 +41,7 @@ from recordmill.transforms.cast.text_values import (
     swap_points,
     without,
 )
-from recordmill.transforms.encode.column_types import (
+from recordmill.transforms.encode.columns import (
     BOOL,
     BYTES,
     FLOAT,

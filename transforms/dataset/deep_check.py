@@ -24,7 +24,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.cast.typed_values import index_errors
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.column_types import is_list
+from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     bound_errors,

@@ -35,7 +35,7 @@ from recordmill.transforms.decode.wire import (
     read_varints,
     unpack_varints,
 )
-from recordmill.transforms.encode.column_types import list_depths
+from recordmill.transforms.encode.columns import list_depths
 from recordmill.transforms.encode.row_errors import rows_of
 from recordmill.transforms.encode.tensors import DATA_TYPES
 from recordmill.transforms.native.numpy_loops import varint

@@ -21,21 +21,16 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind, Shape, shape_text
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    Shape,
+    shape_text,
+)
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of, require_fit
-from recordmill.transforms.encode.column_types import (
-    BOOL,
-    FLOAT,
-    NULL,
-    TIME,
-    depth_problem,
-    family_of,
-    is_list,
-    list_depths,
-    plain,
-    value_problem,
-)
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
@@ -50,6 +45,228 @@ from recordmill.transforms.encode.row_errors import (
     rows_of,
     utf8_errors,
 )
+
+#     integers of every width, bool, date, time, timestamp, duration  -> int64_list
+#     float16, float32, float64                                       -> float_list
+#     string, binary: plain, large, view, of fixed size               -> bytes_list
+#     tensors and arrays take the numbers, or the bytes, of their dtype
+#     list, large list, fixed-size list, list view                    -> a shape
+#     dictionary, run-end encoded, extension                          -> what is inside
+#     null                                                            -> anything
+#
+# Dates and times are the integers that Arrow keeps, in the column's own unit. Decimals,
+# structs, maps, unions and intervals cannot be features as they are.
+
+INTEGER, BOOL, TIME, FLOAT, BYTES, NULL = range(6)
+
+_FAMILIES = {
+    INTEGER: "INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64",
+    BOOL: "BOOL",
+    TIME: "DATE32 DATE64 TIME32 TIME64 TIMESTAMP DURATION",
+    FLOAT: "HALF_FLOAT FLOAT DOUBLE",
+    BYTES: "STRING LARGE_STRING STRING_VIEW BINARY LARGE_BINARY BINARY_VIEW "
+    "FIXED_SIZE_BINARY",
+    NULL: "NA",
+}
+_FAMILY = {
+    getattr(pa.lib, f"Type_{name}"): family
+    for family, names in _FAMILIES.items()
+    for name in names.split()
+}
+_LISTS = {
+    getattr(pa.lib, f"Type_{name}")
+    for name in (
+        "LIST",
+        "LARGE_LIST",
+        "FIXED_SIZE_LIST",
+        "LIST_VIEW",
+        "LARGE_LIST_VIEW",
+    )
+}
+_DECIMALS = {
+    getattr(pa.lib, f"Type_DECIMAL{bits}")
+    for bits in (32, 64, 128, 256)
+    if hasattr(pa.lib, f"Type_DECIMAL{bits}")
+}
+_STORED_AS = {
+    INTEGER: Kind.INT64,
+    BOOL: Kind.INT64,
+    TIME: Kind.INT64,
+    FLOAT: Kind.FLOAT,
+    BYTES: Kind.BYTES,
+}
+
+
+def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
+    """Checks that every feature can be made from its column.
+
+    Raises:
+      SchemaError: a column is missing or there twice, or has a type that its feature
+        cannot take; all such columns are named.
+    """
+    problems = []
+    for feature in schema.features:
+        try:
+            require_column(arrow_schema, feature)
+            _require_type(arrow_schema.field(feature.column).type, feature)
+        except SchemaError as error:
+            problems.append(str(error))
+    if problems:
+        raise SchemaError("\n".join(problems))
+
+
+def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
+    """Checks that the feature's column is there, once.
+
+    Raises:
+      SchemaError: if not.
+    """
+    if arrow_schema.get_field_index(feature.column) < 0:
+        names = arrow_schema.names
+        found = "two columns" if feature.column in names else "no column"
+        raise SchemaError(
+            f"feature {feature.name!r}: {found} {feature.column!r} in {', '.join(names)}"
+        )
+
+
+def _require_type(
+    arrow_type: pa.DataType, feature: FeatureSpec, array: pa.Array | None = None
+) -> None:
+    """Checks that a feature can be made of a type; names a value of the array."""
+    depth, leaf = _take_apart(arrow_type)
+    family = family_of(leaf)
+    fewest, most = list_depths(feature, of_bytes=family == BYTES)
+    if family == NULL:
+        fewest = 0
+    elif family not in _accepted(feature, depth):
+        example = "" if array is None else _example(array)
+        raise SchemaError(
+            f"feature {feature.name!r}: {_holder(feature)} cannot hold column "
+            f"{feature.column!r} of type {leaf}{example}: {_way_out(leaf)}"
+        )
+    if not fewest <= depth <= most:
+        needed = f"{fewest} to {most}" if most > fewest else str(most)
+        steps = ", a list of steps included" if feature.sequence else ""
+        raise SchemaError(
+            f"feature {feature.name!r}: column {feature.column!r} of type {arrow_type} "
+            f"has list depth {depth}, shape {shape_text(feature.shape)} asks for "
+            f"{needed}{steps}: declare the shape that the column has"
+        )
+
+
+def list_depths(feature: FeatureSpec, *, of_bytes: bool) -> tuple[int, int]:
+    """Returns how many lists may be nested in the feature's column, fewest and most.
+
+    The innermost list may hold several dimensions row by row (row-major), as long as
+    no two of them are unknown.
+    """
+    steps = 1 if feature.sequence else 0
+    whole = feature.content is Content.ARRAY and of_bytes  # the array's bytes
+    if feature.content is Content.IMAGE or whole or not feature.shape:
+        return steps, steps
+    unknown = [i for i, size in enumerate(feature.shape) if size is None]
+    fewest = 1
+    if feature.is_ragged:
+        fewest = unknown[-1] + 1
+    elif len(unknown) > 1:
+        fewest = unknown[-2] + 2
+    return steps + fewest, steps + len(feature.shape)
+
+
+def plain_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Returns the type behind extension types, dictionaries and run-end encoding."""
+    while True:
+        if isinstance(arrow_type, pa.BaseExtensionType):
+            arrow_type = arrow_type.storage_type
+        elif arrow_type.id in (pa.lib.Type_DICTIONARY, pa.lib.Type_RUN_END_ENCODED):
+            arrow_type = arrow_type.value_type
+        else:
+            return arrow_type
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Returns the array behind an extension type, a dictionary or run-end encoding.
+
+    Views of text and bytes become arrays with offsets: most of Arrow's functions take
+    no views.
+    """
+    while True:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif array.type.id == pa.lib.Type_DICTIONARY:
+            array = array.dictionary_decode()
+        elif array.type.id == pa.lib.Type_RUN_END_ENCODED:
+            array = pc.run_end_decode(array)
+        elif array.type.id == pa.lib.Type_STRING_VIEW:
+            array = array.cast(pa.large_string())
+        elif array.type.id == pa.lib.Type_BINARY_VIEW:
+            array = array.cast(pa.large_binary())
+        else:
+            return array
+
+
+def is_list(arrow_type: pa.DataType) -> bool:
+    """Returns whether it is one of Arrow's list types."""
+    return arrow_type.id in _LISTS
+
+
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Returns whether it is one of Arrow's string types."""
+    ids = pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW
+    return arrow_type.id in ids
+
+
+def family_of(arrow_type: pa.DataType) -> int | None:
+    """Returns INTEGER, BOOL, TIME, FLOAT, BYTES or NULL; None for any other type."""
+    return _FAMILY.get(arrow_type.id)
+
+
+def _take_apart(arrow_type: pa.DataType) -> tuple[int, pa.DataType]:
+    """Returns how deep lists are nested, and the plain type of the innermost values."""
+    depth, leaf = 0, plain_type(arrow_type)
+    while is_list(leaf):
+        depth, leaf = depth + 1, plain_type(leaf.value_type)
+    return depth, leaf
+
+
+def _accepted(feature: FeatureSpec, depth: int) -> set[int]:
+    """Returns the families of types that the feature's values may have."""
+    if feature.content in (Content.TENSOR, Content.ARRAY):
+        accepted = _accepted_by_dtype(feature.dtype)
+        if feature.content is Content.ARRAY and depth == int(feature.sequence):
+            accepted = accepted | {BYTES}
+        return accepted
+    if feature.kind is Kind.BYTES:
+        return {BYTES}
+    if feature.kind is Kind.FLOAT:
+        # Integers only where they are declared: beyond 2**24 float32 has gaps.
+        by_dtype = _accepted_by_dtype(feature.dtype)
+        return by_dtype | {BOOL} if INTEGER in by_dtype else by_dtype
+    return {INTEGER, BOOL, TIME}
+
+
+def _accepted_by_dtype(dtype: str) -> set[int]:
+    if dtype in ("string", "bytes"):
+        return {BYTES}
+    if dtype == "bool":
+        return {BOOL}
+    return {FLOAT} if dtype.startswith("float") else {INTEGER, TIME}
+
+
+def _holder(feature: FeatureSpec) -> str:
+    if feature.content in (Content.TENSOR, Content.ARRAY):
+        return f"{feature.content} of {feature.dtype}"
+    return str(feature.kind)
+
+
+def _way_out(leaf: pa.DataType) -> str:
+    if leaf.id in _DECIMALS:
+        return "declare its dtype, a float, an integer or string"
+    family = _FAMILY.get(leaf.id)
+    if family is None:
+        return "leave it out, or give its parts as columns of their own"
+    return f"declare a dtype that fits, {_STORED_AS[family]} can hold the column"
+
 
 NULL_IN_LIST = "a list holds an empty or null value"
 
@@ -141,53 +358,37 @@ class Nested:
         raise_errors(prefixed(self.feature.name, errors))
 
 
-def open_column(array: pa.Array, feature: FeatureSpec) -> Nested:
-    """Takes a column apart.
-
-    Raises:
-      SchemaError: the column's type cannot become the feature.
-      RowsError: rows with a null in a list.
-    """
-    _require_type(array, feature)
-    fewest, _ = list_depths(feature, of_bytes=False)
-    return _open(plain(array), feature, fewest=fewest)
-
-
-def open_steps(array: pa.Array, feature: FeatureSpec) -> Nested:
-    """Takes only the outer lists of a feature list's column apart: its leaf has steps.
-
-    Raises:
-      SchemaError: the column's type cannot become the feature.
-      RowsError: rows with a null step.
-    """
-    _require_type(array, feature)
-    array = plain(array)
-    if not is_list(array.type):  # nothing but nulls
-        array = array.cast(pa.list_(pa.null()))
-    return _open(array, feature, most=1)
-
-
-def _open(
-    array: pa.Array, feature: FeatureSpec, *, fewest: int = 0, most: int | None = None
+def open_column(
+    array: pa.Array, feature: FeatureSpec, *, steps: bool = False
 ) -> Nested:
-    levels, leaf, errors = take_apart(array, fewest, most)
+    """Takes a column apart, and checks its shape.
+
+    Args:
+      array: the column.
+      feature: what it is for.
+      steps: whether to take only the outer lists of a feature list apart: the leaf has
+        its steps.
+
+    Raises:
+      SchemaError: the column's type cannot become the feature.
+      RowsError: rows with a null in a list, or whose lists do not have the shape.
+    """
+    _require_type(array.type, feature, array)
+    array = plain(array)
+    if steps and not is_list(array.type):  # nothing but nulls
+        array = array.cast(pa.list_(pa.null()))
+    fewest = 0 if steps else list_depths(feature, of_bytes=False)[0]
+    levels, leaf, errors = take_apart(array, fewest, 1 if steps else None)
     starts = None
     if levels:
         starts = row_starts(levels)
         errors = merge(errors, by_row(null_errors(leaf), starts))
         raise_errors(prefixed(feature.name, errors))
     valid = None if array.null_count == 0 else array.is_valid().to_numpy(False)
+    if not steps:
+        errors = shape_errors(levels, valid, feature.shape, ragged=feature.is_ragged)
+        raise_errors(prefixed(feature.name, errors))
     return Nested(feature, len(array), leaf, levels, starts, valid)
-
-
-def _require_type(array: pa.Array, feature: FeatureSpec) -> None:
-    problem = value_problem(array.type, feature)
-    if problem:
-        found, way_out = problem
-        raise SchemaError(f"{found}{_example(array)}: {way_out}")
-    problem = depth_problem(array.type, feature)
-    if problem:
-        raise SchemaError(": ".join(problem))
 
 
 def _example(array: pa.Array) -> str:
@@ -210,19 +411,6 @@ def _example(array: pa.Array) -> str:
 #     [1, 2, 3]          levels [0, 3]             3 values, expected a multiple of 2
 
 _NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
-
-
-def check_shape(nested: Nested) -> None:
-    """Checks that every row's lists have the shape that is declared.
-
-    Raises:
-      RowsError: the rows whose lists do not.
-    """
-    feature = nested.feature
-    errors = shape_errors(
-        nested.levels, nested.valid, feature.shape, ragged=feature.is_ragged
-    )
-    raise_errors(prefixed(feature.name, errors))
 
 
 def shape_errors(

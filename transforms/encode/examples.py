@@ -42,13 +42,11 @@ from recordmill.transforms.arrow import (
     value_offsets,
     views_at,
 )
-from recordmill.transforms.encode.column_types import require_column
 from recordmill.transforms.encode.columns import (
     Nested,
     StoredColumn,
-    check_shape,
     open_column,
-    open_steps,
+    require_column,
     value_column,
 )
 from recordmill.transforms.encode.row_errors import (
@@ -106,6 +104,7 @@ def ragged_columns(nested: Nested) -> list[StoredColumn]:
 
 
 _INT64 = pa.int64()
+_PLAIN_INTEGER = ("int64", Kind.INT64, (), Content.VALUES, False)
 
 
 class Entry(NamedTuple):
@@ -129,7 +128,7 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
     if len(arrays) < batch.num_columns:
         arrays = {}  # a name that is there twice
     for feature in features:
-        require_no_steps(feature)
+        require_steps(feature, has_lists=False)
         if feature.column not in arrays:
             require_column(batch.schema, feature)
             arrays[feature.column] = batch[feature.column]
@@ -152,10 +151,19 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
       SchemaError: the column's type does not fit the feature.
       RowsError: rows with a value that the feature cannot hold.
     """
-    if _is_plain_integer(feature) and array.type == _INT64:
-        return [_integer_column(array)]
+    if (
+        array.type == _INT64
+        and (
+            *(feature.dtype, feature.kind, feature.shape, feature.content),
+            feature.sequence,
+        )
+        == _PLAIN_INTEGER
+    ):
+        # Nothing can be wrong with a value. It is the most frequent column of wide
+        # tables, where the steps for each column, not the values, take the time.
+        valid = array.is_valid().to_numpy(False) if array.null_count else None
+        return [StoredColumn(array.fill_null(0).to_numpy(), None, valid)]
     nested = open_column(array, feature)
-    check_shape(nested)
     if feature.content is Content.ARRAY:
         return [array_column(nested)]
     if feature.content is Content.TENSOR:
@@ -165,29 +173,6 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
     return [value_column(nested)]
 
 
-def _is_plain_integer(feature: FeatureSpec) -> bool:
-    """Tells whether int64 is stored as it is: nothing can be wrong with a value.
-
-    It is the most frequent column of wide tables, where the steps for each column, not
-    the values, take the time.
-    """
-    return (
-        feature.dtype == "int64"
-        and not feature.sequence
-        and feature.kind is Kind.INT64
-        and feature.shape == ()
-        and feature.content is Content.VALUES
-    )
-
-
-def _integer_column(array: pa.Array) -> StoredColumn:
-    valid = None
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        array = array.fill_null(0)
-    return StoredColumn(array.to_numpy(), None, valid)
-
-
 def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredColumn]:
     """Returns a feature list's column: which steps each row has, and what they hold.
 
@@ -195,8 +180,8 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredCol
       SchemaError: the column's type does not fit the feature.
       RowsError: rows with a step that the feature cannot hold.
     """
-    require_plain_steps(feature)
-    nested = open_steps(array, feature)
+    require_steps(feature, has_lists=True)
+    nested = open_column(array, feature, steps=True)
     assert nested.starts is not None  # it has been opened
     try:
         (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
@@ -205,27 +190,23 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredCol
     return nested, column
 
 
-def require_no_steps(feature: FeatureSpec) -> None:
-    """Checks that a feature is not a feature list.
+def require_steps(feature: FeatureSpec, *, has_lists: bool) -> None:
+    """Checks that records can hold a feature's steps, if it has some.
+
+    Args:
+      feature: the feature.
+      has_lists: whether the records are sequence examples, which have feature lists.
 
     Raises:
-      SchemaError: if it is one.
+      SchemaError: it is a feature list and there are none, or its steps are ragged.
     """
-    if feature.sequence:
+    if feature.sequence and not has_lists:
         raise SchemaError(
             f"feature {feature.name!r}: only sequence examples have feature lists. Use "
             "`payload=sequence_example`, or declare one more unknown dimension instead of "
             "the sequence"
         )
-
-
-def require_plain_steps(feature: FeatureSpec) -> None:
-    """Checks that each step of a feature list is one feature.
-
-    Raises:
-      SchemaError: if the steps are ragged.
-    """
-    if feature.is_ragged:
+    if feature.sequence and feature.is_ragged:
         raise SchemaError(
             f"feature {feature.name!r}: a step of a feature list has no row lengths, so "
             f"it has one unknown dimension at most, got shape {shape_text(feature.shape)}: "
@@ -234,7 +215,6 @@ def require_plain_steps(feature: FeatureSpec) -> None:
 
 
 TAGS = {Kind.BYTES: 0x0A, Kind.FLOAT: 0x12, Kind.INT64: 0x1A}
-KIND_OF_TAG = {tag: kind for kind, tag in TAGS.items()}
 
 
 def encode(
@@ -315,8 +295,8 @@ def write_rows(
 #     list             0a len | 0a len key | 12 len FeatureList
 #     FeatureList      (0a len Feature)*       a Feature for each step
 #
-# Both parts are always written, also without an entry. The first is an Example; and the Feature of a step is what an Example of one feature without
-# a name ends with:
+# Both parts are always written, also without an entry. The first is an Example; and the
+# Feature of a step is what an Example of one feature without a name ends with:
 #
 #     Example   0a len | 0a len | 0a 00 | 12 len Feature      its 12 becomes the step's 0a
 

@@ -22,15 +22,13 @@ from recordmill.transforms.arrow import (
     value_lengths,
     value_offsets,
 )
-from recordmill.transforms.encode.column_types import require_column
-from recordmill.transforms.encode.columns import StoredColumn
+from recordmill.transforms.encode.columns import StoredColumn, require_column
 from recordmill.transforms.encode.examples import (
     encode,
     encode_sequences,
     load_entries,
     load_feature,
-    require_no_steps,
-    require_plain_steps,
+    require_steps,
 )
 from recordmill.transforms.encode.row_errors import flag_invalid, prefixed, raise_errors
 from recordmill.transforms.encode.tensors import join_cells
@@ -145,14 +143,8 @@ def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
         largest = np.abs(values) == _LARGEST
         special = ~np.isfinite(values) | minus_zero | largest
         if special.any():
-            positive = values > 0
-            cases = [
-                np.isnan(values),
-                minus_zero,
-                largest & positive,
-                largest,
-                positive,
-            ]
+            above = values > 0
+            cases = [np.isnan(values), minus_zero, largest & above, largest, above]
             which = np.select(cases, [0, 1, 2, 3, 4], 5)
             replacements = pa.array(_SPECIAL).take(pa.array(which))
             texts = pc.if_else(pa.array(special), replacements, texts)
@@ -169,10 +161,7 @@ def check_payload(schema: Schema, payload: Payload) -> None:
         raw_feature(schema)
         return
     for feature in schema.features:
-        if payload != "sequence_example":
-            require_no_steps(feature)
-        elif feature.sequence:
-            require_plain_steps(feature)
+        require_steps(feature, has_lists=payload == "sequence_example")
 
 
 def raw_feature(schema: Schema) -> FeatureSpec:
@@ -183,16 +172,15 @@ def raw_feature(schema: Schema) -> FeatureSpec:
     Raises:
       SchemaError: there is none, or several.
     """
+    whole = (Content.IMAGE, Content.ARRAY)
     candidates = [
         feature
         for feature in schema.features
-        if feature.kind is Kind.BYTES and not feature.sequence and _is_single(feature)
+        if feature.kind is Kind.BYTES
+        and not feature.sequence
+        and (feature.content is not Content.VALUES or feature.shape == ())
     ]
-    media = [
-        feature
-        for feature in candidates
-        if feature.content in (Content.IMAGE, Content.ARRAY)
-    ]
+    media = [feature for feature in candidates if feature.content in whole]
     for chosen in (candidates, media):
         if len(chosen) == 1:
             return chosen[0]
@@ -256,10 +244,6 @@ def encode_raw(
         raise_errors(prefixed(feature.name, missing))
     head = pa.repeat(pa.scalar(bytes(head_room)), batch.num_rows)
     return join_cells([head, column.values], tail_room)
-
-
-def _is_single(feature: FeatureSpec) -> bool:
-    return feature.content is not Content.VALUES or feature.shape == ()
 
 
 # A batch is bounded by the bytes of its cells, but each record repeats the names of all

@@ -21,12 +21,13 @@ from recordmill.transforms.arrow import (
     require_fit,
     value_lengths,
 )
-from recordmill.transforms.encode.column_types import BYTES, family_of
 from recordmill.transforms.encode.columns import (
+    BYTES,
     Nested,
     StoredColumn,
     byte_values,
     dims_of,
+    family_of,
     numbers,
     wrong_counts,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,13 +74,13 @@ class Histogram:
         """
         total = cls.empty(num_splits, bits)
         for part in parts:
-            total.add_bytes(part)
+            total.add(part)
         return total
 
-    def __iadd__(self, other: Histogram) -> Self:
+    def merge(self, other: Histogram) -> None:
+        """Adds a histogram of the same shape."""
         np.add(self.bytes, other.bytes, out=self.bytes)
         np.add(self.records, other.records, out=self.records)
-        return self
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
         """Returns the smaller pickled form, as bundles often fill few buckets."""
@@ -104,7 +104,7 @@ class Histogram:
             self.records.ravel()[filled],
         )
 
-    def add_bytes(self, packed: PackedHistogram) -> None:
+    def add(self, packed: PackedHistogram) -> None:
         """Adds a histogram of the same shape that was packed by `to_bytes`.
 
         Raises:
@@ -137,7 +137,7 @@ def _widen(
 def _unpack(packed: PackedHistogram) -> Histogram:
     num_splits, num_buckets = np.frombuffer(packed, "<u8", 2).tolist()
     histogram = Histogram.empty(num_splits, num_buckets.bit_length() - 1)
-    histogram.add_bytes(packed)
+    histogram.add(packed)
     return histogram
 
 

@@ -27,9 +27,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -310,19 +308,24 @@ class HeldRuns:
 HELD_RUNS = HeldRuns()
 
 
-class SortedRunFolder(ABC):
-    """A folder of sorted runs; a small value that can be pickled."""
+@dataclass(frozen=True, slots=True)
+class SortedRunFolder:
+    """A folder of sorted runs; a small value that can be pickled.
 
-    __slots__ = ()
+    Attributes:
+      folder: its path; or its name in the store, for workers that share no file system.
+      budget: what the runs of this process may hold in memory instead.
+      store: that has the folder; None for a local one.
+    """
 
-    @abstractmethod
-    def writing(self, stem: str) -> AbstractContextManager[Path]:
-        """Returns a context with the path, without ending, for `write_sorted_run`."""
+    folder: str
+    budget: HoldBudget = NO_BUDGET
+    store: Store | None = None
 
     def save(
         self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
     ) -> SortedRunRef:
-        """Sorts rows and saves them as a run.
+        """Sorts rows and saves them as a run, in memory if the budget has room for it.
 
         Args:
           stem: its name.
@@ -330,26 +333,37 @@ class SortedRunFolder(ABC):
           num_splits: number of splits of the job.
           seconds: that it took to make the blocks.
         """
-        return self._save(stem, SortedRows.of(blocks, num_splits), seconds)
-
-    def _save(self, stem: str, run: SortedRows, seconds: float) -> SortedRunRef:
-        with self.writing(stem) as path:
-            return write_sorted_run(path, run)
+        run, budget = SortedRows.of(blocks, num_splits), self.budget
+        if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
+            num_bytes = int(lengths_of(run.rows).sum())
+            return SortedRunRef(stem, run.counts, num_bytes, 0, 0, in_memory=True)
+        if self.store is None:
+            return write_sorted_run(Path(self.folder, stem), run)
+        with TemporaryDirectory(prefix="run-") as near:
+            saved = write_sorted_run(Path(near, stem), run)
+            for ending in ("records", "index"):  # the index last, as it describes both
+                file = f"{stem}.{ending}"
+                self.store.put_file(Path(near, file), f"{self.folder}/{file}")
+        return saved
 
     def held(self, run: SortedRunRef) -> SortedRows | None:
         """Returns a run that is in memory; None if it is in files.
 
         Raises:
-          RecordmillError: this process has not made it.
+          MissingFileError: this process has not made it.
         """
-        return None
+        if not run.in_memory:
+            return None
+        held = HELD_RUNS.get(self.folder, run.stem)
+        if held is None:
+            raise MissingFileError(
+                f"the sorted run {run.stem} is not in memory any more"
+            )
+        return held
 
-    def release(self) -> None:  # noqa: B027 (files stay)
+    def release(self) -> None:
         """Releases the runs in memory."""
-
-    @abstractmethod
-    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
-        """Returns a function that reads a run's .index file, and the file's URI."""
+        HELD_RUNS.release(self.folder)
 
     def keys_and_sizes(self, run: SortedRunRef) -> tuple[U64, I64]:
         """Returns order key and planned bytes of each row of a run.
@@ -358,8 +372,7 @@ class SortedRunFolder(ABC):
           RecordmillError: the index is not the one that the SortedRunRef describes.
           OSError, MissingFileError: it is missing.
         """
-        held = self.held(run)
-        found = read_index(*self._reading(run)) if held is None else held
+        found = self.held(run) or self._index(run)
         return found.keys, found.planned_bytes
 
     def part(self, run: SortedRunRef, task: ShardTask) -> Part:
@@ -371,7 +384,7 @@ class SortedRunFolder(ABC):
         held = self.held(run)
         if held is not None:
             return held.part(find_rows(held.keys, held.counts, task))
-        index = read_index(*self._reading(run), task)
+        index = self._index(run, task)
         offsets = index.offsets
 
         def read(first: int, end: int) -> pa.RecordBatch:
@@ -383,25 +396,43 @@ class SortedRunFolder(ABC):
         num_bytes = int(offsets[-1] - offsets[0])
         return Part(index.keys, index.planned_bytes, num_bytes, read)
 
-    def _reading(self, run: SortedRunRef) -> tuple[ReadRange, SortedRunRef, str]:
-        read, uri = self._index_file(run)
-        return read, run, uri
+    def _index(
+        self, run: SortedRunRef, task: ShardTask | None = None
+    ) -> SortedRunIndex:
+        name = f"{self.folder}/{run.stem}.index"
+        if self.store is not None:
+            read: ReadRange = partial(self.store.read_range, name)
+            return read_index(read, run, self.store.uri_of(name), task)
+        # Each shard reads a part of each: as pathlib opens, this took twice as long.
+        file = os.open(name, os.O_RDONLY)
+        try:
+            read = lambda start, stop: os.pread(file, stop - start, start)  # noqa: E731
+            return read_index(read, run, name, task)
+        finally:
+            os.close(file)
 
-    @abstractmethod
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         """Fills `target` with the run's payload that begins at byte `offset`.
 
         Raises:
           RecordmillError: the file ends too early.
         """
-
-    @abstractmethod
-    def _payload_bytes(self, run: SortedRunRef) -> int | None:
-        """Returns the size of a run's .records file, or None if it is missing."""
-
-    @abstractmethod
-    def _payload_is_whole(self, run: SortedRunRef) -> bool:
-        """Tells whether a .records file of the right size has the right checksum."""
+        uri = name = f"{self.folder}/{run.stem}.records"
+        done = 0
+        if self.store is not None:
+            uri = self.store.uri_of(name)
+            data = self.store.read_range(name, offset, offset + len(target))
+            done = len(data)
+            target[:done] = data
+        else:
+            with Path(name).open("rb", buffering=0) as file:
+                file.seek(offset)
+                while done < len(target) and (size := file.readinto(target[done:])):
+                    done += size
+        if done < len(target):
+            raise RecordmillError(
+                f"{uri}: the scratch file ends before byte {offset + len(target)}"
+            )
 
     def is_present(self, run: SortedRunRef) -> bool:
         """Tells whether a run's files have the right sizes, and its index its checksum.
@@ -409,131 +440,33 @@ class SortedRunFolder(ABC):
         The payload is not read: framed records have checksums of their own, which are
         verified when they are gathered.
         """
+        name = f"{self.folder}/{run.stem}.records"
         try:
-            if self.held(run) is not None:
-                return True
             self.keys_and_sizes(run)
+            if run.in_memory:
+                return True
+            size = (
+                Path(name).stat().st_size
+                if self.store is None
+                else self.store.size(name)
+            )
         except (OSError, RecordmillError):  # MissingFileError is a RecordmillError
             return False
-        return self._payload_bytes(run) == run.payload_bytes
+        return size == run.payload_bytes
 
     def is_whole(self, run: SortedRunRef) -> bool:
         """Tells whether both files of a run exist as they were written."""
-        return self.is_present(run) and (run.in_memory or self._payload_is_whole(run))
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSortedRuns(SortedRunFolder):
-    """Sorted runs in a local folder.
-
-    Attributes:
-      folder: its path.
-      budget: what the runs of this process may hold in memory instead.
-    """
-
-    folder: str
-    budget: HoldBudget = NO_BUDGET
-
-    def _save(self, stem: str, run: SortedRows, seconds: float) -> SortedRunRef:
-        budget = self.budget
-        if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
-            num_bytes = int(lengths_of(run.rows).sum())
-            return SortedRunRef(stem, run.counts, num_bytes, 0, 0, in_memory=True)
-        return super(LocalSortedRuns, self)._save(stem, run, seconds)
-
-    def held(self, run: SortedRunRef) -> SortedRows | None:
-        if not run.in_memory:
-            return None
-        held = HELD_RUNS.get(self.folder, run.stem)
-        if held is None:
-            raise MissingFileError(
-                f"the sorted run {run.stem} is not in memory any more"
-            )
-        return held
-
-    def release(self) -> None:
-        HELD_RUNS.release(self.folder)
-
-    @contextmanager
-    def writing(self, stem: str) -> Iterator[Path]:
-        yield Path(self.folder, stem)
-
-    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
-        path = f"{self.folder}/{run.stem}.index"
-
-        def read(start: int, stop: int) -> bytes:
-            # Each shard reads a part of each: as pathlib opens, this took twice as long.
-            file = os.open(path, os.O_RDONLY)
-            try:
-                return os.pread(file, stop - start, start)
-            finally:
-                os.close(file)
-
-        return read, path
-
-    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
-        path = Path(self.folder, f"{run.stem}.records")
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            done = 0
-            while done < len(target):
-                if not (count := file.readinto(target[done:])):
-                    raise _ends_early(str(path), offset + len(target))
-                done += count
-
-    def _payload_bytes(self, run: SortedRunRef) -> int | None:
+        if not self.is_present(run):
+            return False
+        if run.in_memory:
+            return True
+        name = f"{self.folder}/{run.stem}.records"
+        if self.store is not None:  # None: the store keeps no checksums
+            return self.store.checksum(name) in (None, run.payload_crc32c)
         try:
-            return Path(self.folder, f"{run.stem}.records").stat().st_size
-        except OSError:
-            return None
-
-    def _payload_is_whole(self, run: SortedRunRef) -> bool:
-        try:
-            payload = Path(self.folder, f"{run.stem}.records").read_bytes()
+            return crc32c(Path(name).read_bytes()) == run.payload_crc32c
         except OSError:
             return False
-        return crc32c(payload) == run.payload_crc32c
-
-
-def _ends_early(uri: str, wanted: int) -> RecordmillError:
-    return RecordmillError(f"{uri}: the scratch file ends before byte {wanted}")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSortedRuns(SortedRunFolder):
-    """Sorted runs in a store, for workers that do not share a file system."""
-
-    store: Store
-    folder: str
-
-    @contextmanager
-    def writing(self, stem: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix="run-") as local_folder:
-            yield Path(local_folder, stem)
-            for ending in ("records", "index"):  # the index last, as it describes both
-                file = f"{stem}.{ending}"
-                self.store.put_file(Path(local_folder, file), f"{self.folder}/{file}")
-
-    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
-        name = self._name(run, "index")
-        return partial(self.store.read_range, name), self.store.uri_of(name)
-
-    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
-        name = self._name(run, "records")
-        data = self.store.read_range(name, offset, offset + len(target))
-        if len(data) < len(target):
-            raise _ends_early(self.store.uri_of(name), offset + len(target))
-        target[:] = data
-
-    def _payload_bytes(self, run: SortedRunRef) -> int | None:
-        return self.store.size(self._name(run, "records"))
-
-    def _payload_is_whole(self, run: SortedRunRef) -> bool:
-        known = self.store.checksum(self._name(run, "records"))
-        return known in (None, run.payload_crc32c)  # None: the store keeps no checksums
-
-    def _name(self, run: SortedRunRef, ending: str) -> str:
-        return f"{self.folder}/{run.stem}.{ending}"
 
 
 def gather(

@@ -26,7 +26,7 @@ from recordmill.schemas.split_times import parse_split_times
 from recordmill.transforms.arrow import U64, offsets_of
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.column_types import is_list, plain
+from recordmill.transforms.encode.columns import is_list, plain
 from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
 from recordmill.transforms.sources.label_split import SplitRole, TimeRole
 

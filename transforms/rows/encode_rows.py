@@ -98,7 +98,7 @@ class RowsTotals:
         if summary.reject:  # the same one in every order
             self.reject = min(self.reject or summary.reject, summary.reject)
         if summary.histogram:
-            self.histogram.add_bytes(summary.histogram)
+            self.histogram.add(summary.histogram)
 
     def merge(self, other: RowsTotals) -> None:
         self.add(
@@ -110,7 +110,7 @@ class RowsTotals:
                 reject=other.reject,
             )
         )
-        self.histogram += other.histogram
+        self.histogram.merge(other.histogram)
 
 
 def rows_bucket_bits(job: JobSpec) -> int:

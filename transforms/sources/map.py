@@ -49,7 +49,7 @@ from recordmill.schemas.job import MapFunction, load_map
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags, merge_type_flags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.encode.column_types import is_list, plain
+from recordmill.transforms.encode.columns import is_list, plain
 from recordmill.transforms.exchange.keys import copy_origins
 from recordmill.transforms.sources.base import (
     Rows,

@@ -20,7 +20,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
-from recordmill.transforms.encode.column_types import (
+from recordmill.transforms.encode.columns import (
     BOOL,
     BYTES,
     FLOAT,

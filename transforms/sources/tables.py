@@ -27,7 +27,7 @@ from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.encode.column_types import is_list, plain
+from recordmill.transforms.encode.columns import is_list, plain
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (

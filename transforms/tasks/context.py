@@ -176,33 +176,22 @@ def choose_exchange(
     Raises:
       UsageError: rows cannot travel by reference here.
     """
+    has_sizes = can_plan_from_sizes(job, source)
     if wanted == "auto":
         if not embedded:
             return "engine"
-        by_reference = can_plan_from_sizes(job, source) and source.prefers_reference(
-            files
+        return (
+            "reference" if has_sizes and source.prefers_reference(files) else "scratch"
         )
-        return "reference" if by_reference else "scratch"
-    if wanted == "reference" and not can_plan_from_sizes(job, source):
+    if wanted == "reference" and not has_sizes:
+        why = f"with `schema` or `payload` they are unknown ({job.source})"
         if source.sizes_unknown:
-            raise UsageError(
-                "`exchange=reference` needs record sizes before reading; they are "
-                f"unknown, because {source.sizes_unknown}. Use `exchange=auto` or "
-                "`exchange=scratch`"
-            )
-        if not source.supports_references:
-            raise UsageError(
-                f"`exchange=reference` needs record sizes before reading; {job.source} "
-                "has none. Use `exchange=auto` or `exchange=scratch`"
-            )
+            why = f"they are unknown, because {source.sizes_unknown}"
+        elif not source.supports_references:
+            why = f"{job.source} has none"
         raise UsageError(
-            "`exchange=reference` needs record sizes before reading; with `schema` or "
-            f"`payload` they are unknown ({job.source}). Use `exchange=auto` or "
-            "`exchange=scratch`"
-        )
-    if wanted not in ("reference", "scratch", "engine"):
-        raise ValueError(
-            f"expected exchange auto, reference, scratch or engine, got {wanted!r}"
+            f"`exchange=reference` needs record sizes before reading; {why}. Use "
+            "`exchange=auto` or `exchange=scratch`"
         )
     return cast("Exchange", wanted)
 

@@ -446,7 +446,7 @@ def measure_range(
     def add(blocks: list[Block], _: float) -> None:
         for block in blocks:
             part = (block.keys, block.splits, block.planned_bytes)
-            total.add_bytes(make_histogram(context, *part))
+            total.add(make_histogram(context, *part))
 
     with counting(workspace, name) as live:
         reader = _read_whole(

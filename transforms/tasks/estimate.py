@@ -243,7 +243,7 @@ class _Sample:
             self.framed_bytes += round(int(lengths.sum()) * rows_each)
             if self.histogram is not None:
                 kept = framed.kept
-                self.histogram.add_bytes(
+                self.histogram.add(
                     make_histogram(context, keys[kept], splits[kept], lengths)
                 )
             is_packed = context.job.compression == "gzip"

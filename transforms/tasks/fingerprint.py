@@ -41,16 +41,14 @@ def fingerprint_of(
     """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
 
     It is the fingerprint of a dataset if the version of each file is its content, and
-    the key of a run if it is what the listing says.
+    the key of a run if it is what the listing says. The reject limit does not count:
+    it changes no byte, so a run that exceeded it can be resumed with a higher one.
 
     Args:
       job: what is converted.
       files: the inventory.
       side_files: files that cells can name.
       reading: what `registry.describe_inputs` says of the inventory.
-
-    Files that cells can name count as well (`side_files`). The reject limit does not:
-    it changes no byte, so a run that exceeded it can be resumed with a higher one.
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from typing import cast
 
 import pyarrow as pa
 
@@ -53,25 +54,15 @@ def share_arenas() -> None:
         _mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
 
 
-def _find_trim() -> Callable[[int], int] | None:
-    """Finds glibc's malloc_trim; other C libraries have none and keep less."""
+def _find(name: str, argument_types: list[type]) -> Callable[..., int] | None:
+    """Finds a function of glibc; other C libraries have none and keep less."""
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        function = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
         return None
-    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
-    return trim
+    function.argtypes, function.restype = argument_types, ctypes.c_int
+    return cast("Callable[..., int]", function)
 
 
-def _find_mallopt() -> Callable[[int, int], int] | None:
-    """Finds glibc's mallopt; other C libraries know no arenas."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return None
-    mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
-    return mallopt
-
-
-_mallopt = _find_mallopt()
-_trim = _find_trim()
+_mallopt = _find("mallopt", [ctypes.c_int, ctypes.c_int])
+_trim = _find("malloc_trim", [ctypes.c_size_t])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.input_files import MEMBER_MARK, Seen, is_archive_name
@@ -28,7 +29,7 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.registry import load_format
+from recordmill.transforms.sources.registry import SourceFormat, load_format
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -92,13 +93,8 @@ class RejectLocator:
 
         Reads the file up to there, which is why it is done for few rejects.
         """
-        if not self.root or not reject.path:
-            return None
-        try:
-            line_of = load_format(self.source).line_of
-        except UsageError:  # of a package that is not installed here
-            return None
-        if line_of is None:
+        rows = self._format()
+        if not self.root or not reject.path or rows is None or rows.line_of is None:
             return None
         if reject.position > MAX_READ_BYTES or not reject.raw:
             return None
@@ -112,7 +108,7 @@ class RejectLocator:
             seen = _seen_in_archive(uri, self.storage)
             if read(reject.position, reject.position + len(wanted)) != wanted:
                 return None  # the file has changed since
-            return line_of(read, reject.position)
+            return rows.line_of(read, reject.position)
         except InputError:
             return None  # it is gone
 
@@ -120,17 +116,16 @@ class RejectLocator:
         """Returns "a.csv line 3", or "a.csv byte 17" if the line is not known."""
         if not reject.path:
             return "a row of the pipeline"
-        line = self.line(reject)
-        unit = self._unit() if line is None else "line"
-        where = f"{unit} {reject.position if line is None else line:,}"
-        return f"{printable(reject.path)} {where}"
+        rows, place, unit = self._format(), self.line(reject), "line"
+        if place is None:
+            place, unit = reject.position, rows.position_unit if rows else "byte"
+        return f"{printable(reject.path)} {unit} {place:,}"
 
-    def _unit(self) -> str:
-        """Returns what the positions of rejects count."""
+    def _format(self) -> SourceFormat[Any] | None:
         try:
-            return load_format(self.source).position_unit if self.source else "byte"
+            return load_format(self.source) if self.source else None
         except UsageError:  # of a package that is not installed here
-            return "byte"
+            return None
 
 
 @lru_cache(maxsize=64)

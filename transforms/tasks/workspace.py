@@ -45,9 +45,7 @@ from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,
-    LocalSortedRuns,
     SortedRunFolder,
-    StoredSortedRuns,
 )
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -120,8 +118,8 @@ class Workspace:
     def runs(self) -> SortedRunFolder:
         """Returns the folder in which sorted runs are written and read."""
         if self.shared:
-            return StoredSortedRuns(self.store, self.store_name("runs"))
-        return LocalSortedRuns(str(self.local_path("runs")), self.budget)
+            return SortedRunFolder(self.store_name("runs"), store=self.store)
+        return SortedRunFolder(str(self.local_path("runs")), self.budget)
 
     @property
     def log(self) -> Path:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError, RowsError, SchemaError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms import arrow
-from recordmill.transforms.encode.column_types import check_types, is_list
+from recordmill.transforms.encode.columns import check_types, is_list
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.row_errors import is_utf8
 

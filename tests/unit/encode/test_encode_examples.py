@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.proto import example_pb2
-from recordmill.transforms.encode.column_types import check_types
+from recordmill.transforms.encode.columns import check_types
 from recordmill.transforms.encode.examples import encode
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"

@@ -19,7 +19,7 @@ from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
-from recordmill.transforms.encode.column_types import check_types
+from recordmill.transforms.encode.columns import check_types
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import (
     base64_texts,

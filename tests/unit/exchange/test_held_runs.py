@@ -25,7 +25,7 @@ from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,
-    LocalSortedRuns,
+    SortedRunFolder,
     gather,
 )
 
@@ -85,11 +85,11 @@ def test_they_equal_runs_in_files(
     found = []
     for in_memory in (1, 2, len(batches) + 1):
         with TemporaryDirectory() as name:
-            folder = LocalSortedRuns(name, ROOM)
+            folder = SortedRunFolder(name, ROOM)
             runs = []
             for number, parts in enumerate(batches):
                 held = number % in_memory == 0 and in_memory <= len(batches)
-                to = folder if held else LocalSortedRuns(name, NO_BUDGET)
+                to = folder if held else SortedRunFolder(name, NO_BUDGET)
                 runs.append(to.save(f"r{number}", [*map(block_of, parts)], 3))
                 kept = folder.held(runs[-1])
                 assert (kept is not None and has_values(kept.rows)) == held
@@ -107,10 +107,10 @@ def test_they_equal_runs_in_files(
 def test_what_a_run_of_values_tells(tmp_path: Path) -> None:
     rows = [Row(7, 1, 1, "x"), Row(9, 0, 2, None), Row(3, 0, 3, "yz")]
     held, filed = (
-        LocalSortedRuns(str(tmp_path), budget).save(name, [block_of(rows)], 2)
+        SortedRunFolder(str(tmp_path), budget).save(name, [block_of(rows)], 2)
         for name, budget in (("held", ROOM), ("filed", NO_BUDGET))
     )
-    folder = LocalSortedRuns(str(tmp_path))
+    folder = SortedRunFolder(str(tmp_path))
     assert (held.counts, held.payload_bytes) == (filed.counts, filed.payload_bytes)
     assert folder.is_whole(held)
     mine, theirs = folder.keys_and_sizes(held), folder.keys_and_sizes(filed)
@@ -123,7 +123,7 @@ def test_what_a_run_of_values_tells(tmp_path: Path) -> None:
 def test_the_budget_counts_values(tmp_path: Path) -> None:
     """Their records would not find room in it."""
     block = block_of([Row(number, 0, number, "x") for number in range(100)])
-    folder = LocalSortedRuns(str(tmp_path), HoldBudget(4000))
+    folder = SortedRunFolder(str(tmp_path), HoldBudget(4000))
     assert block.planned_bytes.sum() > 8000
     runs = [folder.save(name, [block], 1) for name in ("a", "b")]
     assert [run.in_memory for run in runs] == [True, False]
@@ -138,7 +138,7 @@ def test_runs_of_other_features_are_held_as_records(tmp_path: Path) -> None:
     blocks = [block_of([Row(key, 0, key, "x")]) for key in (5, 3)]
     few = load_rows(pa.RecordBatch.from_pydict({LONG: [1]}), other)
     blocks.append(replace(blocks[0], rows=few))
-    folder = LocalSortedRuns(str(tmp_path), ROOM)
+    folder = SortedRunFolder(str(tmp_path), ROOM)
     run = folder.save("a", blocks, 1)
     held = folder.held(run)
     assert held is not None

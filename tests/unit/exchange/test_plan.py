@@ -93,7 +93,7 @@ def test_histogram_equals_a_dictionary(
         for split, key, weight in run:
             expected_bytes[split, key >> (64 - bits)] += weight
             expected_records[split, key >> (64 - bits)] += 1
-        total.add_bytes(packed(run, bits))
+        total.add(packed(run, bits))
     assert total.bytes.shape == total.records.shape == (3, 1 << bits)
     for (split, bucket), found in np.ndenumerate(total.bytes):
         assert found == expected_bytes[split, bucket]
@@ -288,7 +288,7 @@ def test_shards_are_numbered_as_their_tasks(
 def test_a_packed_histogram_of_another_shape_is_refused() -> None:
     packed = Histogram.empty(2, 4).to_bytes()
     with pytest.raises(ValueError, match=r"shape \[2, 16\], expected .* \[2, 8\]"):
-        Histogram.empty(2, 3).add_bytes(packed)
+        Histogram.empty(2, 3).add(packed)
 
 
 @pytest.mark.parametrize("words", [5, 7])
@@ -298,7 +298,7 @@ def test_a_packed_histogram_of_another_length_is_refused(words: int) -> None:
     packed = histogram.to_bytes()
     assert len(packed) == 6 * 8
     with pytest.raises(ValueError, match=r"^a packed histogram of") as caught:
-        histogram.add_bytes((packed + bytes(8))[: 8 * words])
+        histogram.add((packed + bytes(8))[: 8 * words])
     assert str(caught.value) == (
         f"a packed histogram of {words} words and shape [2, 16], expected 6 words and "
         "shape [2, 16]"
@@ -313,7 +313,7 @@ def test_a_histogram_pickles_small_and_whole(filled: int) -> None:
     again = pickle.loads(pickle.dumps(histogram))
     assert np.array_equal(again.bytes, histogram.bytes)
     assert np.array_equal(again.records, histogram.records)
-    again += histogram  # what came out of the pickle can be added to
+    again.merge(histogram)  # what came out of the pickle can be added to
     assert len(pickle.dumps(Histogram.empty(3, 20))) < 300
 
 

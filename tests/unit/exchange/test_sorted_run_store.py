@@ -20,9 +20,7 @@ from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,
-    LocalSortedRuns,
     SortedRunFolder,
-    StoredSortedRuns,
     gather,
 )
 from recordmill.transforms.storage import LocalStore, Store, open_store
@@ -37,10 +35,10 @@ def place(
 ) -> tuple[SortedRunFolder, Store]:
     """The folder under test, and a store by which its files can be reached."""
     if request.param == "folder":
-        return LocalSortedRuns(str(tmp_path)), LocalStore(str(tmp_path))
+        return SortedRunFolder(str(tmp_path)), LocalStore(str(tmp_path))
     root = str(tmp_path) if request.param == "store" else f"memory:/{tmp_path}"
     store = open_store(root)
-    return StoredSortedRuns(store, "runs"), store
+    return SortedRunFolder("runs", store=store), store
 
 
 def save(folder: SortedRunFolder, stem: str, keys: list[int]) -> SortedRunRef:
@@ -122,7 +120,7 @@ def test_a_run_with_other_facts_is_not_whole(
 
 
 def test_runs_in_memory_are_read_as_they_were_made(tmp_path: Path) -> None:
-    folder = LocalSortedRuns(str(tmp_path), ROOM)
+    folder = SortedRunFolder(str(tmp_path), ROOM)
     runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
     assert list(tmp_path.iterdir()) == []
     folder = pickle.loads(pickle.dumps(folder))
@@ -148,7 +146,7 @@ def test_runs_in_memory_are_read_as_they_were_made(tmp_path: Path) -> None:
 def test_a_budget_bounds_bytes_and_work(
     tmp_path: Path, budget: HoldBudget, in_memory: list[bool]
 ) -> None:
-    folder = LocalSortedRuns(str(tmp_path), budget)
+    folder = SortedRunFolder(str(tmp_path), budget)
     sizes = {"a": 1, "b": 100, "c": 1}
     runs = []
     for stem, rows in sizes.items():
@@ -161,7 +159,7 @@ def test_a_budget_bounds_bytes_and_work(
 
 
 def test_a_run_that_is_made_again_takes_the_room_of_the_first(tmp_path: Path) -> None:
-    folder = LocalSortedRuns(str(tmp_path), HoldBudget(120))
+    folder = SortedRunFolder(str(tmp_path), HoldBudget(120))
     for _ in range(5):
         assert save(folder, "a", [1, 2]).in_memory
     assert not save(folder, "b", [1, 2]).in_memory

@@ -24,7 +24,7 @@ from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,
-    LocalSortedRuns,
+    SortedRunFolder,
     gather,
     write_atomic,
     write_sorted_run,
@@ -65,7 +65,7 @@ def save_somewhere(
     budget = HoldBudget(1 << 20) if in_memory else NO_BUDGET
     half = len(rows) // 2
     blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
-    run = LocalSortedRuns(str(folder), budget).save(name, blocks, 3)
+    run = SortedRunFolder(str(folder), budget).save(name, blocks, 3)
     assert run.in_memory == in_memory
     return run
 
@@ -85,7 +85,7 @@ def names_in(folder: Path) -> list[str]:
 def gathered(folder: Path, runs: list[SortedRunRef], task: ShardTask) -> list[bytes]:
     return [
         one
-        for window in gather(LocalSortedRuns(str(folder)), runs, task)
+        for window in gather(SortedRunFolder(str(folder)), runs, task)
         for one in window.to_pylist()
     ]
 
@@ -130,13 +130,13 @@ def test_gather_equals_sorting(
         windows = [
             window.to_pylist()
             for window in gather(
-                LocalSortedRuns(str(folder)),
+                SortedRunFolder(str(folder)),
                 runs,
                 task_of(split, low, high),
                 window_bytes,
             )
         ]
-        LocalSortedRuns(str(folder)).release()
+        SortedRunFolder(str(folder)).release()
     mine = [
         row
         for rows in batches
@@ -160,7 +160,7 @@ def test_references_of_many_windows_are_read_at_once(tmp_path: Path) -> None:
     """One read of each run, though the records that they stand for fill 50 windows."""
     reads: list[int] = []
 
-    class Counted(LocalSortedRuns):
+    class Counted(SortedRunFolder):
         def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
             reads.append(len(target))
             super().read_into(run, target, offset)
@@ -200,15 +200,15 @@ def test_order_within_a_run(tmp_path: Path, keys: list[int], num_splits: int) ->
 def test_run_without_rows(tmp_path: Path, num_splits: int) -> None:
     run = save(tmp_path, "r", [], num_splits)
     assert run.counts == (0,) * num_splits
-    assert LocalSortedRuns(str(tmp_path)).is_whole(run)
-    assert len(LocalSortedRuns(str(tmp_path)).keys_and_sizes(run)[0]) == 0
+    assert SortedRunFolder(str(tmp_path)).is_whole(run)
+    assert len(SortedRunFolder(str(tmp_path)).keys_and_sizes(run)[0]) == 0
     assert gathered(tmp_path, [run], task_of()) == []
 
 
 def test_dot_in_a_run_name(tmp_path: Path) -> None:
     runs = [save(tmp_path, f"a.{i}", [Row(i, 0, b"%d" % i)], 1) for i in range(2)]
     assert gathered(tmp_path, runs, task_of()) == [b"0", b"1"]
-    assert all(LocalSortedRuns(str(tmp_path)).is_whole(run) for run in runs)
+    assert all(SortedRunFolder(str(tmp_path)).is_whole(run) for run in runs)
 
 
 def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_large_run(tmp_path: Path, num_splits: int, in_order: bool) -> None:
         for key, size in zip(order, sizes, strict=True)
     ]
     run = save(tmp_path, "r", rows, num_splits)
-    assert LocalSortedRuns(str(tmp_path)).is_whole(run)
+    assert SortedRunFolder(str(tmp_path)).is_whole(run)
     wanted = [row.payload for row in sorted(rows, key=lambda row: row.key)]
     assert (tmp_path / "r.records").read_bytes() == b"".join(wanted)
     found = [gathered(tmp_path, [run], task_of(split)) for split in range(num_splits)]
@@ -266,7 +266,7 @@ def test_damaged_index(tmp_path: Path) -> None:
     for place in range(len(whole)):
         damage(path, place)
         with pytest.raises(RecordmillError) as caught:
-            LocalSortedRuns(str(tmp_path)).keys_and_sizes(run)
+            SortedRunFolder(str(tmp_path)).keys_and_sizes(run)
         assert str(caught.value) == message
         path.write_bytes(whole)
     for size in range(len(whole)):
@@ -299,15 +299,15 @@ CHANGES = [
 def test_run_is_whole(tmp_path: Path, file: str, change: object, reason: str) -> None:
     assert callable(change)
     run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
-    assert LocalSortedRuns(str(tmp_path)).is_whole(run)
+    assert SortedRunFolder(str(tmp_path)).is_whole(run)
     change(tmp_path / file)
-    assert not LocalSortedRuns(str(tmp_path)).is_whole(run), reason
+    assert not SortedRunFolder(str(tmp_path)).is_whole(run), reason
 
 
 def test_run_is_whole_by_other_facts(tmp_path: Path) -> None:
     run = save(tmp_path, "r", [Row(1, 0, b"abc")], 1)
-    assert not LocalSortedRuns(str(tmp_path)).is_whole(replace(run, payload_crc32c=0))
-    assert not LocalSortedRuns(str(tmp_path)).is_whole(replace(run, stem="q"))
+    assert not SortedRunFolder(str(tmp_path)).is_whole(replace(run, payload_crc32c=0))
+    assert not SortedRunFolder(str(tmp_path)).is_whole(replace(run, stem="q"))
 
 
 def test_failed_scratch_leaves_nothing(

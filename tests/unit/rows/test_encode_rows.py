@@ -35,7 +35,7 @@ from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_runs import (
-    LocalSortedRuns,
+    SortedRunFolder,
     gather,
     write_sorted_run,
 )
@@ -357,7 +357,7 @@ def test_ties_are_ordered_by_content(
     for found in (
         gather_inline(pieces, window_bytes, break_ties_by_content=True),
         gather(
-            LocalSortedRuns(str(folder)),
+            SortedRunFolder(str(folder)),
             runs,
             task,
             window_bytes,

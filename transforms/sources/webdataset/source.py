@@ -26,7 +26,7 @@ from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.column_types import is_list
+from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.arrays.headers import header_length, parse_npy
