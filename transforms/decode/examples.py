@@ -42,7 +42,7 @@ from recordmill.transforms.decode.wire import (
     padded_parts,
     read_varints,
 )
-from recordmill.transforms.encode.examples import TAGS, require_no_steps
+from recordmill.transforms.encode.examples import TAGS, require_steps
 from recordmill.transforms.native.numpy_loops import (
     distinct_lengths,
     entry_header,
@@ -296,7 +296,7 @@ def decode_records(
       SchemaError: a feature's kind cannot store its dtype.
     """
     for feature in schema.features:
-        require_no_steps(feature)
+        require_steps(feature, has_lists=False)
         check_feature(feature)
     reader = _Reader(schema, unknown)
     windows, row_errors, start = [], [], 0

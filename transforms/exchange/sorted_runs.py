@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -62,7 +62,7 @@ from recordmill.transforms.exchange.merge import (
     merge_windows,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.atomic_files import renamed, write_atomic
+from recordmill.transforms.storage.atomic_files import write_atomic, write_windows
 from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
@@ -199,7 +199,7 @@ def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
     offsets = offsets_of(lengths_of(run.rows))
     index, index_crc = pack_index(run.keys, offsets, run.planned_bytes)
     path = stem.with_name(f"{stem.name}.records")
-    payload_crc = _write_payloads(path, _windows(run.rows, offsets))
+    _, payload_crc = write_windows(path, _windows(run.rows, offsets))
     write_atomic(stem.with_name(f"{stem.name}.index"), index)
     return SortedRunRef(stem.name, run.counts, int(offsets[-1]), index_crc, payload_crc)
 
@@ -212,16 +212,6 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
     for first, end in pairwise(edges):
         starts, data = array_parts(binary_payloads(rows.slice(first, end - first)))
         yield data.data[starts[0] : starts[-1]]
-
-
-def _write_payloads(path: Path, windows: Iterable[memoryview]) -> int:
-    """Writes payloads as `write_atomic` writes a file; returns their CRC-32C."""
-    crc = 0
-    with renamed(path) as temporary, temporary.open("wb") as file:
-        for body in windows:
-            crc = crc32c(body, crc)
-            file.write(body)
-    return crc
 
 
 # Runs in memory belong to this process. Whoever starts a job says how much it may hold,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
+
+from recordmill.transforms.tfrecord import crc32c
 
 # File systems without hard links: FAT, some network mounts.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
@@ -36,10 +38,33 @@ def renamed(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_windows(
+    path: Path, windows: Iterable[bytes | memoryview], *, durable: bool = False
+) -> tuple[int, int]:
+    """Writes a file under a temporary name, then renames it; its folder is not synced.
+
+    Args:
+      path: final name.
+      windows: the file's bytes, one after the other.
+      durable: whether to wait until the bytes are on disk.
+
+    Returns:
+      The bytes written, and their CRC-32C.
+    """
+    size = crc = 0
+    with renamed(path) as temporary, temporary.open("wb") as file:
+        for window in windows:
+            size += file.write(window)
+            crc = crc32c(window, crc)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    return size, crc
+
+
+def write_atomic(path: Path, data: bytes | memoryview) -> None:
     """Writes a small file under a temporary name, then renames it; syncs nothing."""
-    with renamed(path) as temporary:
-        temporary.write_bytes(data)
+    write_windows(path, [data])
 
 
 def make_folder(folder: Path) -> None:

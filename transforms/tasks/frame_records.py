@@ -81,7 +81,8 @@ def frame_rows(
         else:
             parts = cast(rows, job.declared, files)
         for part in parts:
-            _check(part.batch, schema, expected_schema)
+            if expected_schema is not None:
+                require_values(part.batch, schema, expected_schema)
             framed = _frame(part.batch, schema, job.payload)
             own = part.kept[framed.kept]
             found = [(int(part.kept[row]), why) for row, why in framed.invalid_rows]
@@ -122,7 +123,8 @@ def frame_around(
     column = large_column(batch, schema) if batch.num_rows else None
     if column is None or job.declared is not None or job.payload != "example":
         return None
-    _check(batch, schema, expected_schema)
+    if expected_schema is not None:
+        require_values(batch, schema, expected_schema)
     try:
         framed, before, cells = encode_around(
             *(batch, schema, column, values),
@@ -132,11 +134,6 @@ def frame_around(
     except RowsError:
         return None
     return seal_around(framed, before, cells, crcs)
-
-
-def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> None:
-    if expected is not None:
-        require_values(batch, schema, expected)
 
 
 def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
@@ -20,16 +17,21 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.source_options import PIPELINE_ROWS
-from recordmill.transforms.arrow import offsets_of, without_views
+from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
-from recordmill.transforms.encode.large_values import Window, record_lengths, whole
+from recordmill.transforms.encode.large_values import (
+    Window,
+    record_lengths,
+    whole,
+    window_bytes,
+)
 from recordmill.transforms.encode.waiting_rows import binary_payloads
 from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.array_record import write_array_records
-from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
+from recordmill.transforms.storage.atomic_files import sync_folder, write_windows
 from recordmill.transforms.storage.shard_file import WrittenFile, write_records
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
@@ -46,58 +48,6 @@ from recordmill.transforms.tasks.workspace import (
     save_rejects,
 )
 from recordmill.transforms.tfrecord import check_frames, crc32c
-
-
-class IndexFile:
-    """The index of one shard, written window by window: it takes no memory.
-
-    Like the shard it appears whole or not at all: `finish` gives it its name, and
-    leaving the block without that leaves nothing.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._temporary = temp_path(path)
-        self._file = self._temporary.open("wb")
-        self._end = 0  # of the shard so far
-        self._bytes = 0
-        self._crc = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-    def noted(self, windows: Iterable[Window]) -> Iterator[Window]:
-        """Yields the windows of a shard, and notes where their records are.
-
-        Args:
-          windows: framed records, in order.
-        """
-        for window in windows:
-            offsets = self._end + offsets_of(record_lengths(window))
-            text = index_text(offsets)
-            self._file.write(text)
-            self._crc = crc32c(text, self._crc)
-            self._bytes += len(text)
-            self._end = int(offsets[-1])
-            yield window
-
-    def finish(self) -> IndexResult:
-        """Gives the file its name, when it is on disk (fsync)."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._temporary.replace(self.path)
-        sync_folder(self.path.parent)
-        return IndexResult(self._bytes, self._crc)
-
 
 _READ_BYTES = 8 << 20
 
@@ -311,7 +261,7 @@ def _store_shard(
 def _counted(windows: Iterable[Window], live: LiveCounts) -> Iterator[Window]:
     for window in windows:
         yield window
-        live.note_written(int(record_lengths(window).sum()), len(window))
+        live.note_written(window_bytes(window), len(window))
 
 
 def _write_files(
@@ -322,9 +272,27 @@ def _write_files(
         return write_array_records(path, map(whole, windows)), None
     if not job.index:
         return write_records(path, windows, job.compression, job.gzip_level), None
-    with IndexFile(_index_path(path)) as index:
-        written = write_records(path, index.noted(windows), job.compression)
-        return written, index.finish()
+    lengths: list[I64] = []
+    written = write_records(path, _measured(windows, lengths), job.compression)
+    index = write_windows(_index_path(path), index_texts(lengths), durable=True)
+    sync_folder(path.parent)
+    return written, IndexResult(*index)
+
+
+def _measured(windows: Iterable[Window], lengths: list[I64]) -> Iterator[Window]:
+    """Yields the windows of a shard, and keeps how long their records are."""
+    for window in windows:
+        lengths.append(record_lengths(window))
+        yield window
+
+
+def index_texts(lengths: Iterable[I64]) -> Iterator[bytes]:
+    """Yields the index of a shard, part by part, from the lengths of its records."""
+    end = 0
+    for each in lengths:
+        offsets = end + offsets_of(each)
+        yield index_text(offsets)
+        end = int(offsets[-1])
 
 
 def _index_path(path: Path) -> Path:
