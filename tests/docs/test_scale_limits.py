@@ -217,14 +217,10 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
         monkeypatch.setattr(CountingRuns, "asked", asked)
         folder = CountingRuns(str(tmp_path))
     rng = np.random.default_rng(0)
-    runs = []
-    for number in range(num_runs):
-        with folder.writing(f"run-{number}") as stem:
-            runs.append(
-                write_sorted_run(
-                    stem, SortedRows.of([some_block(rng, records, size)], 1)
-                )
-            )
+    runs = [
+        folder.save(f"run-{number}", [some_block(rng, records, size)], 1)
+        for number in range(num_runs)
+    ]
     for task in even_plan(shards).tasks():
         list(gather(folder, runs, task, window_bytes))
     indexes = [count for name, count in asked if name == "index"]
