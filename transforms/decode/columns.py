@@ -2,7 +2,7 @@
 
 scalar                           a plain column of the feature's dtype
 at most one unknown dimension    list<value>, all dimensions row by row
-more unknown dimensions          nested lists (see encode/column_types.py)
+more unknown dimensions          nested lists (see encode/columns.py)
 image, array                     binary
 """
 
