@@ -114,34 +114,20 @@ class IndexResult:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A shard that was written.
-
-    Attributes:
-      split: name of the split.
-      shard_index: position of the shard in its split.
-      file: file name.
-      records: number of records.
-      bytes: size of the file as stored.
-      example_bytes: sum of the serialized examples, without frames.
-      crc32c: CRC-32C of the file as stored.
-      rejects: rows found unusable only now (exchange by reference).
-      observed_types: type flags of rows that were read only now.
-      issues: what the end of the run tells of these rows.
-      checksums: of what was read only now.
-      index: its index file, if the job asks for one.
-    """
+    """A shard that was written."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # as of RangeResult
 
-    split: str
-    shard_index: int
-    file: str
-    records: int
-    bytes: int
-    example_bytes: int
-    crc32c: int
+    split: str  # name of the split
+    shard_index: int  # position of the shard in its split
+    file: str  # file name
+    records: int  # number of records
+    bytes: int  # size of the file as stored
+    example_bytes: int  # sum of the serialized examples, without frames
+    crc32c: int  # CRC-32C of the file as stored
+    # rows found unusable only now (exchange by reference)
     rejects: RejectTotals = NO_REJECTS
-    observed_types: TypeFlags = ()
-    issues: tuple[RowIssue, ...] = ()
-    checksums: TaskChecksums = NO_CHECKSUMS
-    index: IndexResult | None = None
+    observed_types: TypeFlags = ()  # type flags of rows that were read only now
+    issues: tuple[RowIssue, ...] = ()  # what the end of the run tells of these rows
+    checksums: TaskChecksums = NO_CHECKSUMS  # of what was read only now
+    index: IndexResult | None = None  # its index file, if the job asks for one

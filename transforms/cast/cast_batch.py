@@ -182,17 +182,11 @@ FILE_BYTES = 64 << 20  # of files that cells name, held at once
 
 @dataclass(frozen=True, slots=True)
 class CastBatch:
-    """Rows that became features, and the ones that could not.
+    """Rows that became features, and the ones that could not."""
 
-    Attributes:
-      batch: a column for every declared feature, named as the feature.
-      kept: indices of the batch's rows among those that were cast, ascending.
-      invalid_rows: (row index, reason) of the others, ascending.
-    """
-
-    batch: pa.RecordBatch
-    kept: I64
-    invalid_rows: list[tuple[int, str]]
+    batch: pa.RecordBatch  # a column for every declared feature, named as the feature
+    kept: I64  # indices of the batch's rows among those that were cast, ascending
+    invalid_rows: list[tuple[int, str]]  # (row index, reason) of the others, ascending
 
 
 def cast(

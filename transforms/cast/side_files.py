@@ -31,19 +31,12 @@ class SideFileError(Exception):
 
 @dataclass(frozen=True)
 class SideFiles:
-    """Files relative to a folder, within a root. Building it touches no storage.
+    """Files relative to a folder, within a root. Building it touches no storage."""
 
-    Attributes:
-      root: uri of the input root.
-      folder: uri of the folder that paths are relative to, the root or below it.
-      storage: options of the inputs' storage.
-      is_given: whether options name the root (`files_root`).
-    """
-
-    root: str
-    folder: str
-    storage: StorageOptions = NO_OPTIONS
-    is_given: bool = False
+    root: str  # uri of the input root
+    folder: str  # uri of the folder that paths are relative to, the root or below it
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    is_given: bool = False  # whether options name the root (`files_root`)
     _seen: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
     _read: set[tuple[str, int, int]] = field(
         default_factory=set, repr=False, compare=False

@@ -47,15 +47,12 @@ _FEW_RECORDS = 16
 
 @dataclass(slots=True)
 class Findings:
-    """The records of one batch that are irregular or do not fit the schema.
+    """The records of one batch that are irregular or do not fit the schema."""
 
-    Attributes:
-      irregular: mask of the records that are damaged or not in the encoder's layout;
-        their values are undefined.
-      reasons: the first error of each invalid record, by record.
-    """
-
+    # mask of the records that are damaged or not in the encoder's layout; their values
+    # are undefined
     irregular: Mask
+    # the first error of each invalid record, by record
     reasons: dict[int, str] = field(default_factory=dict)
 
     def refuse(
@@ -74,18 +71,13 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The values of one key in many records.
+    """The values of one key in many records."""
 
-    Attributes:
-      values: the values of all records, concatenated: int64, float32 or, for bytes, an
-        Arrow binary array.
-      offsets: where each record's values start, and the end; int64, records + 1.
-      present: mask of the records that have the key.
-    """
-
+    # the values of all records, concatenated: int64, float32 or, for bytes, an Arrow
+    # binary array
     values: Any
-    offsets: I64
-    present: Mask
+    offsets: I64  # where each record's values start, and the end; int64, records + 1
+    present: Mask  # mask of the records that have the key
 
     @property
     def counts(self) -> I64:
@@ -352,17 +344,11 @@ def _misfit(tensor: Tensor, feature: FeatureSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor.
+    """One tensor."""
 
-    Attributes:
-      dtype: NumPy's name of its type, or "string".
-      shape: its dimensions.
-      values: its flat values.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    values: npt.NDArray[Any] | list[bytes]
+    dtype: str  # NumPy's name of its type, or "string"
+    shape: tuple[int, ...]  # its dimensions
+    values: npt.NDArray[Any] | list[bytes]  # its flat values
 
     def to_bytes(self) -> bytes:
         """Serializes the tensor as tf.io.serialize_tensor does."""

@@ -73,17 +73,12 @@ _TAG = 0x0A  # of the only field of Example and of Features, and of an entry's k
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of the feature map and how its payload is stored.
+    """A key of the feature map and how its payload is stored."""
 
-    Attributes:
-      name: UTF-8 bytes.
-      kind: the list that holds the payload.
-      delimited: whether the payload is one length-delimited field of the list
-        (packed numbers, one bytes value) and not a series of such fields.
-    """
-
-    name: bytes
-    kind: Kind
+    name: bytes  # UTF-8 bytes
+    kind: Kind  # the list that holds the payload
+    # whether the payload is one length-delimited field of the list (packed numbers, one
+    # bytes value) and not a series of such fields
     delimited: bool
 
     @property
@@ -266,15 +261,11 @@ Unknown = Literal["ignore", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Decoded records, as columns.
+    """Decoded records, as columns."""
 
-    Attributes:
-      batch: a row for each record.
-      row_errors: (record index, reason) of each record that does not fit the schema,
-        ascending; the content of their rows is undefined.
-    """
-
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch  # a row for each record
+    # (record index, reason) of each record that does not fit the schema, ascending; the
+    # content of their rows is undefined
     row_errors: list[tuple[int, str]]
 
 

@@ -34,17 +34,11 @@ _SQUEEZE = (
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The byte range of one field in every record.
+    """The byte range of one field in every record."""
 
-    Attributes:
-      starts: byte offsets in the data, in the records' order.
-      lengths: in bytes; 0 where the field is absent.
-      present: mask of the records that have the field.
-    """
-
-    starts: I64
-    lengths: I64
-    present: Mask
+    starts: I64  # byte offsets in the data, in the records' order
+    lengths: I64  # in bytes; 0 where the field is absent
+    present: Mask  # mask of the records that have the field
 
 
 def padded_parts(examples: pa.BinaryArray, padding: int) -> tuple[U8, I64, I64]:

@@ -327,25 +327,19 @@ def row_starts(levels: Sequence[I64]) -> I64:
 
 @dataclass(slots=True)
 class Nested:
-    """A column of a feature, no more than checked for its type and its nulls.
+    """A column of a feature, no more than checked for its type and its nulls."""
 
-    Attributes:
-      feature: what the column is for.
-      num_rows: rows of the column.
-      leaf: the innermost values of all rows end to end. Without nulls if there are
-        lists; otherwise one for each row, null where the row has none.
-      levels: for every level of lists, outermost first, where each list's items start
-        (lists + 1). Null rows have an empty list.
-      starts: where each row's values start in `leaf` (rows + 1); None without lists.
-      valid: which rows have a value; None if all do.
-    """
-
-    feature: FeatureSpec
-    num_rows: int
+    feature: FeatureSpec  # what the column is for
+    num_rows: int  # rows of the column
+    # the innermost values of all rows end to end. Without nulls if there are lists;
+    # otherwise one for each row, null where the row has none.
     leaf: pa.Array
+    # for every level of lists, outermost first, where each list's items start (lists +
+    # 1). Null rows have an empty list.
     levels: list[I64]
+    # where each row's values start in `leaf` (rows + 1); None without lists
     starts: I64 | None
-    valid: Mask | None
+    valid: Mask | None  # which rows have a value; None if all do
 
     def reject(self, errors: RowErrors) -> None:
         """Raises the errors of innermost values as errors of their rows.
@@ -546,18 +540,13 @@ _STORED: dict[Kind, np.dtype[Any]] = {
 
 @dataclass(slots=True)
 class StoredColumn:
-    """What one key of the feature map holds, ready to encode.
+    """What one key of the feature map holds, ready to encode."""
 
-    Attributes:
-      values: int64 or float32 array, or for bytes an Arrow binary array without
-        nulls; one value per row, or for lists all rows' values end to end.
-      lists: for lists, where each row's values start (rows + 1), else None.
-      valid: which rows have a value; None if all do.
-    """
-
+    # int64 or float32 array, or for bytes an Arrow binary array without nulls; one
+    # value per row, or for lists all rows' values end to end
     values: Any
-    lists: I64 | None
-    valid: npt.NDArray[np.bool_] | None
+    lists: I64 | None  # for lists, where each row's values start (rows + 1), else None
+    valid: npt.NDArray[np.bool_] | None  # which rows have a value; None if all do
 
 
 def value_column(nested: Nested) -> StoredColumn:

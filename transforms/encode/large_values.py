@@ -42,21 +42,13 @@ from recordmill.transforms.tfrecord import crc32c
 
 @dataclass(frozen=True, slots=True)
 class HollowRecords:
-    """Framed records, each without the bytes of one large cell.
+    """Framed records, each without the bytes of one large cell."""
 
-    Attributes:
-      frames: all other bytes, record after record.
-      starts: where each record begins in `frames`, and the end of the last one.
-      cuts: where each cell belongs in `frames`.
-      cells: their bytes.
-      crc32c: the CRC-32C of all records with their cells.
-    """
-
-    frames: U8
-    starts: I64
-    cuts: I64
-    cells: Sequence[memoryview]
-    crc32c: int
+    frames: U8  # all other bytes, record after record
+    starts: I64  # where each record begins in `frames`, and the end of the last one
+    cuts: I64  # where each cell belongs in `frames`
+    cells: Sequence[memoryview]  # their bytes
+    crc32c: int  # the CRC-32C of all records with their cells
 
     def __len__(self) -> int:
         return len(self.cells)

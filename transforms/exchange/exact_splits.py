@@ -32,17 +32,12 @@ _SPACE = 1 << 64
 
 @dataclass(slots=True)
 class RankSketch:
-    """The draws of one class of rows: counted, and kept near the ends of the splits.
+    """The draws of one class of rows: counted, and kept near the ends of the splits."""
 
-    Attributes:
-      ends: where the ends of the splits are expected among all u64.
-      width: half a window, in 2**64 / sqrt(n); a wider one misses even more rarely.
-      count: of all draws.
-    """
-
-    ends: tuple[int, ...]
+    ends: tuple[int, ...]  # where the ends of the splits are expected among all u64
+    # half a window, in 2**64 / sqrt(n); a wider one misses even more rarely
     width: int = WIDTH
-    count: int = 0
+    count: int = 0  # of all draws
     _shift: int = 0  # half a window is 2**64 >> shift; 0 keeps all
     _below: list[int] = field(init=False)
     _near: list[U64] = field(init=False)
@@ -118,18 +113,13 @@ def _shift_of(count: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class SplitLimits:
-    """Where the splits of each class end.
+    """Where the splits of each class end."""
 
-    Attributes:
-      classes: hashes of the classes' keys, ascending.
-      limits: for each of them, the first draw that is beyond each split but the last,
-        shape (classes, splits - 1).
-      records: of each split.
-    """
-
-    classes: U64
+    classes: U64  # hashes of the classes' keys, ascending
+    # for each of them, the first draw that is beyond each split but the last, shape
+    # (classes, splits - 1)
     limits: U64
-    records: tuple[int, ...]
+    records: tuple[int, ...]  # of each split
 
     def assign(
         self, origins: U64, classes: U64, fractions: Sequence[Fraction], seed: int

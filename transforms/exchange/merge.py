@@ -28,19 +28,12 @@ ReadRows = Callable[[int, int], pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Waiting rows of one input range, in row order.
+    """Waiting rows of one input range, in row order."""
 
-    Attributes:
-      rows: the rows (see encode/waiting_rows.py).
-      keys: order key of each row.
-      splits: split index of each row.
-      planned_bytes: planned bytes of each row.
-    """
-
-    rows: pa.RecordBatch
-    keys: U64
-    splits: npt.NDArray[np.uint8]
-    planned_bytes: I64
+    rows: pa.RecordBatch  # the rows (see encode/waiting_rows.py)
+    keys: U64  # order key of each row
+    splits: npt.NDArray[np.uint8]  # split index of each row
+    planned_bytes: I64  # planned bytes of each row
 
     @classmethod
     def joined(cls, blocks: list[Block]) -> Block:
@@ -57,36 +50,23 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a shard that lie together, sorted by order key.
+    """Rows of a shard that lie together, sorted by order key."""
 
-    Attributes:
-      keys: order key of each row.
-      planned_bytes: planned bytes of each row, which limit the size of windows.
-      num_bytes: what the payloads of all rows have; fewer, where they are references.
-      read: returns the rows from a first one to an end.
-    """
-
-    keys: U64
-    planned_bytes: I64
+    keys: U64  # order key of each row
+    planned_bytes: I64  # planned bytes of each row, which limit the size of windows
+    # what the payloads of all rows have; fewer, where they are references
     num_bytes: int
-    read: ReadRows
+    read: ReadRows  # returns the rows from a first one to an end
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRows:
-    """Waiting rows by split, within a split by order key.
+    """Waiting rows by split, within a split by order key."""
 
-    Attributes:
-      counts: rows of each split.
-      rows: the rows.
-      keys: order key of each row.
-      planned_bytes: planned bytes of each row.
-    """
-
-    counts: tuple[int, ...]
-    rows: pa.RecordBatch
-    keys: U64
-    planned_bytes: I64
+    counts: tuple[int, ...]  # rows of each split
+    rows: pa.RecordBatch  # the rows
+    keys: U64  # order key of each row
+    planned_bytes: I64  # planned bytes of each row
 
     @classmethod
     def of(cls, blocks: Sequence[Block], num_splits: int) -> SortedRows:

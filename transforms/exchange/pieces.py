@@ -60,19 +60,12 @@ _PADDING = 64  # Arrow IPC fills each buffer to a multiple of so many bytes
 
 @dataclass(frozen=True, slots=True)
 class PieceHead:
-    """What a piece says of itself.
+    """What a piece says of itself."""
 
-    Attributes:
-      range_index: the range that its rows are from.
-      number: of the piece, among those of the range.
-      records: how many it holds.
-      rejects: planned rows that became no record.
-    """
-
-    range_index: int
-    number: int
-    records: int = 0
-    rejects: int = 0
+    range_index: int  # the range that its rows are from
+    number: int  # of the piece, among those of the range
+    records: int = 0  # how many it holds
+    rejects: int = 0  # planned rows that became no record
 
     @property
     def place(self) -> tuple[int, int]:

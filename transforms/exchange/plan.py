@@ -46,15 +46,10 @@ PackedHistogram = bytes
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A histogram of planned bytes and records for each split and bucket.
+    """A histogram of planned bytes and records for each split and bucket."""
 
-    Attributes:
-      bytes: int64, shape (splits, buckets).
-      records: int64, same shape.
-    """
-
-    bytes: npt.NDArray[np.int64]
-    records: npt.NDArray[np.int64]
+    bytes: npt.NDArray[np.int64]  # int64, shape (splits, buckets)
+    records: npt.NDArray[np.int64]  # int64, same shape
 
     @classmethod
     def empty(cls, num_splits: int, bits: int) -> Histogram:

@@ -80,17 +80,11 @@ ReadRange = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class SortedRunIndex:
-    """The index of some rows of a run, in the run's order.
+    """The index of some rows of a run, in the run's order."""
 
-    Attributes:
-      keys: order key of each row.
-      offsets: where each row's payload starts, and where the last one ends.
-      planned_bytes: planned bytes of each row.
-    """
-
-    keys: U64
-    offsets: I64
-    planned_bytes: I64
+    keys: U64  # order key of each row
+    offsets: I64  # where each row's payload starts, and where the last one ends
+    planned_bytes: I64  # planned bytes of each row
 
 
 def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]:
@@ -222,14 +216,10 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class HoldBudget:
-    """What the held runs of a job may have together.
+    """What the held runs of a job may have together."""
 
-    Attributes:
-      num_bytes: memory.
-      seconds: that workers took to make them, which a killed run loses.
-    """
-
-    num_bytes: int
+    num_bytes: int  # memory
+    # that workers took to make them, which a killed run loses
     seconds: float = math.inf
 
 
@@ -300,17 +290,13 @@ HELD_RUNS = HeldRuns()
 
 @dataclass(frozen=True, slots=True)
 class SortedRunFolder:
-    """A folder of sorted runs; a small value that can be pickled.
+    """A folder of sorted runs; a small value that can be pickled."""
 
-    Attributes:
-      folder: its path; or its name in the store, for workers that share no file system.
-      budget: what the runs of this process may hold in memory instead.
-      store: that has the folder; None for a local one.
-    """
-
+    # its path; or its name in the store, for workers that share no file system
     folder: str
+    # what the runs of this process may hold in memory instead
     budget: HoldBudget = NO_BUDGET
-    store: Store | None = None
+    store: Store | None = None  # that has the folder; None for a local one
 
     def save(
         self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0

@@ -69,21 +69,14 @@ class ImageHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """The format and size of an image, as a decoder returns it.
+    """The format and size of an image, as a decoder returns it."""
 
-    Attributes:
-      format: jpeg, png, gif, bmp, webp or tiff.
-      height: rows.
-      width: pixels in a row.
-      depth: channels.
-      variant: what makes it one that TensorFlow does not decode, though it does others of
-        its format, such as "bmp with 4 bits per pixel"; else "".
-    """
-
-    format: str
-    height: int
-    width: int
-    depth: int
+    format: str  # jpeg, png, gif, bmp, webp or tiff
+    height: int  # rows
+    width: int  # pixels in a row
+    depth: int  # channels
+    # what makes it one that TensorFlow does not decode, though it does others of its
+    # format, such as "bmp with 4 bits per pixel"; else ""
     variant: str = ""
 
     @property

@@ -51,36 +51,25 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class PixelRules:
-    """What is done with the pixels of images, in this order.
+    """What is done with the pixels of images, in this order."""
 
-    Attributes:
-      rejects_frames: whether an image of several frames is a reject; else its first one
-        is taken.
-      turns: whether an image is turned as its EXIF data say.
-      resize: the size that it is scaled to, or None.
-      crop: height and width of what is kept of its middle, or None.
-      pad: height and width of what it is put into the middle of, or None.
-      pad_value: of all samples around it then.
-      channels: 1 gray, 3 colours, 4 colours and alpha; None as the image has.
-      form: how it is encoded. own: JPEG as JPEG, all others as PNG; raw: not at all.
-      quality: of JPEG or WebP.
-      lossless: whether WebP keeps each pixel.
-      transforms_all: whether every image is decoded and encoded; if not, only those that
-        are turned.
-      keeps_samples: whether PNGs have palettes and 16 bits of gray as the image has.
-    """
-
+    # whether an image of several frames is a reject; else its first one is taken
     rejects_frames: bool = False
-    turns: bool = False
-    resize: Resize | None = None
-    crop: Sides | None = None
+    turns: bool = False  # whether an image is turned as its EXIF data say
+    resize: Resize | None = None  # the size that it is scaled to, or None
+    crop: Sides | None = None  # height and width of what is kept of its middle, or None
+    # height and width of what it is put into the middle of, or None
     pad: Sides | None = None
-    pad_value: int = 0
+    pad_value: int = 0  # of all samples around it then
+    # 1 gray, 3 colours, 4 colours and alpha; None as the image has
     channels: int | None = None
+    # how it is encoded. own: JPEG as JPEG, all others as PNG; raw: not at all.
     form: Form = "own"
-    quality: int = QUALITY
-    lossless: bool = False
+    quality: int = QUALITY  # of JPEG or WebP
+    lossless: bool = False  # whether WebP keeps each pixel
+    # whether every image is decoded and encoded; if not, only those that are turned
     transforms_all: bool = False
+    # whether PNGs have palettes and 16 bits of gray as the image has
     keeps_samples: bool = False
 
     @property

@@ -45,27 +45,22 @@ from recordmill.transforms.storage import Store
 
 @dataclass(slots=True)
 class Rows:
-    """Rows read from one input range.
+    """Rows read from one input range."""
 
-    Attributes:
-      batch: the columns; for references, only what is known without reading a row.
-      origins: a hash of each row's origin, the same in every run.
-      positions: each row's position in its range, rising (see keys.position_keys).
-      raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
-      paths: each row's file, where a range holds several; else () for the range's own.
-      planned_bytes: planned bytes of each row, where the plan must not depend on reading.
-      splits: the index of each row's split among `own_splits`, where a column tells it.
-      groups: a hash for each row, where those with equal ones stay in one split; None:
-        `origins`.
-    """
-
+    # the columns; for references, only what is known without reading a row
     batch: pa.RecordBatch
-    origins: U64
-    positions: I64
+    origins: U64  # a hash of each row's origin, the same in every run
+    positions: I64  # each row's position in its range, rising (see keys.position_keys)
+    # row index -> (byte offset in the file, the row's raw bytes); for rejects
     raw: Callable[[int], tuple[int, bytes]]
+    # each row's file, where a range holds several; else () for the range's own
     paths: Sequence[str] = ()
+    # planned bytes of each row, where the plan must not depend on reading
     planned_bytes: I64 | None = None
+    # the index of each row's split among `own_splits`, where a column tells it
     splits: npt.NDArray[np.uint8] | None = None
+    # a hash for each row, where those with equal ones stay in one split; None:
+    # `origins`
     groups: U64 | None = None
 
     def taken(self, kept: I64, batch: pa.RecordBatch | None = None) -> Rows:
@@ -87,27 +82,21 @@ class Rows:
 
 @dataclass(slots=True)
 class RowSink:
-    """What is found beside the rows of a range while it is read.
+    """What is found beside the rows of a range while it is read."""
 
-    Attributes:
-      rejects: rows that could not be read.
-      checksums: of parts of the input that were read; once a range was read whole, they
-        name each of its bytes (`tells_checksums`).
-      issues: rows that the end of the run reports.
-      observed: the type flags of each column, if the source infers types.
-      nulls: missing values of each column, in the schema's column order.
-      dropped: rows of the input that are neither rows nor rejects, because a function
-        (`map`) leaves them out.
-      added: rows beside the first that comes from a row of the input.
-    """
-
-    rejects: list[Reject] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)  # rows that could not be read
+    # of parts of the input that were read; once a range was read whole, they name each
+    # of its bytes (`tells_checksums`)
     checksums: list[FileChecksum] = field(default_factory=list)
-    issues: tuple[RowIssue, ...] = ()
+    issues: tuple[RowIssue, ...] = ()  # rows that the end of the run reports
+    # the type flags of each column, if the source infers types
     observed: TypeFlags = ()
+    # missing values of each column, in the schema's column order
     nulls: tuple[int, ...] = ()
+    # rows of the input that are neither rows nor rejects, because a function (`map`)
+    # leaves them out
     dropped: int = 0
-    added: int = 0
+    added: int = 0  # rows beside the first that comes from a row of the input
 
     def add(
         self,
@@ -139,21 +128,16 @@ class RowSink:
 
 @dataclass(slots=True)
 class ReferencedRows:
-    """Rows read by reference.
+    """Rows read by reference."""
 
-    Attributes:
-      batch: the columns of the rows that could be read.
-      kept: the indices of their references; the other rows are rejects.
-      raw: row index -> (path, byte offset in the file, the row's raw bytes).
-      view_crcs: the CRC-32C of each value of the batch's only column of views (see
-        recordmill.transforms.arrow), or None.
-      view_values: these values, where they are known apart from the batch.
-    """
-
-    batch: pa.RecordBatch
-    kept: I64
+    batch: pa.RecordBatch  # the columns of the rows that could be read
+    kept: I64  # the indices of their references; the other rows are rejects
+    # row index -> (path, byte offset in the file, the row's raw bytes)
     raw: Callable[[int], tuple[str, int, bytes]]
+    # the CRC-32C of each value of the batch's only column of views (see
+    # recordmill.transforms.arrow), or None
     view_crcs: U32 | None = None
+    # these values, where they are known apart from the batch
     view_values: Sequence[bytes] | None = None
 
 
@@ -323,15 +307,11 @@ class RowSource(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A dataset that new files are appended to.
+    """A dataset that new files are appended to."""
 
-    Attributes:
-      kept: the files that were converted before, as they are still there.
-      schema: of the dataset that is there; None if the job declares it.
-    """
-
+    # the files that were converted before, as they are still there
     kept: Sequence[InputFile]
-    schema: Schema | None
+    schema: Schema | None  # of the dataset that is there; None if the job declares it
 
 
 class Source(RowSource):

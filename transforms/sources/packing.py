@@ -20,15 +20,10 @@ _BOMS = {
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a file becomes UTF-8 text.
+    """How a file becomes UTF-8 text."""
 
-    Attributes:
-      compression: gzip, bz2, xz or zstd; "" for none.
-      encoding: Python's name of the text's encoding.
-    """
-
-    compression: str = ""
-    encoding: str = UTF_8
+    compression: str = ""  # gzip, bz2, xz or zstd; "" for none
+    encoding: str = UTF_8  # Python's name of the text's encoding
 
     @property
     def is_plain(self) -> bool:

@@ -45,51 +45,38 @@ Options = TypeVar("Options", bound=SourceOptions)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks of a source, beside the options of its format.
+    """What a job asks of a source, beside the options of its format."""
 
-    Attributes:
-      storage: options of the inputs' storage.
-      as_text: whether a declared schema converts the cells: a format whose cells are
-        text then gives them as they are.
-      columns: those that the schema uses; () without one.
-      names_files: whether cells name files, which are read for their rows: so these may
-        be large.
-      job: the job; None for a table beside the input.
-    """
-
-    storage: StorageOptions = NO_OPTIONS
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    # whether a declared schema converts the cells: a format whose cells are text then
+    # gives them as they are
     as_text: bool = False
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # those that the schema uses; () without one
+    # whether cells name files, which are read for their rows: so these may be large
     names_files: bool = False
-    job: JobSpec | None = None
+    job: JobSpec | None = None  # the job; None for a table beside the input
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFormat(Generic[Options]):
-    """One input format that jobs can name.
+    """One input format that jobs can name."""
 
-    Attributes:
-      name: as jobs and the command line spell it.
-      summary: one sentence for help texts.
-      options: the model of the format's own options; every option has a default.
-      make_source: (options, what the job asks) -> the source, not yet prepared.
-      describe_inputs: (options, files) -> what fixes the bytes of the dataset beside
-        options, paths, sizes and versions, such as how the given folders are read; ""
-        for nothing.
-      line_of: (reader of a file's bytes, byte offset) -> number of the line there; None
-        where rows are not lines.
-      position_unit: what the position of a reject counts: bytes of its file, or rows.
-      examples: (what it does, the line as it is typed) of `recordmill convert` and
-        `recordmill schema infer`, for their help.
-    """
-
-    name: str
-    summary: str
+    name: str  # as jobs and the command line spell it
+    summary: str  # one sentence for help texts
+    # the model of the format's own options; every option has a default
     options: type[Options]
+    # (options, what the job asks) -> the source, not yet prepared
     make_source: Callable[[Options, Request], Source]
+    # (options, files) -> what fixes the bytes of the dataset beside options, paths,
+    # sizes and versions, such as how the given folders are read; "" for nothing
     describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
+    # (reader of a file's bytes, byte offset) -> number of the line there; None where
+    # rows are not lines
     line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
+    # what the position of a reject counts: bytes of its file, or rows
     position_unit: Literal["byte", "row"] = "byte"
+    # (what it does, the line as it is typed) of `recordmill convert` and `recordmill
+    # schema infer`, for their help
     examples: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:

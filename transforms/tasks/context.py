@@ -30,66 +30,48 @@ TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits d
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What the last step of a run has to know, to publish the dataset.
+    """What the last step of a run has to know, to publish the dataset."""
 
-    Attributes:
-      lease: nonce of the launcher's lease, under which the run publishes; "" for a
-        detached run, whose last step acquires a lease of its own.
-      overwrite: whether the run may replace another dataset.
-      replaces: digest of the manifest that was there when the run was allowed to begin,
-        "" for none; None if that is decided when it publishes.
-      grace: how long the files of a replaced dataset stay.
-      base: fingerprint of the dataset to which the part is appended, or "".
-      verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
-      duplicates: what is done about equal content in several splits.
-      inputs: files, folders or globs as the job has them; () for a pipeline's rows.
-      input_root: the folder below which all of them lie.
-      reading: what `registry.describe_inputs` says of the inventory.
-    """
-
+    # nonce of the launcher's lease, under which the run publishes; "" for a detached
+    # run, whose last step acquires a lease of its own
     lease: str = ""
-    overwrite: bool = False
+    overwrite: bool = False  # whether the run may replace another dataset
+    # digest of the manifest that was there when the run was allowed to begin, "" for
+    # none; None if that is decided when it publishes
     replaces: str | None = None
-    grace: Grace = "next-run"
-    base: str = ""
+    grace: Grace = "next-run"  # how long the files of a replaced dataset stay
+    base: str = ""  # fingerprint of the dataset to which the part is appended, or ""
+    # what is checked before publishing: "quick" (sizes) or "full" (every byte)
     verify: VerifyLevel = "quick"
+    # what is done about equal content in several splits
     duplicates: Duplicates = "ignore"
+    # files, folders or globs as the job has them; () for a pipeline's rows
     inputs: tuple[str, ...] = ()
-    input_root: str = ""
-    reading: str = ""
+    input_root: str = ""  # the folder below which all of them lie
+    reading: str = ""  # what `registry.describe_inputs` says of the inventory
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A prepared run, as its tasks need it.
+    """A prepared run, as its tasks need it."""
 
-    Attributes:
-      job: what is converted and how.
-      source: the prepared source.
-      split_names: all splits, those of the job first (see `split_names`).
-      bucket_bits: leading bits of the order key that number a histogram bucket.
-      exchange: how rows reach the shards' writers (see
-        recordmill.transforms.exchange.sorted_runs).
-      run_key: hash of job and inventory, hexadecimal.
-      workspace: folders of the files that are not published yet.
-      expected_schema: a schema that the dataset must keep to, or None.
-      part: number of the part that the run makes (see
-        recordmill.schemas.names); 0 for a whole dataset.
-      limits: where the job's splits end, if they are exact.
-      publishing: for the last step.
-    """
-
-    job: JobSpec
-    source: RowSource
+    job: JobSpec  # what is converted and how
+    source: RowSource  # the prepared source
+    # all splits, those of the job first (see `split_names`)
     split_names: tuple[str, ...]
-    bucket_bits: int
+    bucket_bits: int  # leading bits of the order key that number a histogram bucket
+    # how rows reach the shards' writers (see
+    # recordmill.transforms.exchange.sorted_runs)
     exchange: Exchange
-    run_key: str
-    workspace: Workspace
+    run_key: str  # hash of job and inventory, hexadecimal
+    workspace: Workspace  # folders of the files that are not published yet
+    # a schema that the dataset must keep to, or None
     expected_schema: Schema | None = None
+    # number of the part that the run makes (see recordmill.schemas.names); 0 for a
+    # whole dataset
     part: int = 0
-    limits: SplitLimits | None = None
-    publishing: Publishing = Publishing()
+    limits: SplitLimits | None = None  # where the job's splits end, if they are exact
+    publishing: Publishing = Publishing()  # for the last step
 
     def publishing_with(self, **changes: Any) -> RunContext:
         """Returns the run with other values of `publishing`."""
@@ -142,17 +124,11 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class ShardsToWrite:
-    """The shards of a run, for the steps that write them.
+    """The shards of a run, for the steps that write them."""
 
-    Attributes:
-      context: the run.
-      plan: of the shards.
-      finished: numbers of the shards that an earlier try wrote.
-    """
-
-    context: RunContext
-    plan: ShardPlan
-    finished: frozenset[int]
+    context: RunContext  # the run
+    plan: ShardPlan  # of the shards
+    finished: frozenset[int]  # numbers of the shards that an earlier try wrote
 
 
 def choose_exchange(

@@ -70,26 +70,18 @@ BLOCK_BYTES = 32 << 20  # of records measured, or cut into pieces, at once
 
 @dataclass(slots=True)
 class RangeReader:
-    """A reader of one range; counts what it reads.
+    """A reader of one range; counts what it reads."""
 
-    Attributes:
-      context: the run.
-      input_range: the range.
-      by_reference: whether payloads are references to unread rows, not records.
-      sink: what was found beside the rows so far; rows that cannot be encoded are
-        rejects, too.
-      encoded_types: what each column was taken for.
-      is_whole: whether all rows were read; if not, read again with `encoded_types`.
-      live: where it notes how far it is.
-    """
-
-    context: RunContext
-    input_range: InputRange
-    by_reference: bool
+    context: RunContext  # the run
+    input_range: InputRange  # the range
+    by_reference: bool  # whether payloads are references to unread rows, not records
+    # what was found beside the rows so far; rows that cannot be encoded are rejects,
+    # too
     sink: RowSink = field(default_factory=RowSink)
-    encoded_types: TypeFlags = ()
+    encoded_types: TypeFlags = ()  # what each column was taken for
+    # whether all rows were read; if not, read again with `encoded_types`
     is_whole: bool = False
-    live: LiveCounts = NO_COUNTS
+    live: LiveCounts = NO_COUNTS  # where it notes how far it is
     _rows_given: int = 0  # by the source
     _invalid: int = 0  # those of them that are rejects
     _files: SideFiles = field(init=False)
@@ -405,15 +397,10 @@ def make_histogram(
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRange:
-    """A measured range, whose rows are still to be sent.
+    """A measured range, whose rows are still to be sent."""
 
-    Attributes:
-      result: summary of the first reading, without sorted runs.
-      histogram: planned bytes and records for each split and bucket.
-    """
-
-    result: RangeResult
-    histogram: PackedHistogram
+    result: RangeResult  # summary of the first reading, without sorted runs
+    histogram: PackedHistogram  # planned bytes and records for each split and bucket
 
 
 def measure_range(

@@ -57,26 +57,18 @@ class SplitEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate of what a run would write.
+    """An estimate of what a run would write."""
 
-    Attributes:
-      is_exact: whether the whole input was read, so that rows, records and shards are
-        those of the run, and bytes nearly so.
-      rows: rows of the input, rejects included.
-      rejected: rows that would be rejected.
-      reason: why the first of them would be, or "".
-      splits: in the order of the job.
-      scratch_bytes: size of the scratch files when the first shard is written.
-      certain_share: lower bound of the bytes, as a share of the estimate: what would be
-        written if all of the input were like the sampled range with the fewest.
-    """
-
+    # whether the whole input was read, so that rows, records and shards are those of
+    # the run, and bytes nearly so
     is_exact: bool
-    rows: int
-    rejected: int
-    reason: str
-    splits: tuple[SplitEstimate, ...]
-    scratch_bytes: int
+    rows: int  # rows of the input, rejects included
+    rejected: int  # rows that would be rejected
+    reason: str  # why the first of them would be, or ""
+    splits: tuple[SplitEstimate, ...]  # in the order of the job
+    scratch_bytes: int  # size of the scratch files when the first shard is written
+    # lower bound of the bytes, as a share of the estimate: what would be written if all
+    # of the input were like the sampled range with the fewest
     certain_share: float
 
     @property

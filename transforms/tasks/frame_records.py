@@ -31,16 +31,11 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 @dataclass(frozen=True, slots=True)
 class FramedRows:
-    """What became of some rows of a batch.
+    """What became of some rows of a batch."""
 
-    Attributes:
-      rows: those that could be encoded, as waiting rows.
-      kept: indices of these rows in the batch, ascending.
-      invalid_rows: (index, reason) of each row that became no record.
-    """
-
-    rows: pa.RecordBatch
-    kept: I64
+    rows: pa.RecordBatch  # those that could be encoded, as waiting rows
+    kept: I64  # indices of these rows in the batch, ascending
+    # (index, reason) of each row that became no record
     invalid_rows: list[tuple[int, str]]
 
 

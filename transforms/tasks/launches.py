@@ -53,23 +53,14 @@ _renewing = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
-    """What a launch's file says; contains no secrets.
+    """What a launch's file says; contains no secrets."""
 
-    Attributes:
-      run_key: of the job.
-      host: the launcher's, for people.
-      launched: when the job was given to the runner, in Unix seconds.
-      renewed: when a task was at work last.
-      nonce: random text, so that no two files are the same.
-      ended: why the job must not go on; "" while it may.
-    """
-
-    run_key: str
-    host: str
-    launched: float
-    renewed: float
-    nonce: str
-    ended: str = ""
+    run_key: str  # of the job
+    host: str  # the launcher's, for people
+    launched: float  # when the job was given to the runner, in Unix seconds
+    renewed: float  # when a task was at work last
+    nonce: str  # random text, so that no two files are the same
+    ended: str = ""  # why the job must not go on; "" while it may
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SignOfLife | None:
@@ -92,17 +83,11 @@ class SignOfLife:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A detached job that left its file in an output.
+    """A detached job that left its file in an output."""
 
-    Attributes:
-      name: of its workspace.
-      data: the bytes of the file.
-      is_live: whether the job may still be at work.
-    """
-
-    name: str
-    data: bytes
-    is_live: bool
+    name: str  # of its workspace
+    data: bytes  # the bytes of the file
+    is_live: bool  # whether the job may still be at work
 
     @property
     def sign(self) -> SignOfLife | None:
@@ -276,23 +261,14 @@ def _utc(when: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """An error of a task, as its file says it.
+    """An error of a task, as its file says it."""
 
-    Attributes:
-      expected: whether it is one of ours, or of the machine.
-      kind: name of its class.
-      about: its `kind_of`.
-      message: its text.
-      traceback: of the worker; "" where there was no room for it.
-      time: when it was raised, in Unix seconds.
-    """
-
-    expected: bool
-    kind: str
-    about: str
-    message: str
-    traceback: str
-    time: float
+    expected: bool  # whether it is one of ours, or of the machine
+    kind: str  # name of its class
+    about: str  # its `kind_of`
+    message: str  # its text
+    traceback: str  # of the worker; "" where there was no room for it
+    time: float  # when it was raised, in Unix seconds
 
 
 @contextmanager

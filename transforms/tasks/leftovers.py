@@ -51,18 +51,13 @@ _OWN_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What runs left in an output.
+    """What runs left in an output."""
 
-    Attributes:
-      runs: the folders of their workspaces.
-      files: names and sizes of all files; those in the folders, too.
-      signs: the signs of life in these folders, as they were when they were judged.
-      at_work: detached jobs that may be at work, whose folders are not among them.
-    """
-
-    runs: tuple[str, ...]
-    files: dict[str, int]
+    runs: tuple[str, ...]  # the folders of their workspaces
+    files: dict[str, int]  # names and sizes of all files; those in the folders, too
+    # the signs of life in these folders, as they were when they were judged
     signs: dict[str, bytes] = field(default_factory=dict)
+    # detached jobs that may be at work, whose folders are not among them
     at_work: tuple[Launch, ...] = ()
 
 

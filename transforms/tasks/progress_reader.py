@@ -188,35 +188,20 @@ def _counts_in(name: str, data: bytes) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a run is.
+    """How far a run is."""
 
-    Attributes:
-      surveyed: ranges whose boundary scan is finished.
-      read: positions, rows and rejects of the ranges, finished or not.
-      total_positions: of all readings.
-      readings: how many times each range is read.
-      written: records and bytes of the shards, finished or not.
-      ranges: that were read.
-      shards: that were written.
-      planned: what the plan says; None before it is made.
-      working: names of the tasks that are at work.
-      again: how many of them read a range again, with wider types.
-      knows_rows: whether finished tasks tell how many rows they had.
-      checked: bytes of shards that were verified before they are published.
-    """
-
-    surveyed: int
-    read: Counts
-    total_positions: int
-    readings: int
-    written: Counts
-    ranges: int
-    shards: int
-    planned: PlannedTotals | None
-    working: tuple[str, ...]
-    again: int
-    knows_rows: bool
-    checked: int = 0
+    surveyed: int  # ranges whose boundary scan is finished
+    read: Counts  # positions, rows and rejects of the ranges, finished or not
+    total_positions: int  # of all readings
+    readings: int  # how many times each range is read
+    written: Counts  # records and bytes of the shards, finished or not
+    ranges: int  # that were read
+    shards: int  # that were written
+    planned: PlannedTotals | None  # what the plan says; None before it is made
+    working: tuple[str, ...]  # names of the tasks that are at work
+    again: int  # how many of them read a range again, with wider types
+    knows_rows: bool  # whether finished tasks tell how many rows they had
+    checked: int = 0  # bytes of shards that were verified before they are published
 
 
 def find_position(

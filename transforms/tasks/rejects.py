@@ -76,17 +76,11 @@ def parse_reject(line: bytes, where: str) -> Reject:
 
 @dataclass(frozen=True, slots=True)
 class RejectLocator:
-    """What finds the lines of rejects; without a root, or if the input changed, none.
+    """What finds the lines of rejects; without a root, or if the input changed, none."""
 
-    Attributes:
-      root: the folder below which all inputs are, or "" if it is not known.
-      source: name of the input format, which tells whether its rows are lines.
-      storage: options of the inputs' storage.
-    """
-
-    root: str = ""
-    source: str = ""
-    storage: StorageOptions = NO_OPTIONS
+    root: str = ""  # the folder below which all inputs are, or "" if it is not known
+    source: str = ""  # name of the input format, which tells whether its rows are lines
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
 
     def line(self, reject: Reject) -> int | None:
         """Returns the number of the line that a reject begins in, or None.
@@ -143,17 +137,11 @@ UNKNOWN_INPUT = RejectLocator()
 
 @dataclass(frozen=True, slots=True)
 class RejectKind:
-    """Rejects whose reasons differ in their values alone.
+    """Rejects whose reasons differ in their values alone."""
 
-    Attributes:
-      kind: the reason with # for each value.
-      rows: how many there are.
-      first: the first of them.
-    """
-
-    kind: str
-    rows: int
-    first: Reject
+    kind: str  # the reason with # for each value
+    rows: int  # how many there are
+    first: Reject  # the first of them
 
     @property
     def is_known(self) -> bool:

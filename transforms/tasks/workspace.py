@@ -65,23 +65,17 @@ ENCODING_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders of one run; without open connections, so that it can be pickled.
+    """The folders of one run; without open connections, so that it can be pickled."""
 
-    Attributes:
-      store: of the output.
-      name: of the run: the first 16 digits of its key.
-      root: local folder of rejects, errors and log, and of staging in a local output.
-      scratch_root: local folder of sorted runs and checkpoints.
-      shared: whether all but the log is in the store, for workers on other machines.
-      budget: of sorted runs that may be held in memory, where all workers are threads of
-        this process.
-    """
-
-    store: Store
-    name: str
+    store: Store  # of the output
+    name: str  # of the run: the first 16 digits of its key
+    # local folder of rejects, errors and log, and of staging in a local output
     root: str
-    scratch_root: str
+    scratch_root: str  # local folder of sorted runs and checkpoints
+    # whether all but the log is in the store, for workers on other machines
     shared: bool = False
+    # of sorted runs that may be held in memory, where all workers are threads of this
+    # process
     budget: HoldBudget = NO_BUDGET
 
     @classmethod

@@ -54,20 +54,14 @@ _READ_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class ShardCheckpoint:
-    """The checkpoint of a finished shard.
+    """The checkpoint of a finished shard."""
 
-    Attributes:
-      task: which records it holds.
-      result: what was written.
-      seen: device, inode, mtime and ctime (ns) of its file after it was synced. While
-        they are the same nobody has written to it, so its checksum still holds.
-      index_seen: those of its index file, if it has one.
-    """
-
-    task: ShardTask
-    result: ShardResult
+    task: ShardTask  # which records it holds
+    result: ShardResult  # what was written
+    # device, inode, mtime and ctime (ns) of its file after it was synced. While they
+    # are the same nobody has written to it, so its checksum still holds.
     seen: tuple[int, ...] = ()
-    index_seen: tuple[int, ...] = ()
+    index_seen: tuple[int, ...] = ()  # those of its index file, if it has one
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:

@@ -50,25 +50,18 @@ _IGNORED = re.compile(r"idx\d?|ubyte|gz|npy|npz", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a row.
+    """One value of a row."""
 
-    Attributes:
-      name: of the column.
-      dtype: NumPy's text of the stored type, such as "<f4"; "|V10" for raw bytes.
-      shape: as stored, row by row (C order); () for a single value.
-      axes: the stored axis that each axis of the value is; () if it stays as it is.
-      offset: first byte in the row of its array.
-      wraps: the class of each stored label, -1 for none; () if the label is the class.
-      constant: the value in all rows, if it is not stored; else None.
-    """
-
-    name: str
-    dtype: str
+    name: str  # of the column
+    dtype: str  # NumPy's text of the stored type, such as "<f4"; "|V10" for raw bytes
+    # as stored, row by row (C order); () for a single value
     shape: tuple[int, ...] = ()
+    # the stored axis that each axis of the value is; () if it stays as it is
     axes: tuple[int, ...] = ()
-    offset: int = 0
+    offset: int = 0  # first byte in the row of its array
+    # the class of each stored label, -1 for none; () if the label is the class
     wraps: tuple[int, ...] = ()
-    constant: int | None = None
+    constant: int | None = None  # the value in all rows, if it is not stored; else None
 
     @property
     def value_shape(self) -> tuple[int, ...]:
@@ -131,31 +124,21 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class RowArray:
-    """Rows of equal size, one after the other in a file.
+    """Rows of equal size, one after the other in a file."""
 
-    Attributes:
-      file: where they are.
-      start: the byte of the first row: in the file, or in what is unpacked.
-      row_bytes: size of a row.
-      num_rows: how many there are.
-      fields: the values of a row.
-      packing: how the bytes from `packed_start` to `packed_stop` are compressed.
-      packed_start: first byte of what is compressed.
-      packed_stop: one after its last byte.
-      crc32: of all that is unpacked, or None where the packing itself checks it.
-      transposed: bytes of a value whose first axis is that of the rows, so that a file
-        holds the first value of all rows, then the second one (Fortran order); or 0.
-    """
-
-    file: InputFile
-    start: int = 0
-    row_bytes: int = 1
-    num_rows: int = 0
-    fields: tuple[Field, ...] = ()
+    file: InputFile  # where they are
+    start: int = 0  # the byte of the first row: in the file, or in what is unpacked
+    row_bytes: int = 1  # size of a row
+    num_rows: int = 0  # how many there are
+    fields: tuple[Field, ...] = ()  # the values of a row
+    # how the bytes from `packed_start` to `packed_stop` are compressed
     packing: Packing = ""
-    packed_start: int = 0
-    packed_stop: int = 0
+    packed_start: int = 0  # first byte of what is compressed
+    packed_stop: int = 0  # one after its last byte
+    # of all that is unpacked, or None where the packing itself checks it
     crc32: int | None = None
+    # bytes of a value whose first axis is that of the rows, so that a file holds the
+    # first value of all rows, then the second one (Fortran order); or 0
     transposed: int = 0
 
     @property
@@ -173,21 +156,14 @@ class RowArray:
 
 @dataclass(frozen=True)
 class Part:
-    """Arrays of as many rows, side by side.
+    """Arrays of as many rows, side by side."""
 
-    Attributes:
-      arrays: what they are; rejects are told by the file of the first one.
-      split: that the file names tell, or "".
-      first: the position of the first row in the first file.
-      scale: positions that a row takes: 1, or its bytes.
-      tail: bytes at the end of the file that are not a whole row.
-    """
-
+    # what they are; rejects are told by the file of the first one
     arrays: tuple[RowArray, ...]
-    split: str = ""
-    first: int = 0
-    scale: int = 1
-    tail: int = 0
+    split: str = ""  # that the file names tell, or ""
+    first: int = 0  # the position of the first row in the first file
+    scale: int = 1  # positions that a row takes: 1, or its bytes
+    tail: int = 0  # bytes at the end of the file that are not a whole row
 
     @property
     def num_rows(self) -> int:

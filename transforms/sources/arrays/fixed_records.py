@@ -390,13 +390,9 @@ _NAME_FILES = {name for each in _LAYOUTS.values() for *_, name in each.labels}
 
 @dataclass(frozen=True)
 class CifarFinder:
-    """Finds CIFAR records.
+    """Finds CIFAR records."""
 
-    Attributes:
-      variant: cifar10 or cifar100; auto: by file name and size.
-    """
-
-    variant: Variant = "auto"
+    variant: Variant = "auto"  # cifar10 or cifar100; auto: by file name and size
 
     def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
         by_name = {PurePosixPath(file.path).name: file for file in files}

@@ -72,22 +72,14 @@ _ENTRY_BYTES = 40  # of a feature in a record, beside its value
 
 @dataclass(frozen=True)
 class ArraysSource(Source):
-    """Rows of equal size in arrays.
+    """Rows of equal size in arrays."""
 
-    Attributes:
-      finder: finds the arrays of a format.
-      range_bytes: of the rows of a range.
-      uses_splits: whether names of files tell splits.
-      found: what the format made of the input, once prepared; of its parts those with
-        rows.
-      storage: options of the inputs' storage.
-    """
-
-    finder: Finder
-    range_bytes: int = RANGE_BYTES
-    uses_splits: bool = True
+    finder: Finder  # finds the arrays of a format
+    range_bytes: int = RANGE_BYTES  # of the rows of a range
+    uses_splits: bool = True  # whether names of files tell splits
+    # what the format made of the input, once prepared; of its parts those with rows
     found: Found = NOTHING_FOUND
-    storage: StorageOptions = NO_OPTIONS
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
 
     tells_checksums = True
     refuses_roles = False

@@ -163,21 +163,13 @@ _BLANK = re.compile(rb"[\r\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Rows that are split into cells.
+    """Rows that are split into cells."""
 
-    Attributes:
-      batch: the columns as text.
-      ordinals: of each row, among all of the body.
-      rejects: rows that could not be split.
-      body: the rows.
-      issues: lines that are comments.
-    """
-
-    batch: pa.RecordBatch
-    ordinals: I64
-    rejects: list[Reject]
-    body: Body
-    issues: tuple[RowIssue, ...] = ()
+    batch: pa.RecordBatch  # the columns as text
+    ordinals: I64  # of each row, among all of the body
+    rejects: list[Reject]  # rows that could not be split
+    body: Body  # the rows
+    issues: tuple[RowIssue, ...] = ()  # lines that are comments
 
     @property
     def num_rows(self) -> int:

@@ -111,25 +111,15 @@ _QUOTED = re.compile(rb'"[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """The first rows of an input.
+    """The first rows of an input."""
 
-    Attributes:
-      uri: of the first file.
-      dialect: of the input.
-      header: its line, raw; b"" if there is none.
-      names: the columns.
-      text: the file up to the last of the rows.
-      spans: of the first rows in it.
-      cells: those that could be split, as text.
-    """
-
-    uri: str
-    dialect: Dialect
-    header: bytes
-    names: tuple[str, ...]
-    text: bytes
-    spans: Sequence[tuple[int, int]]
-    cells: pa.RecordBatch
+    uri: str  # of the first file
+    dialect: Dialect  # of the input
+    header: bytes  # its line, raw; b"" if there is none
+    names: tuple[str, ...]  # the columns
+    text: bytes  # the file up to the last of the rows
+    spans: Sequence[tuple[int, int]]  # of the first rows in it
+    cells: pa.RecordBatch  # those that could be split, as text
 
     @property
     def flags(self) -> tuple[int, ...]:

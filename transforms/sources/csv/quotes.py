@@ -41,31 +41,26 @@ _MASKS = b"xyzvw"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the text of CSV files is divided into rows and cells.
+    """How the text of CSV files is divided into rows and cells."""
 
-    Attributes:
-      delimiter: the byte between cells; ASCII, so that no part of a character is one;
-        b"" until it is found in the first rows.
-      quote: the byte around cells that hold delimiters or newlines; b"" for none.
-      skip_rows: lines before the header, or before the first row if there is none.
-      header: "first" (the first row behind `skip_rows`), "none", or "auto": the first
-        row, unless it looks like one of the others.
-      columns: names of the columns of a table without header; () to number them.
-      null_values: texts that mean a missing value in every column, beside no text.
-      escape: the byte before one that has no meaning then; b"" for none.
-      comment: the byte that lines which are no rows begin with; b"" for none.
-      decimal: what stands before the places of a number: "." or ",".
-    """
-
+    # the byte between cells; ASCII, so that no part of a character is one; b"" until it
+    # is found in the first rows
     delimiter: bytes = b""
+    # the byte around cells that hold delimiters or newlines; b"" for none
     quote: bytes = b'"'
+    # lines before the header, or before the first row if there is none
     skip_rows: int = 0
+    # "first" (the first row behind `skip_rows`), "none", or "auto": the first row,
+    # unless it looks like one of the others
     header: str = "auto"
+    # names of the columns of a table without header; () to number them
     columns: tuple[str, ...] = ()
+    # texts that mean a missing value in every column, beside no text
     null_values: tuple[str, ...] = ()
-    escape: bytes = b""
+    escape: bytes = b""  # the byte before one that has no meaning then; b"" for none
+    # the byte that lines which are no rows begin with; b"" for none
     comment: bytes = b""
-    decimal: str = "."
+    decimal: str = "."  # what stands before the places of a number: "." or ","
 
     @property
     def has_header(self) -> bool:
@@ -262,23 +257,17 @@ def end_state(
 
 @dataclass(frozen=True, slots=True)
 class RowPatterns:
-    """The patterns of one dialect.
+    """The patterns of one dialect."""
 
-    Attributes:
-      row: a row or a comment with its end, which is group 1.
-      cell: a cell: what is quoted, the closing quote, what is behind it.
-      cell_bytes: a cell, as the text of a pattern.
-      meaning: a doubled quote, or an escape with the byte behind it, which is group 1.
-      comments: some lines of comments, as group 1; or some rows with their ends.
-      before_rows: comments and blank lines.
-    """
-
-    row: re.Pattern[bytes]
+    row: re.Pattern[bytes]  # a row or a comment with its end, which is group 1
+    # a cell: what is quoted, the closing quote, what is behind it
     cell: re.Pattern[bytes]
-    cell_bytes: bytes
+    cell_bytes: bytes  # a cell, as the text of a pattern
+    # a doubled quote, or an escape with the byte behind it, which is group 1
     meaning: re.Pattern[bytes]
+    # some lines of comments, as group 1; or some rows with their ends
     comments: re.Pattern[bytes]
-    before_rows: re.Pattern[bytes]
+    before_rows: re.Pattern[bytes]  # comments and blank lines
 
 
 @lru_cache(maxsize=64)
@@ -411,21 +400,13 @@ _NOTHING_ESCAPED = "the file ends behind an escape character: it may be cut shor
 
 @dataclass(frozen=True)
 class Body:
-    """Whole rows of a file.
+    """Whole rows of a file."""
 
-    Attributes:
-      text: their bytes; a quote that is never closed is masked.
-      begin: byte offset of the first in the file's text.
-      dialect: of the file.
-      unclosed: byte offset of the quote that is masked in the file, or -1.
-      is_whole: whether the last row ends with the text.
-    """
-
-    text: bytes
-    begin: int
-    dialect: Dialect
-    unclosed: int = -1
-    is_whole: bool = True
+    text: bytes  # their bytes; a quote that is never closed is masked
+    begin: int  # byte offset of the first in the file's text
+    dialect: Dialect  # of the file
+    unclosed: int = -1  # byte offset of the quote that is masked in the file, or -1
+    is_whole: bool = True  # whether the last row ends with the text
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:

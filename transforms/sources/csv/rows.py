@@ -75,19 +75,12 @@ _NEWLINES[list(b"\r\n")] = True
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """The rows of files that all have the same columns.
+    """The rows of files that all have the same columns."""
 
-    Attributes:
-      names: of the columns; a file may have them in another order.
-      storage: options of the files' storage.
-      dialect: of all files.
-      packing: of all files; offsets are those in the unpacked text.
-    """
-
-    names: tuple[str, ...]
-    storage: StorageOptions
-    dialect: Dialect = RFC_4180
-    packing: Packing = PLAIN
+    names: tuple[str, ...]  # of the columns; a file may have them in another order
+    storage: StorageOptions  # options of the files' storage
+    dialect: Dialect = RFC_4180  # of all files
+    packing: Packing = PLAIN  # of all files; offsets are those in the unpacked text
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader of the text of a file, or of that of a range."""

@@ -313,48 +313,32 @@ ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 @dataclass(frozen=True)
 class CsvSource(Source):
-    """Tables of text: a row a line, with a delimiter between cells.
+    """Tables of text: a row a line, with a delimiter between cells."""
 
-    Attributes:
-      as_text: whether every cell stays text, because a declared schema converts it.
-      asked: what is said of the dialect.
-      dialect: that of the files, once prepared.
-      asked_packing: what is said of the files' compression and encoding.
-      packing: that of the files, once prepared.
-      wanted: columns that a declared schema uses, or () if it is not known.
-      exact: whether a decimal that loses digits as float32 ends the run.
-      names: the columns of the first file's header.
-      fixed_schema: the schema of the dataset that rows are appended to: its types are
-        not inferred any more, and a row that does not fit is a reject. None else.
-      range_bytes: size of the blocks that ranges are cut from.
-      storage: options of the inputs' storage.
-      files_root: see `Source`.
-      sampled_rows: how many of the first rows were looked at.
-      sampled_types: their type flags.
-      warnings: what looks wrong in them.
-      has_quotes: whether there are quotes in them.
-      marked: columns of text in them that look like numbers with marks.
-      names_files: whether cells name files that are read for their rows.
-    """
-
+    # whether every cell stays text, because a declared schema converts it
     as_text: bool = False
-    asked: Dialect = FIND_DIALECT
-    dialect: Dialect = RFC_4180
+    asked: Dialect = FIND_DIALECT  # what is said of the dialect
+    dialect: Dialect = RFC_4180  # that of the files, once prepared
+    # what is said of the files' compression and encoding
     asked_packing: AskedPacking = FIND_PACKING
-    packing: Packing = PLAIN
+    packing: Packing = PLAIN  # that of the files, once prepared
+    # columns that a declared schema uses, or () if it is not known
     wanted: tuple[str, ...] = ()
-    exact: bool = False
-    names: tuple[str, ...] = ()
+    exact: bool = False  # whether a decimal that loses digits as float32 ends the run
+    names: tuple[str, ...] = ()  # the columns of the first file's header
+    # the schema of the dataset that rows are appended to: its types are not inferred
+    # any more, and a row that does not fit is a reject. None else.
     fixed_schema: Schema | None = None
-    range_bytes: int = RANGE_BYTES
-    storage: StorageOptions = NO_OPTIONS
-    files_root: str = ""
-    sampled_rows: int = 0
-    sampled_types: TypeFlags = ()
-    warnings: tuple[str, ...] = ()
-    has_quotes: bool = False
+    range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    files_root: str = ""  # see `Source`
+    sampled_rows: int = 0  # how many of the first rows were looked at
+    sampled_types: TypeFlags = ()  # their type flags
+    warnings: tuple[str, ...] = ()  # what looks wrong in them
+    has_quotes: bool = False  # whether there are quotes in them
+    # columns of text in them that look like numbers with marks
     marked: tuple[RowIssue, ...] = ()
-    names_files: bool = False
+    names_files: bool = False  # whether cells name files that are read for their rows
 
     tells_checksums = True
 

@@ -111,19 +111,13 @@ def _given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
 
 @dataclass(slots=True)
 class _Given:
-    """A given folder and what is below it.
+    """A given folder and what is below it."""
 
-    Attributes:
-      folder: relative to the input root.
-      below: the folders with images, as parts below the given one; [] is itself.
-      is_class: whether it is the folder of a class.
-      split: the level of the splits, or None.
-    """
-
-    folder: str
+    folder: str  # relative to the input root
+    # the folders with images, as parts below the given one; [] is itself
     below: list[list[str]] = field(default_factory=list)
-    is_class: bool = False
-    split: int | None = None
+    is_class: bool = False  # whether it is the folder of a class
+    split: int | None = None  # the level of the splits, or None
 
     @property
     def parts(self) -> list[str]:

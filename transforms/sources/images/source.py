@@ -111,28 +111,21 @@ _GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of th
 
 @dataclass(frozen=True)
 class ImagesSource(Source):
-    """Images in a folder for each class, each read as one record.
+    """Images in a folder for each class, each read as one record."""
 
-    Attributes:
-      options: of the job.
-      storage: options of the inputs' storage.
-      wanted: columns that a declared schema uses, which converts cells of tables; None
-        without one.
-      found: the images, and what is known of each, once prepared.
-      inventory: the file that `spill_inventory` has put them into.
-      decodable: whether TFDS decodes all images; by their names, until they are read.
-      is_fixed: whether `decodable` is that of a dataset which is there.
-      rules: what is done with the pixels.
-    """
-
-    options: ImagesOptions = DEFAULTS
-    storage: StorageOptions = NO_OPTIONS
+    options: ImagesOptions = DEFAULTS  # of the job
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    # columns that a declared schema uses, which converts cells of tables; None without
+    # one
     wanted: tuple[str, ...] | None = None
+    # the images, and what is known of each, once prepared
     found: Annotations = NO_ANNOTATIONS
+    # the file that `spill_inventory` has put them into
     inventory: Inventory | None = None
+    # whether TFDS decodes all images; by their names, until they are read
     decodable: bool = True
-    is_fixed: bool = False
-    rules: PixelRules = AS_THEY_ARE
+    is_fixed: bool = False  # whether `decodable` is that of a dataset which is there
+    rules: PixelRules = AS_THEY_ARE  # what is done with the pixels
 
     role_options = MappingProxyType(
         {"label": "label_column", "split_column": "table_split_column"}

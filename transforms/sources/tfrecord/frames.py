@@ -109,21 +109,13 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrameWindow:
-    """Frames that follow each other in a file.
+    """Frames that follow each other in a file."""
 
-    Attributes:
-      offset: of the data, in the (unpacked) file.
-      data: bytes of the file.
-      starts: where each whole frame begins in the data.
-      lengths: their bytes.
-      lost: what is lost between and behind them.
-    """
-
-    offset: int
-    data: U8
-    starts: I64
-    lengths: I64
-    lost: tuple[Lost, ...] = ()
+    offset: int  # of the data, in the (unpacked) file
+    data: U8  # bytes of the file
+    starts: I64  # where each whole frame begins in the data
+    lengths: I64  # their bytes
+    lost: tuple[Lost, ...] = ()  # what is lost between and behind them
 
     @property
     def offsets(self) -> I64:

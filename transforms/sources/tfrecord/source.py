@@ -96,26 +96,16 @@ _INFO = "dataset_info.json"  # of TFDS
 
 @dataclass(frozen=True, slots=True)
 class _KnownInput:
-    """What is known of the input once it was looked at.
+    """What is known of the input once it was looked at."""
 
-    Attributes:
-      files: those that hold records.
-      splits: the split of each; "" where nothing tells it.
-      all_plain: whether none is compressed.
-      schema: of the records.
-      payload: what they hold.
-      record_bytes: of a record of the sample, on average.
-      summary: what the input was taken for.
-      checksums: of the files beside the records that were read.
-    """
-
-    files: tuple[InputFile, ...] = ()
-    splits: tuple[str, ...] = ()
-    all_plain: bool = True
-    schema: Schema = RAW
-    payload: Payload = "example"
-    record_bytes: int = 0
-    summary: InputSummary = NOTHING
+    files: tuple[InputFile, ...] = ()  # those that hold records
+    splits: tuple[str, ...] = ()  # the split of each; "" where nothing tells it
+    all_plain: bool = True  # whether none is compressed
+    schema: Schema = RAW  # of the records
+    payload: Payload = "example"  # what they hold
+    record_bytes: int = 0  # of a record of the sample, on average
+    summary: InputSummary = NOTHING  # what the input was taken for
+    # of the files beside the records that were read
     checksums: tuple[FileChecksum, ...] = ()
 
 
