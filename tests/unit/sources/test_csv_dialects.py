@@ -213,7 +213,7 @@ def test_the_delimiter_is_found(
 ) -> None:
     source = prepare(CsvSource(), [write_csv(text.encode())]).source
     assert isinstance(source, CsvSource)
-    assert source.dialect == Dialect(delimiter)
+    assert source.rows.dialect == Dialect(delimiter)
     told = dict(source.understood().facts)["delimiter"]
     assert told.endswith("found in the first rows") == (delimiter != b",")
 
@@ -231,7 +231,7 @@ def test_two_readings_alike_are_refused(write_csv: FileWriter) -> None:
     for mark, names in ((b",", ["x"]), (b";", ["id"])):
         found = prepare(CsvSource(wanted=(*names,)), [path]).source
         assert isinstance(found, CsvSource)
-        assert found.dialect.delimiter == mark
+        assert found.rows.dialect.delimiter == mark
 
 
 def test_a_file_in_another_dialect_is_told(

@@ -195,7 +195,7 @@ def test_a_sample_of_a_row_longer_than_the_sample_tells_nothing(
 
 
 def test_touched_only_where_a_value_was_stored_otherwise() -> None:
-    source = CsvSource(names=("a", "b"))
+    source = CsvSource(rows=range_rows.RangeRows(("a", "b")))
     integer, decimal, none = (
         int(TypeFlag.INTEGER),
         int(TypeFlag.DECIMAL),
@@ -272,9 +272,9 @@ def test_golden_tutorial() -> None:
 
 def test_estimate_grows_with_names_and_is_bounded() -> None:
     files = [InputFile("a", "a", 1000)]
-    short = CsvSource(names=("a",)).estimated_bytes(files)
-    long = CsvSource(names=("a" * 9,)).estimated_bytes(files)
-    endless = CsvSource(names=("a" * 9000,)).estimated_bytes(files)
+    short = CsvSource(rows=range_rows.RangeRows(("a",))).estimated_bytes(files)
+    long = CsvSource(rows=range_rows.RangeRows(("a" * 9,))).estimated_bytes(files)
+    endless = CsvSource(rows=range_rows.RangeRows(("a" * 9000,))).estimated_bytes(files)
     assert 1000 < short < long < endless == 16_000
 
 
@@ -287,7 +287,9 @@ QUOTED_TABLE = "".join(f'{n},"text, {n}"\n' for n in range(50_000))
 def test_two_requests_for_each_range(flaky: Flaky, text: str) -> None:
     flaky.direct.put_bytes(b"id,text\n" + text.encode(), "in.csv")
     filesystem_of(flaky.store.url, flaky.options)[0].connect()
-    source = CsvSource(range_bytes=BLOCK_BYTES, storage=flaky.options)
+    source = CsvSource(
+        range_bytes=BLOCK_BYTES, rows=range_rows.RangeRows(storage=flaky.options)
+    )
     _, files = list_inputs([f"{flaky.store.url}/in.csv"], flaky.options)
     before = flaky.proxy.requests
     source = source.prepare(files)
@@ -350,7 +352,9 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
 def test_every_byte_once(write: FileWriter, body: list[bytes], size: int) -> None:
     """Long rows, in which no range begins one; stray quotes, open ones; no line end."""
     path = write(b"a,b\n" + b"".join(body))
-    source = CsvSource(as_text=True, names=("a", "b"), range_bytes=size)
+    source = CsvSource(
+        as_text=True, rows=range_rows.RangeRows(("a", "b")), range_bytes=size
+    )
     reading = read(source, path, expected=())
     data = path.read_bytes()
     found = [each for part in reading.parts for each in part.checksums]

@@ -18,7 +18,7 @@ from recordmill.transforms.cast import text_values
 from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources import text_types
 from recordmill.transforms.sources.csv.inspect import (
-    count_long,
+    count_issues,
     exact_problem,
     long_warnings,
 )
@@ -324,7 +324,7 @@ def is_long(text: str) -> bool:
 def counted(texts: list[str | None]) -> int:
     cells = pa.array(["1", *texts, "12345678.9"], pa.string()).slice(1, len(texts))
     floats = [None if not text or text == "NA" else float(text) for text in texts]
-    found = count_long(
+    found = count_issues(
         pa.record_batch({"x": cells}),
         pa.record_batch({"x": pa.array(floats, pa.float64())}),
     )
@@ -341,7 +341,7 @@ def test_digits_are_counted_but_zeros_at_either_end(texts: list[str | None]) -> 
 def test_a_decimal_comma() -> None:
     batch = pa.record_batch({"x": [1.5, 12345.678901], "y": ["a", "b"]})
     table = pa.record_batch({"x": ["1,5", "12345,678901"], "y": ["123456789", "b"]})
-    assert count_long(table, batch) == (RowIssue("digits", "x", 1, "12345,678901"),)
+    assert count_issues(table, batch) == (RowIssue("digits", "x", 1, "12345,678901"),)
 
 
 @pytest.mark.parametrize(("columns", "warnings"), [(0, 0), (5, 5), (20, 6), (200, 6)])
@@ -349,7 +349,7 @@ def test_warnings_of_many_columns(columns: int, warnings: int) -> None:
     names = [f"c{n}" for n in range(columns)]
     table = pa.record_batch({name: ["16777217", "1"] for name in names})
     batch = pa.record_batch({name: [16777217.0, 1.0] for name in names})
-    found = count_long(table, batch)
+    found = count_issues(table, batch)
     told = long_warnings(found, names)
     assert len(told) == warnings
     if columns > 5:

@@ -20,7 +20,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.arrow import array_parts
@@ -61,24 +61,6 @@ from recordmill.transforms.sources.text_types import (
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 TYPED_BYTES = 1 << 16
-_SAMPLED_FILES = 8  # of a range of small files
-
-
-def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
-    """Returns the type flags of the columns in the first rows of a range.
-
-    Of a range of small files, in the first rows of some.
-    """
-    flags: TypeFlags = (int(TypeFlag.NOTHING),) * len(rows.names)
-    files = input_range.by_file()
-    chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
-    for each in chosen:
-        parsed = rows.sample(each, TYPED_BYTES // len(chosen))
-        if parsed is not None and parsed.batch.num_rows:
-            columns = parsed.batch.select(rows.names).columns
-            found = classify_columns(with_points(columns, rows.dialect))
-            flags = merge_type_flags(flags, tuple(map(int, found)))
-    return flags
 
 
 # Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
@@ -86,13 +68,7 @@ def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
 def infer_schema(
     names: tuple[str, ...], observed: TypeFlags, nulls: tuple[int, ...]
 ) -> Schema:
-    """Returns the features of columns whose types follow from their cells.
-
-    Args:
-      names: of the columns.
-      observed: what the cells of each were observed to hold.
-      nulls: missing values of each.
-    """
+    """Returns the features of columns whose types follow from their cells."""
     features = []
     for name, flags, missing in zip(names, observed, nulls, strict=True):
         dtype = column_dtype(flags)
@@ -103,9 +79,8 @@ def infer_schema(
     return Schema(tuple(features))
 
 
-LOOKED_AT = 100  # rows
+_LOOKED_AT = 100  # rows
 _SHOWN_COLUMNS = 10
-_SHOWN_NAME = 40  # characters
 _QUOTED = re.compile(rb'"[^"]*"')
 
 
@@ -138,7 +113,7 @@ class FirstRows:
 
     def columns(self) -> list[pa.StringArray]:
         """Returns the cells of each column, numbers with a point."""
-        return with_points(self.cells[:LOOKED_AT].columns, self.dialect)
+        return with_points(self.cells[:_LOOKED_AT].columns, self.dialect)
 
 
 def with_points(
@@ -157,14 +132,10 @@ _NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
 _UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
 
 
-def header_problem(first: FirstRows, *, is_guessed: bool) -> str:
+def _header_problem(first: FirstRows, *, is_guessed: bool) -> str:
     """Returns why the first row must not be taken for what it is taken for, or "".
 
     Years and dates in a row (2001, 2002, 2003) are the names of columns.
-
-    Args:
-      first: the first rows.
-      is_guessed: whether no option says that there is a header.
     """
     columns = first.dialect.columns
     if columns and first.rows:
@@ -181,14 +152,6 @@ def header_problem(first: FirstRows, *, is_guessed: bool) -> str:
         f"{_shown(first.header)}. If the table has no header, use `header=none`, and give "
         "the names of its columns with `columns`. If it is the header, use `header=first`"
     )
-
-
-def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
-    """Returns what looks wrong about a header, and stops no run; see `header_problem`."""
-    found = [_one_column(first), _misfit(first), _commented(first)]
-    if is_guessed:
-        found.append(_counted_header(first))
-    return tuple(filter(None, found))
 
 
 def _one_column(first: FirstRows) -> str:
@@ -342,6 +305,42 @@ _LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
 _SHOWN = 40  # characters of a cell
 
 
+def count_issues(
+    text: pa.RecordBatch,
+    batch: pa.RecordBatch,
+    observed: Sequence[int] = (),
+    marked: Sequence[RowIssue] = (),
+    decimal: str = ".",
+) -> tuple[RowIssue, ...]:
+    """Counts what is odd about cells: words for missing, many digits, other marks.
+
+    Args:
+      text: the cells.
+      batch: the same, converted.
+      observed: their type flags, if types are inferred.
+      marked: what `marked_columns` found in the first rows.
+      decimal: what stands before the places of a number.
+    """
+    found: list[RowIssue] = []
+    for index, field in enumerate(batch.schema):
+        name = field.name if index < _COUNTED_COLUMNS else ""
+        flags = observed[index] if observed else 0
+        if flags & TypeFlag.MISSING and not is_text(flags):
+            cells, kept = text.column(index), batch.column(index)
+            if pa.types.is_string(kept.type):  # whether it is text is not yet known
+                kept = without_missing(cells)
+            found += _counted(_MISSING, name, cells, present(cells) & ~present(kept))
+        if pa.types.is_float64(field.type):
+            cells = text.column(index)
+            for each in _counted(_LONG, name, cells, _is_long(cells, batch[index])):
+                found.append(replace(each, example=each.example.strip()[:_SHOWN]))
+    for each in marked:
+        cells = text.column(each.column)
+        marks = _marks(cells, each.code, decimal)
+        found += _counted(each.code, each.column, cells, marks)
+    return RowIssue.merged([tuple(found)])
+
+
 def _counted(
     code: str, name: str, cells: pa.StringArray, found: Mask
 ) -> tuple[RowIssue, ...]:
@@ -352,72 +351,21 @@ def _counted(
     return (RowIssue(code, name, len(rows), cells[int(rows[0])].as_py()),)
 
 
-def _name_at(names: Sequence[str], index: int) -> str:
-    return names[index] if index < _COUNTED_COLUMNS else ""
-
-
-def count_missing(
-    text: pa.RecordBatch, batch: pa.RecordBatch, observed: TypeFlags
-) -> tuple[RowIssue, ...]:
-    """Returns how many cells of each column were taken for missing, with an example.
-
-    Args:
-      text: the cells.
-      batch: the same, converted.
-      observed: their type flags.
-    """
-    found = []
-    for index, flags in enumerate(observed):
-        if not flags & TypeFlag.MISSING or is_text(flags):
-            continue
-        cells, kept = text.column(index), batch.column(index)
-        if pa.types.is_string(kept.type):  # whether it is text is not yet known
-            kept = without_missing(cells)
-        words = present(cells) & ~present(kept)
-        name = _name_at(text.schema.names, index)
-        found.append(_counted(_MISSING, name, cells, words))
-    return RowIssue.merged(found)
-
-
 def missing_fact(
     issues: Sequence[RowIssue], schema: Schema
 ) -> tuple[tuple[str, str], ...]:
-    """Returns a fact about the cells that were taken for missing, or none.
-
-    Args:
-      issues: those of all rows together.
-      schema: of the records; columns that came out as text have kept their cells.
-    """
+    """Returns a fact about the cells of all rows that were taken for missing, or none."""
+    # Columns that came out as text have kept their cells.
     text = {feature.name for feature in schema.features if feature.dtype == "string"}
-    told = [
+    found = [
         f"{count(each.count, 'cell')} like {shown(each.example)} in "
         + (f"column {each.column}" if each.column else "other columns")
         for each in issues
         if each.code == _MISSING and each.column not in text
     ]
-    if len(told) > _SHOWN_COLUMNS:
-        told[_SHOWN_COLUMNS:] = [f"{len(told) - _SHOWN_COLUMNS:,} more columns"]
-    return (("taken as missing", "; ".join(told)),) if told else ()
-
-
-def count_long(text: pa.RecordBatch, batch: pa.RecordBatch) -> tuple[RowIssue, ...]:
-    """Returns how many numbers of each float32 column have more than seven digits.
-
-    Args:
-      text: the cells.
-      batch: the same, converted.
-    """
-    found = []
-    for index, field in enumerate(batch.schema):
-        if pa.types.is_float64(field.type):
-            cells, name = text.column(field.name), _name_at(batch.schema.names, index)
-            found.append(
-                _counted(_LONG, name, cells, _is_long(cells, batch.column(index)))
-            )
-    return tuple(
-        replace(each, example=each.example.strip()[:_SHOWN])
-        for each in RowIssue.merged(found)
-    )
+    if len(found) > _SHOWN_COLUMNS:
+        found[_SHOWN_COLUMNS:] = [f"{len(found) - _SHOWN_COLUMNS:,} more columns"]
+    return (("taken as missing", "; ".join(found)),) if found else ()
 
 
 def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
@@ -463,17 +411,12 @@ def huge_warnings(names: Sequence[str]) -> list[str]:
 
 
 def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
-    """Returns a warning for each of the first columns, and one for all others.
-
-    Args:
-      issues: those of all rows together.
-      names: of the columns.
-    """
+    """Returns a warning for each of the first columns, and one for all others."""
     found = _long_columns(issues, names)
     warnings = [
-        f"{told}: float32 may lose some of them. To keep them, declare the column "
+        f"{each}: float32 may lose some of them. To keep them, declare the column "
         "{dtype: float64, stored: tensor} or string in a schema file (`schema`)"
-        for told in found[:_WARNED_COLUMNS]
+        for each in found[:_WARNED_COLUMNS]
     ]
     if more := len(found) - len(warnings):
         warnings.append(
@@ -488,7 +431,7 @@ def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
     found = _long_columns(issues, names)
     if not found:
         return ""
-    lines = [f"  {told}" for told in found[:_WARNED_COLUMNS]]
+    lines = [f"  {each}" for each in found[:_WARNED_COLUMNS]]
     if more := len(found) - len(lines):
         lines.append(f"  and {count(more, 'more column')}")
     return (
@@ -522,8 +465,8 @@ _PATTERNS = {
 }
 
 
-def marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
-    """Returns the columns of text that look like such numbers in the first rows.
+def _marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
+    """Returns the columns of text that look like numbers with marks in the first rows.
 
     A column whose only marks are commas before three digits (1,234) is taken for one
     with marks of thousands.
@@ -533,7 +476,7 @@ def marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
     for name, flags in zip(first.names, first.flags, strict=True):
         if not flags & TypeFlag.TEXT:
             continue
-        cells = without_missing(first.cells[:LOOKED_AT].column(name))
+        cells = without_missing(first.cells[:_LOOKED_AT].column(name))
         kinds = {kind: _like(cells, _PATTERNS[kind]) for kind in _PATTERNS}
         if not np.logical_or.reduce([*kinds.values()])[present(cells)].all():
             continue
@@ -546,24 +489,16 @@ def marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
     return tuple(found[:_SHOWN_COLUMNS])
 
 
-def count_marked(
-    text: pa.RecordBatch, marked: Sequence[RowIssue], decimal: str
-) -> tuple[RowIssue, ...]:
-    """Returns how many cells of columns that `marked_columns` found look so."""
-    found = []
-    for each in marked:
-        cells = text.column(each.column)
-        marks = _marks(cells, each.code, decimal)
-        found.append(_counted(each.code, each.column, cells, marks))
-    return RowIssue.merged(found)
-
-
 def _marks(cells: pa.StringArray, code: str, decimal: str) -> Mask:
     """Returns which cells look like numbers with such marks."""
     if code == _COMMA:
         return _like(cells, _PATTERNS["comma"])
     grouped = _like(cells, _PATTERNS["groups"])
     return grouped & ~_like(cells, _PATTERNS["point"]) if decimal == "." else grouped
+
+
+def _like(cells: pa.StringArray, pattern: str) -> Mask:
+    return matches(cells, f"^[ \t]*{pattern}[ \t]*$")
 
 
 _MARKED = {
@@ -584,10 +519,6 @@ def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
     ]
 
 
-def _like(cells: pa.StringArray, pattern: str) -> Mask:
-    return matches(cells, f"^[ \t]*{pattern}[ \t]*$")
-
-
 def describe(
     rows: RangeRows,
     asked: Dialect,
@@ -600,7 +531,7 @@ def describe(
     Args:
       rows: of the files.
       asked: what options say of their dialect.
-      dtypes: their types, in the same order; () if they are declared.
+      dtypes: the types of the columns; () if they are declared.
       basis: what the types come from, in words.
       warnings: what looks wrong.
     """
@@ -608,8 +539,8 @@ def describe(
     columns = []
     for at, name in enumerate(names[:_SHOWN_COLUMNS]):
         text = printable(name)
-        if len(text) > _SHOWN_NAME:
-            text = f"{text[: _SHOWN_NAME - 3]}..."
+        if len(text) > _SHOWN:
+            text = f"{text[: _SHOWN - 3]}..."
         columns.append(" ".join((text, *dtypes[at : at + 1])))
     if more := len(names) - len(columns):
         columns.append(f"{more:,} more")
@@ -638,13 +569,49 @@ def describe(
         if unnamed and dialect.has_header
         else "",
     }
-    told = tuple((name, text) for name, text in facts.items() if text)
-    return InputSummary(told, tuple(warnings))
+    return InputSummary(
+        tuple((name, text) for name, text in facts.items() if text), tuple(warnings)
+    )
 
 
-def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
-    """Returns the files that have bytes."""
-    return [file for file in files if file.size]
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the first rows of an input tell."""
+
+    num_rows: int = 0  # how many were looked at
+    types: TypeFlags = ()  # of the columns in them
+    warnings: tuple[str, ...] = ()  # what looks wrong in them
+    has_quotes: bool = False
+    # columns of text that look like numbers with marks
+    marked: tuple[RowIssue, ...] = ()
+
+
+def inspect(
+    rows: RangeRows, file: InputFile, *, is_guessed: bool, infers_types: bool
+) -> tuple[Inspected, str]:
+    """Inspects the first rows of a file.
+
+    Args:
+      rows: of the input.
+      file: the first one.
+      is_guessed: whether nothing says that there is a header.
+      infers_types: whether the cells tell the types.
+
+    Returns:
+      What they tell, and why they cannot be what they are taken for, or "".
+    """
+    first = _look_at(rows, file)
+    types, quote = dict(zip(first.names, first.flags, strict=True)), rows.dialect.quote
+    found = [_one_column(first), _misfit(first), _commented(first)]
+    if is_guessed and infers_types:
+        found.append(_counted_header(first))
+    return Inspected(
+        num_rows=min(first.cells.num_rows, _LOOKED_AT),
+        types=tuple(types[name] for name in rows.names),
+        warnings=tuple(filter(None, found)),
+        has_quotes=bool(quote) and quote in first.text,
+        marked=_marked_columns(first) if infers_types else (),
+    ), _header_problem(first, is_guessed=is_guessed)
 
 
 def find_rows(
@@ -664,45 +631,29 @@ def find_rows(
             "every input file is empty; expected a header and rows of values"
         )
     first = files[0]
-    packing = _packing_of(first, asked_packing, storage)
-    rows = RangeRows((), storage, packing=packing)
-    delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
-    rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
-    return replace(rows, names=_common_names(rows, files, asked))
-
-
-def _packing_of(
-    file: InputFile, asked: AskedPacking, storage: StorageOptions
-) -> Packing:
-    """Returns how a file is packed, by its first bytes where it is not known."""
-    compression, encoding = asked.compression, asked.encoding
-    start = RangeRows((), storage).from_start(file)(0, MARK_BYTES)
+    compression, encoding = asked_packing
+    start = RangeRows((), storage).from_start(first)(0, MARK_BYTES)
     if compression is None:
         compression = compression_of(start)
     if encoding is None:
         if compression:
-            start = open_stream(file, storage, compression=compression).piece()
+            start = open_stream(first, storage, compression=compression).piece()
         encoding = encoding_of(start)
-    return Packing(compression, encoding)
-
-
-def _common_names(
-    rows: RangeRows, files: Sequence[InputFile], asked: Dialect
-) -> tuple[str, ...]:
-    """Returns the columns of the first file; those of the others are the same."""
-    names: tuple[str, ...] = ()
+    rows = RangeRows((), storage, packing=Packing(compression, encoding))
+    delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
+    rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
+    names: tuple[str, ...] = ()  # of the first file; those of the others are the same
     for file in files:
         if not rows.packing.is_plain:
-            start = read_range(file.uri, 0, MARK_BYTES, rows.storage, file.seen)
-            packed, expected = compression_of(start), rows.packing.compression
-            if packed != expected:
-                raise InputError(other_compression(file.uri, packed, expected))
+            start = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
+            if (packed := compression_of(start)) != compression:
+                raise InputError(other_compression(file.uri, packed, compression))
         own, _ = read_header(rows.from_start(file), file.uri, rows.dialect)
         names = names or own
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
             raise InputError(differ + _other_delimiter(rows, file, asked, names))
-    return names
+    return replace(rows, names=names)
 
 
 def _other_delimiter(
@@ -720,22 +671,20 @@ def _other_delimiter(
     return f". It seems to have {name_of(own)} between its cells, not {first}"
 
 
-def look_at(rows: RangeRows, file: InputFile) -> FirstRows:
+def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
     """Reads the header and the first rows of a file."""
     size = file.size
     whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
     read, dialect = rows.from_start(file), rows.dialect
     names, begin = read_header(read, file.uri, dialect)
-    head = read(0, begin)
-    header = b""
+    head, header = read(0, begin), b""
     if dialect.has_header:
         header = head[header_start(read, file.uri, dialect) :].strip(b"\r\n")
     parsed = rows.sample(whole, TYPED_BYTES)
     if parsed is None:
         nothing = pa.record_batch({name: pa.array([], pa.string()) for name in names})
         return FirstRows(file.uri, dialect, header, names, head, (), nothing)
-    spans = [
-        (begin + start, begin + end) for start, end in parsed.body.spans[:LOOKED_AT]
-    ]
-    text = head + parsed.body.text
+    body = parsed.body
+    spans = [(begin + start, begin + end) for start, end in body.spans[:_LOOKED_AT]]
+    text = head + body.text
     return FirstRows(file.uri, dialect, header, names, text, spans, parsed.batch)

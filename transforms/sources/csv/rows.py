@@ -20,7 +20,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
 from recordmill.schemas.ranges import InputRange, RowIssue
-from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
 from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.sources.csv.cells import (
@@ -77,8 +77,9 @@ _NEWLINES[list(b"\r\n")] = True
 class RangeRows:
     """The rows of files that all have the same columns."""
 
-    names: tuple[str, ...]  # of the columns; a file may have them in another order
-    storage: StorageOptions  # options of the files' storage
+    # of the columns; a file may have them in another order
+    names: tuple[str, ...] = ()
+    storage: StorageOptions = NO_OPTIONS  # options of the files' storage
     dialect: Dialect = RFC_4180  # of all files
     packing: Packing = PLAIN  # of all files; offsets are those in the unpacked text
 

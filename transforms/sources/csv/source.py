@@ -29,7 +29,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
 from recordmill.transforms.sources.base import (
@@ -73,15 +73,14 @@ from recordmill.transforms.sources.csv.quotes import (
 from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.packing import (
     FIND_PACKING,
-    PLAIN,
     UNPACKED_TIMES,
     AskedPacking,
-    Packing,
 )
 from recordmill.transforms.sources.registry import Request
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
+    classify_columns,
     column_dtype,
     convert_columns,
     convert_to_dtype,
@@ -130,7 +129,7 @@ def _ends(read: Reader, start: int, stop: int, dialect: Dialect) -> TransitionMa
     return end_states(data, len(BOM) if is_marked else 0, dialect=dialect)
 
 
-def resolve_file(
+def _resolve_file(
     read: Reader,
     ranges: Sequence[InputRange],
     surveys: Sequence[int],
@@ -208,6 +207,7 @@ def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
 
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18
+_SAMPLED_FILES = 8  # of a range of small files
 
 
 def join_small_files(
@@ -311,6 +311,10 @@ def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
+_NO_ROWS = RangeRows()
+_NOTHING = inspect.Inspected()
+
+
 @dataclass(frozen=True)
 class CsvSource(Source):
     """Tables of text: a row a line, with a delimiter between cells."""
@@ -318,37 +322,38 @@ class CsvSource(Source):
     # whether every cell stays text, because a declared schema converts it
     as_text: bool = False
     asked: Dialect = FIND_DIALECT  # what is said of the dialect
-    dialect: Dialect = RFC_4180  # that of the files, once prepared
     # what is said of the files' compression and encoding
     asked_packing: AskedPacking = FIND_PACKING
-    packing: Packing = PLAIN  # that of the files, once prepared
     # columns that a declared schema uses, or () if it is not known
     wanted: tuple[str, ...] = ()
     exact: bool = False  # whether a decimal that loses digits as float32 ends the run
-    names: tuple[str, ...] = ()  # the columns of the first file's header
+    names_files: bool = False  # whether cells name files that are read for their rows
+    files_root: str = ""  # see `Source`
     # the schema of the dataset that rows are appended to: its types are not inferred
     # any more, and a row that does not fit is a reject. None else.
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
-    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
-    files_root: str = ""  # see `Source`
-    sampled_rows: int = 0  # how many of the first rows were looked at
-    sampled_types: TypeFlags = ()  # their type flags
-    warnings: tuple[str, ...] = ()  # what looks wrong in them
-    has_quotes: bool = False  # whether there are quotes in them
-    # columns of text in them that look like numbers with marks
-    marked: tuple[RowIssue, ...] = ()
-    names_files: bool = False  # whether cells name files that are read for their rows
+    rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
+    first: inspect.Inspected = _NOTHING  # what the first rows tell
 
     tells_checksums = True
 
     @property
-    def _rows(self) -> RangeRows:
-        return RangeRows(self.names, self.storage, self.dialect, self.packing)
+    def storage(self) -> StorageOptions:  # type: ignore[override]
+        return self.rows.storage
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the columns, as in the first file's header."""
+        return self.rows.names
 
     @property
     def infers_types(self) -> bool:  # type: ignore[override]
         return not self.as_text and self.fixed_schema is None
+
+    @property
+    def decimal_comma(self) -> bool:  # type: ignore[override]
+        return self.rows.dialect.decimal == ","
 
     def columns(self) -> pa.Schema:
         if self.fixed_schema is not None:
@@ -358,48 +363,37 @@ class CsvSource(Source):
         return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        files, schema, wanted = inspect.not_empty(files), None, self.wanted
+        files, wanted = [file for file in files if file.size], self.wanted
+        schema = append.schema if append is not None else None
         if append is not None:
             # The columns of one file are those of all that were converted.
-            files, schema = [*inspect.not_empty(append.kept)[:1], *files], append.schema
+            files = [*[file for file in append.kept if file.size][:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
         rows = inspect.find_rows(
             files, self.asked, self.asked_packing, wanted, self.storage
         )
-        first = inspect.look_at(rows, files[0])
-        guessed = self.infers_types and self.asked.header == "auto"
-        problem = inspect.header_problem(first, is_guessed=guessed)
+        first, problem = inspect.inspect(
+            rows,
+            files[0],
+            is_guessed=self.infers_types and self.asked.header == "auto",
+            infers_types=self.infers_types and schema is None,
+        )
         if append is None and problem:
             raise InputError(problem)
-        types = dict(zip(first.names, first.flags, strict=True))
-        infers_types = self.infers_types and schema is None
-        return replace(
-            self,
-            names=rows.names,
-            dialect=rows.dialect,
-            packing=rows.packing,
-            wanted=wanted,
-            fixed_schema=schema,
-            sampled_rows=min(first.cells.num_rows, inspect.LOOKED_AT),
-            sampled_types=tuple(types[name] for name in rows.names),
-            warnings=inspect.header_doubts(first, is_guessed=guessed and infers_types),
-            has_quotes=bool(rows.dialect.quote) and rows.dialect.quote in first.text,
-            marked=inspect.marked_columns(first) if infers_types else (),
-        )
+        return replace(self, rows=rows, first=first, wanted=wanted, fixed_schema=schema)
 
     def understood(self) -> InputSummary:
-        if self.fixed_schema is not None:
-            return self._described(self.fixed_schema, "of the dataset")
-        if self.as_text:
-            return self._described(None, "declared")
+        if not self.infers_types:
+            basis = "of the dataset" if self.fixed_schema is not None else "declared"
+            return self._described(self.fixed_schema, basis)
         dtypes = [
-            column_dtype(flags) if flags else "empty" for flags in self.sampled_types
+            column_dtype(flags) if flags else "empty" for flags in self.first.types
         ]
-        basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
-        marked = inspect.marked_warnings(self.marked, self.dialect.decimal)
-        warnings = [*self.warnings, *marked]
-        return inspect.describe(self._rows, self.asked, dtypes, basis, warnings)
+        basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
+        marked = inspect.marked_warnings(self.first.marked, self.rows.dialect.decimal)
+        warnings = [*self.first.warnings, *marked]
+        return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
 
     def understood_at_end(
         self,
@@ -408,36 +402,35 @@ class CsvSource(Source):
         observed: TypeFlags = (),
     ) -> InputSummary:
         long = inspect.long_warnings(issues, self.names)
-        if self.infers_types:
-            flags = zip(self.names, observed, strict=False)
-            huge = inspect.huge_warnings(
-                [name for name, found in flags if is_huge(found)]
-            )
-            marked = inspect.marked_warnings(issues, self.dialect.decimal)
-            found = self._described(schema, "of all rows", [*huge, *long, *marked])
-            facts = (*found.facts, *inspect.missing_fact(issues, schema))
-        else:
+        facts = comment_fact(issues)
+        if not self.infers_types:
             found = self.understood().with_warnings(long)
-            facts = found.facts
-        return replace(found, facts=(*facts, *comment_fact(issues)))
+        else:
+            flags = zip(self.names, observed, strict=False)
+            huge = inspect.huge_warnings([name for name, f in flags if is_huge(f)])
+            marked = inspect.marked_warnings(issues, self.rows.dialect.decimal)
+            found = self._described(schema, "of all rows", [*huge, *long, *marked])
+            facts = (*inspect.missing_fact(issues, schema), *facts)
+        return replace(found, facts=(*found.facts, *facts))
 
     def _described(
         self, schema: Schema | None, basis: str, warnings: Sequence[str] = ()
     ) -> InputSummary:
         types = {each.name: each.dtype for each in schema.features} if schema else {}
         dtypes = [types[name] for name in self.names] if schema else ()
-        warnings = [*self.warnings, *warnings]
-        return inspect.describe(self._rows, self.asked, dtypes, basis, warnings)
+        warnings = [*self.first.warnings, *warnings]
+        return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
 
     def issue_problem(self, issues: Sequence[RowIssue]) -> str:
         return inspect.exact_problem(issues, self.names) if self.exact else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        is_plain = self.packing.is_plain  # else it cannot be read from its middle
+        is_plain = self.rows.packing.is_plain  # else it cannot be read from its middle
         ranges = number_ranges(
             [
                 (file, start, min(start + size, file.size), "")
-                for file in inspect.not_empty(files)
+                for file in files
+                if file.size
                 for size in (self.range_bytes if is_plain else file.size,)
                 for start in range(0, file.size, size)
             ]
@@ -453,52 +446,57 @@ class CsvSource(Source):
     def survey(self, input_range: InputRange) -> int:
         if input_range.files:
             return 0  # nothing is before their rows
-        read = self._rows.of_file(input_range)
         # Without a quote the last byte tells the state.
-        tail_first = self.has_quotes or not self.dialect.quote
-        return survey_block(read, input_range, self.dialect, tail_first=tail_first)
+        tail_first = self.first.has_quotes or not self.rows.dialect.quote
+        read = self.rows.of_file(input_range)
+        return survey_block(read, input_range, self.rows.dialect, tail_first=tail_first)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
         resolved: list[InputRange] = []
         by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
-        for _, found in by_file:
-            pairs = list(found)
-            read = self._rows.of_file(pairs[0][0])
+        for _, pairs in by_file:
             own, numbers = zip(*pairs, strict=True)
-            resolved += resolve_file(read, own, numbers, self.dialect)
+            read = self.rows.of_file(own[0])
+            resolved += _resolve_file(read, own, numbers, self.rows.dialect)
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
-        return inspect.sample_types(self._rows, input_range)
+        flags: TypeFlags = (int(TypeFlag.NOTHING),) * len(self.names)
+        files = input_range.by_file()  # of many, some
+        chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
+        for each in chosen:
+            parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
+            if parsed is not None and parsed.batch.num_rows:
+                columns = parsed.batch.select(self.names).columns
+                columns = inspect.with_points(columns, self.rows.dialect)
+                found = tuple(map(int, classify_columns(columns)))
+                flags = merge_type_flags(flags, found)
+        return flags
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        rows = self._rows
         files = [each for input_range in ranges for each in input_range.by_file()]
-        if not self.packing.is_plain:
+        if not self.rows.packing.is_plain:
             return [
                 replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
                 for each in files[:: -(-len(files) // SAMPLED_RANGES)]
             ]
         chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
-        return [_guess_states(rows, each) for each in chosen]
+        return [_guess_states(self.rows, each) for each in chosen]
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
             return self.fixed_schema
-        observed = observed or (int(TypeFlag.NOTHING),) * len(self.names)
-        return inspect.infer_schema(
-            self.names, observed, nulls or (0,) * len(self.names)
-        )
+        nothing = (int(TypeFlag.NOTHING),) * len(self.names)
+        return inspect.infer_schema(self.names, observed or nothing, nulls or nothing)
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
-        if not observed:
-            return False  # no row starts in this range
-        # A column without a value in this range has put nothing into its records.
-        return any(
+        # A column without a value in this range has put nothing into its records; no
+        # row may start in the range.
+        return bool(observed) and any(
             seen and column_dtype(taken) != column_dtype(wanted)
             for seen, taken, wanted in zip(observed, used, final, strict=True)
         )
@@ -507,13 +505,13 @@ class CsvSource(Source):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         nothing = (int(TypeFlag.NOTHING),) * len(self.names)
-        decimal, expected = self.dialect.decimal, expected or nothing
+        decimal, expected = self.rows.dialect.decimal, expected or nothing
         if self.infers_types:
             sink.add(observed=nothing, nulls=nothing)
         files = {file.path: index for index, file in enumerate(input_range.files)}
         first = len(sink.rejects)
-        for rows in self._rows.text_rows(input_range, sink):
-            text, issues = rows.batch, list[RowIssue]()
+        for rows in self.rows.text_rows(input_range, sink):
+            text, observed = rows.batch, tuple[int, ...]()
             if not text.num_rows:
                 continue  # its rejects are sorted with those of the next one
             if self.fixed_schema is not None:
@@ -524,20 +522,16 @@ class CsvSource(Source):
                     sink.rejects[first:],
                     key=lambda each: (files.get(each.path, 0), each.position),
                 )
-            elif self.as_text:
-                typed = text
-            else:
-                typed, observed = _typed(text, expected, self.dialect)
+            elif not self.as_text:
+                typed, observed = _typed(text, expected, self.rows.dialect)
                 nulls = [column.null_count for column in text.columns]
                 sink.add(observed=observed, nulls=nulls)
-                issues += inspect.count_missing(text, typed, observed)
                 expected = merge_type_flags(expected, observed)
             if not self.as_text:
-                issues += inspect.count_long(text, typed)
-            if self.marked:
-                issues += inspect.count_marked(text, self.marked, decimal)
-            sink.add(issues=issues)
-            rows.batch = typed
+                rows.batch = typed
+                marked = self.first.marked
+                issues = inspect.count_issues(text, typed, observed, marked, decimal)
+                sink.add(issues=issues)
             yield rows
             first = len(sink.rejects)  # the caller may have added its own
 
@@ -554,15 +548,11 @@ class CsvSource(Source):
                 )
             yield rows
 
-    @property
-    def decimal_comma(self) -> bool:  # type: ignore[override]
-        return self.dialect.decimal == ","
-
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes an entry with the column's name.
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
-        unpacked = UNPACKED_TIMES if self.packing.compression else 1
+        unpacked = UNPACKED_TIMES if self.rows.packing.compression else 1
         return sum(file.size for file in files) * min(growth, 16) * unpacked
 
 
@@ -595,6 +585,6 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         exact=options.exact,
         wanted=request.columns,
         names_files=request.names_files,
-        storage=request.storage,
+        rows=RangeRows(storage=request.storage),
         files_root=full_uri(options.files_root) if options.files_root else "",
     )

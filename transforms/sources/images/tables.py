@@ -21,8 +21,7 @@ from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.csv.inspect import (
-    count_long,
-    count_missing,
+    count_issues,
     long_warnings,
     missing_fact,
 )
@@ -373,9 +372,9 @@ def typed_features(
     columns, observed = convert_columns(text, [int(TypeFlag.NOTHING)] * len(text))
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     cells_batch = pa.record_batch(cells)
-    missing = count_missing(cells_batch, batch, tuple(observed))
-    facts = missing_fact(missing, plain_schema(batch.schema))
-    warnings = long_warnings(count_long(cells_batch, batch), names)
+    issues = count_issues(cells_batch, batch, observed)
+    facts = missing_fact(issues, plain_schema(batch.schema))
+    warnings = long_warnings(issues, names)
     return dict(zip(names, columns, strict=True)), list(facts), warnings
 
 
