@@ -133,8 +133,11 @@ def _infer(
     from recordmill.schemas.job import JobSpec
     from recordmill.schemas.schema_file import dump_yaml
     from recordmill.schemas.source_options import make_options
-    from recordmill.transforms.sources.listing import unreadable_error
-    from recordmill.transforms.sources.named_files import exclude_files, list_with_named
+    from recordmill.transforms.sources.listing import (
+        exclude_files,
+        list_with_named,
+        unreadable_error,
+    )
     from recordmill.transforms.sources.registry import make_source
     from recordmill.transforms.statistics.input_statistics import (
         feature_comments,
@@ -159,7 +162,7 @@ def _infer(
             access,
             open_archives=not made.reads_archives,
         )
-        files = exclude_files(files, exclude, made.named_files).files
+        files = exclude_files(files, exclude, made.named_files)[0]
         if unreadable := [file for file in files if file.problem]:
             raise unreadable_error(unreadable[0])
         inferred = infer_schema(made, files, workers, on_progress)

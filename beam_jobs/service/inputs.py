@@ -24,8 +24,12 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
-from recordmill.transforms.sources.listing import list_inputs, unreadable_error
-from recordmill.transforms.sources.named_files import exclude_files, list_with_named
+from recordmill.transforms.sources.listing import (
+    exclude_files,
+    list_inputs,
+    list_with_named,
+    unreadable_error,
+)
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.read_member import unpack_into
@@ -142,7 +146,7 @@ def list_all_inputs(
         _inputs_outside(options.inputs, output),
         source.named_files,
         storage,
-        note=links.append,
+        notes=links,
         open_archives=not source.reads_archives,
     )
     files = _files_outside(found, output)
@@ -156,14 +160,14 @@ def list_all_inputs(
                 f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
             )
         warnings += (f"passed over: {left}, as it lies inside the input",)
-    kept = exclude_files(files, options.exclude, source.named_files)
-    files, warnings = kept.files, (*warnings, *kept.warnings)
+    files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
+    warnings += summary.warnings
     unreadable = [file for file in files if file.problem]
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
     inputs = Inputs(
-        files, [], check, warnings, kept.facts, listed_at, apart, kept.left_out
+        files, [], check, warnings, summary.facts, listed_at, apart, left_out
     )
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):

@@ -37,7 +37,7 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.native.numpy_loops import U32
-from recordmill.transforms.sources.named_files import NamedFile
+from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store

@@ -1,4 +1,9 @@
-"""Lists all files below the inputs: local folders and globs, or those of a store."""
+"""Lists all files below the inputs: local folders and globs, or those of a store.
+
+An option may name a file, such as a table of labels, by its path below the input folder,
+a pattern of such paths, or a path or URL as inputs are. One that is nowhere among the
+inputs is an input, too: what it holds fixes bytes of the dataset.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,16 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import (
     MEMBER_MARK,
     InputFile,
-    Seen,
     is_archive_name,
     member_of,
 )
@@ -29,6 +34,8 @@ from recordmill.schemas.text import count, escaped, first_names
 from recordmill.transforms.sources.globs import (
     has_magic,
     literal_root,
+    matches_path,
+    matching,
     nothing_matches,
     search,
 )
@@ -46,34 +53,17 @@ from recordmill.transforms.storage.errors import (
 )
 from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.left_out import is_left_out
-from recordmill.transforms.storage.reading import is_local, local_path
-
-
-class FoundFile(NamedTuple):
-    """A file that a listing found, as `InputFile`."""
-
-    uri: str
-    size: int
-    version: str
-    given: str  # uri of a folder
-    problem: str = ""
-    is_named: bool = False  # by the input or its glob, not a folder above it
-
-
-Note = Callable[[str], None]
-
-
-def no_notes(note: str) -> None:
-    """Takes no notes."""
+from recordmill.transforms.storage.reading import full_uri, is_local, local_path
 
 
 def walk_folders(
-    folders: Sequence[str], note: Note = no_notes, *, hidden: bool = False
+    folders: Sequence[str], notes: list[str], *, hidden: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yields each file below some absolute paths, and in which of them it is.
 
     A folder is read under its own name, if it is below those that are walked; else under
-    the first link to it by name. A link back to a folder above it would never end.
+    the first link to it by name. A link back to a folder above it would never end;
+    `notes` gets the links that are skipped.
     """
     read: dict[str, str] = {}  # real path -> path of a folder
     # Found, but not followed yet: path, folder of the walk, and the real paths of the
@@ -112,9 +102,13 @@ def walk_folders(
         real = os.path.realpath(path)
         start = real.rstrip("/") + "/"
         if any(f"{folder}/".startswith(start) for folder in above):
-            note(f"{path}: a link back to {real}, a folder above it, not followed")
+            notes.append(
+                f"{path}: a link back to {real}, a folder above it, not followed"
+            )
         elif real in read:
-            note(f"{path}: a link to {real}, passed over: it is read as {read[real]}")
+            notes.append(
+                f"{path}: a link to {real}, passed over: it is read as {read[real]}"
+            )
         else:
             yield from files(path, real, top, above)
 
@@ -131,33 +125,37 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def has_files(folder: str) -> bool:
     """Tells whether a file that is not left out lies anywhere below a local folder."""
-    return next(walk_folders([folder]), None) is not None
+    return next(walk_folders([folder], []), None) is not None
 
 
-def _list_local(name: str, note: Note) -> tuple[str, list[FoundFile]]:
-    """Returns the folder below which all files of an input are, and these, in any order."""
+def _list_local(name: str, notes: list[str]) -> tuple[str, list[InputFile]]:
+    """Returns the folder below which all files of an input are, and these, in any order.
+
+    They have no path yet, and are `given` by the folder that they were found below; "" if
+    the input or its glob names them.
+    """
     try:
-        root, files = _search_folders(name, note)
+        root, files = _search_folders(name, notes)
         status = file_status(list(files))
         facts = zip(
             files.items(), status.sizes.tolist(), status.modified.tolist(), strict=True
         )
         return root, [
-            FoundFile(path, size, str(modified), folder or root, "", not folder)
+            InputFile("", path, size, str(modified), folder)
             if size >= 0
-            else _odd_file(path)._replace(given=folder or root, is_named=not folder)
+            else _odd_file(path, folder)
             for (path, folder), size, modified in facts
         ]
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
 
 
-def _search_folders(name: str, note: Note) -> tuple[str, dict[str, str]]:
+def _search_folders(name: str, notes: list[str]) -> tuple[str, dict[str, str]]:
     """Returns the root, and the folder that each file was found below; "" if it is named."""
     path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
     root = os.path.dirname(path)  # noqa: PTH120
     if os.path.isdir(path):  # noqa: PTH112
-        if files := dict(walk_folders([path], note)):
+        if files := dict(walk_folders([path], notes)):
             return path, files
         raise InputError(f"{name}: the folder holds no files")
     if os.path.exists(path):  # noqa: PTH110
@@ -167,7 +165,7 @@ def _search_folders(name: str, note: Note) -> tuple[str, dict[str, str]]:
                 "into a file first"
             )
         return root, {path: ""}
-    tree = _LocalTree(note)
+    tree = _LocalTree(notes)
     if has_magic(path):
         root = literal_root(path) or "/"
         files = search(tree, root, path)
@@ -185,7 +183,7 @@ def _search_folders(name: str, note: Note) -> tuple[str, dict[str, str]]:
 class _LocalTree:
     """The local folders, for globs."""
 
-    note: Note
+    notes: list[str]
 
     def entries(self, folder: str) -> list[tuple[str, bool]]:
         try:
@@ -198,7 +196,7 @@ class _LocalTree:
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
         there = [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
-        return walk_folders(there, self.note, hidden=hidden)
+        return walk_folders(there, self.notes, hidden=hidden)
 
 
 def _special_kind(mode: int) -> str:
@@ -211,26 +209,26 @@ def _special_kind(mode: int) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _odd_file(path: str) -> FoundFile:
+def _odd_file(path: str, folder: str) -> InputFile:
     """Returns a file that `file_status` tells nothing of."""
+    size, version, problem = 0, "", ""
     try:
         status = os.stat(path)  # noqa: PTH116 (says what is wrong)
+        if kind := _special_kind(status.st_mode):
+            problem = f"{kind} (not a regular file: move it out of the input)"
+        else:
+            size, version = status.st_size, str(status.st_mtime_ns)
     except OSError as error:
         link = Path(path)
         if not link.is_symlink():
             raise
+        problem = f"a link to nothing ({link.readlink()} is missing)"
         if error.errno == errno.ELOOP:
             problem = f"a link in a circle (by way of {link.readlink()})"
-        else:
-            problem = f"a link to nothing ({link.readlink()} is missing)"
-        return FoundFile(path, 0, "", "", problem)
-    if kind := _special_kind(status.st_mode):
-        problem = f"{kind} (not a regular file: move it out of the input)"
-        return FoundFile(path, 0, "", "", problem)
-    return FoundFile(path, status.st_size, str(status.st_mtime_ns), "")
+    return InputFile("", path, size, version, folder, problem)
 
 
-def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
+def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[InputFile]]:
     """Returns what `_list_local` does, for a url."""
     require_secretless_url(url)
     try:
@@ -242,7 +240,7 @@ def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile
         raise input_error(error, message) from safe_cause(error)
 
 
-def _search_store(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
+def _search_store(url: str, options: StorageOptions) -> tuple[str, list[InputFile]]:
     protocol = url.split("://", 1)[0]
     system, path = filesystem_of(url, options)
     system.invalidate_cache()
@@ -259,19 +257,19 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[FoundFil
     def uri_of(name: str) -> str:
         return name if "://" in name else f"{protocol}://{name.strip('/')}"
 
-    files = [
-        FoundFile(
-            uri_of(name),
-            _size(uri_of(name), info),
-            version_of(info),
-            uri_of(folder or root),
-            is_named=not folder,
-        )
-        for name, folder in given.items()
-        for info in (tree.infos[name],)
+    files = []
+    for name, folder in given.items():
+        info, uri = tree.infos[name], uri_of(name)
         # Object stores may show a folder as an empty file.
-        if info["type"] == "file" and not name.endswith("/")
-    ]
+        if info["type"] != "file" or name.endswith("/"):
+            continue
+        if info["size"] is None:
+            raise InputError(
+                f"{uri}: the store does not tell its size; copy the file to a local "
+                "folder or to an object store"
+            )
+        version, below = version_of(info), folder and uri_of(folder)
+        files.append(InputFile("", uri, int(info["size"]), version, below))
     if files:
         return uri_of(root), files
     names: list[tuple[str, bool]] = []
@@ -327,15 +325,6 @@ class _StoreTree:
         return found
 
 
-def _size(uri: str, info: dict[str, Any]) -> int:
-    if info["size"] is None:
-        raise InputError(
-            f"{uri}: the store does not tell its size; copy the file to a local folder "
-            "or to an object store"
-        )
-    return int(info["size"])
-
-
 SPLIT_NAMES = frozenset(
     {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
 )
@@ -346,15 +335,15 @@ def is_split_name(name: str) -> bool:
     return name.casefold() in SPLIT_NAMES
 
 
-def _opened(file: FoundFile, options: StorageOptions) -> Sequence[FoundFile]:
+def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
     """Returns the members of an archive as files below it; any other file as it is."""
     if file.problem or not is_archive_name(file.uri):
         return (file,)
-    members = list_archive(file.uri, Seen(file.size, file.version), options)
+    members = list_archive(file.uri, file.seen, options)
     top = _only_folder([member.name for member, _, _ in members])
     given = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
     return [
-        FoundFile(uri, member.size, version, given, member.problem)
+        InputFile("", uri, member.size, version, given, member.problem)
         for member, uri, version in members
     ]
 
@@ -392,7 +381,7 @@ def list_inputs(
     options: StorageOptions = NO_OPTIONS,
     *,
     keep_unreadable: bool = False,
-    note: Note = no_notes,
+    notes: list[str] | None = None,
     open_archives: bool = True,
 ) -> tuple[str, list[InputFile]]:
     """Lists every file below the inputs: files, folders with all below them, or globs.
@@ -407,7 +396,7 @@ def list_inputs(
       options: of their storage.
       keep_unreadable: whether to return files that cannot be read, too, with a
         `problem`: broken links, pipes, and names that are not UTF-8.
-      note: gets the links that are skipped.
+      notes: gets the links that are skipped.
       open_archives: whether an archive that is named, or matched by a glob, stands for
         its members, as a folder does.
 
@@ -418,8 +407,9 @@ def list_inputs(
       InputError: an input matches nothing or cannot be listed, or a file be read.
       UsageError: an input's url carries a secret.
     """
-    found: dict[str, FoundFile] = {}
+    found: dict[str, InputFile] = {}
     roots = []
+    notes = [] if notes is None else notes
     for name in inputs:
         if name == "-":
             raise InputError(
@@ -427,7 +417,7 @@ def list_inputs(
                 "`recordmill run`. Write it to a file first; a file of this name is ./-"
             )
         if is_local(name):
-            root, files = _list_local(name, note)
+            root, files = _list_local(name, notes)
         else:
             root, files = _list_remote(name, options)
         shown, is_utf8 = _readable_path(root)
@@ -441,17 +431,18 @@ def list_inputs(
             files = [
                 each
                 for file in files
-                for each in (_opened(file, options) if file.is_named else (file,))
+                for each in ((file,) if file.given else _opened(file, options))
             ]
         for file in _by_folders(files):
-            found.setdefault(file.uri, file)
+            own = file if file.given else file._replace(given=root)
+            found.setdefault(file.uri, own)
     root = _common_folder(roots)
     # A million files share the text of the few folders that were given.
-    given = {file.given: "" for file in found.values()}
-    given = {folder: _readable_path(_below(root, folder))[0] for folder in given}
+    given = dict.fromkeys(file.given for file in found.values())
+    below = {folder: _readable_path(_below(root, folder))[0] for folder in given}
     listing = [
-        InputFile(_below(root, uri), uri, size, version, given[folder], problem)
-        for uri, size, version, folder, problem, _ in found.values()
+        InputFile(_below(root, uri), uri, size, version, below[folder], problem)
+        for _, uri, size, version, folder, problem in found.values()
     ]
     if not _readable_path("\n".join(found))[1]:
         listing = [_escaped(file) for file in listing]
@@ -471,7 +462,7 @@ def input_root(files: Sequence[InputFile]) -> str:
     return files[0].uri.removesuffix(files[0].path) if files else ""
 
 
-def _by_folders(files: Sequence[FoundFile]) -> list[FoundFile]:
+def _by_folders(files: Sequence[InputFile]) -> list[InputFile]:
     """Returns files in the order of their names, folder by folder."""
     if any("\0" in file.uri for file in files):  # keys of stores may hold it
         return sorted(files, key=lambda file: file.uri.split("/"))
@@ -516,3 +507,99 @@ def _common_folder(roots: Sequence[str]) -> str:
 
 def _below(root: str, uri: str) -> str:
     return uri.removeprefix(root).lstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """What an option says of a file."""
+
+    option: str
+    name: str  # of the file, or a pattern
+
+
+def find_named(name: str, files: Sequence[InputFile]) -> list[InputFile]:
+    """Returns the files of the inventory that a name stands for; [] if there is none."""
+    below = name.removeprefix("./")
+    full = full_uri(name)
+    if has_magic(name):
+        found = [file for file in files if matches_path(file.path, below)]
+        return found or [file for file in files if matches_path(file.uri, full)]
+    found = [
+        file
+        for file in files
+        if file.path == below or (file.given and file.path == f"{file.given}/{below}")
+    ]
+    return found or [file for file in files if file.uri == full]
+
+
+def list_with_named(
+    inputs: Sequence[str],
+    named: Sequence[NamedFile],
+    storage: StorageOptions = NO_OPTIONS,
+    *,
+    notes: list[str] | None = None,
+    open_archives: bool = True,
+) -> tuple[tuple[str, ...], str, list[InputFile]]:
+    """Lists inputs, and the files that options name where inputs do not hold them.
+
+    Returns the names of such files, the folder that all inputs share, and all files, also
+    those that cannot be read. For arguments and errors see `list_inputs`.
+    """
+    listed = partial(
+        list_inputs, options=storage, keep_unreadable=True, open_archives=open_archives
+    )
+    links: list[str] = []
+    root, files = listed(inputs, notes=links)
+    names: dict[str, None] = {}
+    for each in named:
+        if find_named(each.name, files):
+            continue
+        try:
+            list_inputs([each.name], storage)
+        except InputError as error:
+            raise InputError(
+                f"`{each.option}`: {error}; expected the path of a file below the input "
+                f"folder {root}, or one like those of inputs"
+            ) from error
+        names[each.name] = None
+    if names:
+        links.clear()
+        root, files = listed([*inputs, *names], notes=links)
+    if notes is not None:
+        notes += links
+    return tuple(names), root, files
+
+
+def exclude_files(
+    files: list[InputFile], patterns: Sequence[str], named: Sequence[NamedFile] = ()
+) -> tuple[list[InputFile], frozenset[str], InputSummary]:
+    """Returns the files that no pattern names, and the paths of the others.
+
+    Patterns are globs of names at any depth, or of paths below the input root; files that
+    options name stay. The summary warns of patterns that name nothing.
+
+    Raises:
+      InputError: no file is left.
+    """
+    needed = {file.path for each in named for file in find_named(each.name, files)}
+    paths = [file.path for file in files if file.path not in needed] if patterns else []
+    left_out = set[str]()
+    warnings = []
+    for pattern in patterns:
+        found = matching(paths, pattern)
+        left_out |= found
+        if not found:
+            warnings.append(
+                f"`exclude` {pattern}: no input file has such a name, or lies in such a "
+                f"folder; paths below the input folder are like {files[0].path}"
+            )
+    kept = [file for file in files if file.path not in left_out]
+    text = ", ".join(patterns)
+    if patterns and not kept:
+        raise InputError(
+            f"`exclude` {text}: leaves out all input files "
+            f"({count(len(files), 'file')}, such as {files[0].path}). Name fewer files"
+        )
+    told = f"{count(len(left_out), 'file')}, by exclude: {text}"
+    facts = (("left out", told),) if left_out else ()
+    return kept, frozenset(left_out), InputSummary(facts, tuple(warnings))

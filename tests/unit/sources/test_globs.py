@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.globs import MOST_ALTERNATIVES, expand_braces
-from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.named_files import NamedFile, exclude_files
+from recordmill.transforms.sources.listing import NamedFile, exclude_files, list_inputs
 
 FILES = (
     *("a", "ab.csv", "b/a", "b/ab.csv", "b/b/a", "c/a/b/ab.csv", "c/b/c.csv"),
@@ -136,7 +135,7 @@ def test_each_folder_is_read_once(tmp_path: Path) -> None:
     (far / "up").symlink_to(above)
     for pattern, root in (("", above), ("/*", above), ("/**/a", above)):
         notes: list[str] = []
-        found, files = list_inputs([f"{above}{pattern}"], note=notes.append)
+        found, files = list_inputs([f"{above}{pattern}"], notes=notes)
         assert found == str(root)
         assert [file.path for file in files] == ["real/sub/a", "y/a"]
         assert sorted(notes) == [
@@ -172,8 +171,9 @@ LISTED = [InputFile(path, f"/in/{path}", 1, "1") for path in PATHS]
 def test_what_a_pattern_leaves_out(pattern: str, left: set[str]) -> None:
     """A file that an option names stays."""
     named = [NamedFile("label_table", "labels.csv")]
-    found = exclude_files(LISTED, [pattern, "nothing"], named)
-    assert {file.path for file in found.files} == {*PATHS} - left
+    files, left_out, found = exclude_files(LISTED, [pattern, "nothing"], named)
+    assert {file.path for file in files} == {*PATHS} - left
+    assert left_out == left
     assert found.facts[0][1].startswith(f"{len(left)} file")
     (warning,) = found.warnings
     assert warning.startswith("`exclude` nothing: no input file has such a name")
@@ -182,4 +182,4 @@ def test_what_a_pattern_leaves_out(pattern: str, left: set[str]) -> None:
 def test_no_file_is_left() -> None:
     with pytest.raises(InputError, match=r"all input files \(9 files, such as a.csv"):
         exclude_files(LISTED, ["*"])
-    assert exclude_files(LISTED, []).files is LISTED
+    assert exclude_files(LISTED, [])[0] == LISTED

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.job import MapFunction, load_map
 from recordmill.transforms.sources.map import (
-    MappedBatch,
+    UserFunction,
     load_function,
-    map_batch,
-    require_row_by_row,
     same_values,
 )
 
@@ -122,7 +120,7 @@ def test_each_row_alone_gives_what_all_give_together(numbers: list[int]) -> None
         rows = np.repeat(np.arange(part.num_rows), wanted)
         return part.take(pa.array(rows)), rows
 
-    made = map_batch(copies, batch, "file.py:copies")
+    made = UserFunction(copies, "file.py:copies")(batch)
     expected = [row for row, n in enumerate(numbers) for _ in range(max(n, 0))]
     assert made.rows.tolist() == expected
     bad = [row for row, n in enumerate(numbers) if n < 0]
@@ -152,11 +150,11 @@ def test_each_row_alone_gives_what_all_give_together(numbers: list[int]) -> None
 )
 def test_what_it_returns_is_checked(function: Function, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        map_batch(function, ten(), "file.py:f")
+        UserFunction(function, "file.py:f")(ten())
 
 
 def test_a_filter_may_leave_nothing() -> None:
-    made = map_batch(lambda batch: (batch.slice(0, 0), []), ten(), "f")
+    made = UserFunction(lambda batch: (batch.slice(0, 0), []), "f")(ten())
     assert (made.batch.num_rows, made.dropped(10), made.added) == (0, 10, 0)
 
 
@@ -169,7 +167,7 @@ def test_parts_with_other_types_or_columns_are_told() -> None:
         return pa.RecordBatch.from_pydict({"n": batch["n"].cast(kind)})
 
     with pytest.raises(SchemaError, match="column 'n' is int64 for some rows and doub"):
-        map_batch(by_value, ten(), "f")
+        UserFunction(by_value, "f")(ten())
 
     def sometimes(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows == 10:
@@ -178,7 +176,7 @@ def test_parts_with_other_types_or_columns_are_told() -> None:
         return batch.rename_columns([name])
 
     with pytest.raises(SchemaError, match="returns column 'm' for some rows only"):
-        map_batch(sometimes, ten(), "f")
+        UserFunction(sometimes, "f")(ten())
 
 
 def test_an_import_that_fails_is_not_the_row_s_fault() -> None:
@@ -186,7 +184,7 @@ def test_an_import_that_fails_is_not_the_row_s_fault() -> None:
         import nowhere_to_be_found  # noqa: F401
 
     with pytest.raises(UsageError, match="No module named 'nowhere_to_be_found'"):
-        map_batch(importing, ten(), "f")
+        UserFunction(importing, "f")(ten())
 
 
 def centred(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -210,10 +208,6 @@ def squared(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": values**2, "lists": lists})
 
 
-def mapped(function: Function, batch: pa.RecordBatch) -> MappedBatch:
-    return map_batch(function, batch, "f")
-
-
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -225,12 +219,12 @@ def mapped(function: Function, batch: pa.RecordBatch) -> MappedBatch:
 def test_a_row_that_depends_on_its_batch_is_told(function: Function, said: str) -> None:
     batch = ten().slice(0, 6)  # halves of 3 rows
     with pytest.raises(UsageError, match=f"gives {said} when it gets the same rows"):
-        require_row_by_row(function, batch, mapped(function, batch), "f")
+        UserFunction(function, "f").try_on(batch)
 
 
 def test_rows_by_themselves_pass_the_check() -> None:
     for batch in (ten(), ten().slice(0, 1)):
-        require_row_by_row(squared, batch, mapped(squared, batch), "f")
+        UserFunction(squared, "f").try_on(batch)
 
 
 def test_the_same_values() -> None:

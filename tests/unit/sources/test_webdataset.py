@@ -23,13 +23,10 @@ from webdataset_tools import npy
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.transforms.sources import objects
+from recordmill.transforms.sources.objects import array_column, array_type, misfit_of
 from recordmill.transforms.sources.webdataset import samples
-from recordmill.transforms.sources.webdataset.source import (
-    WebDatasetSource,
-    array_column,
-    array_type,
-    misfit_of,
-)
+from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 WEBP = IMAGES["lossy.webp"][0]
 
@@ -105,10 +102,8 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
 def test_members_of_later_samples_alone_are_rejects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recordmill.transforms.sources.webdataset import source
-
-    monkeypatch.setattr(source, "_LEAST_BYTES", 512)
-    monkeypatch.setattr(source, "SAMPLE_BYTES", 512)
+    monkeypatch.setattr(WebDatasetSource, "least_bytes", 512)
+    monkeypatch.setattr(objects, "SAMPLE_BYTES", 512)
     texts = [(f"{n}.json", b'{"a": %d}' % n) for n in range(4)]
     data = tar_with(*texts, ("8.mp4", b"x"), ("9.json", b'{"b": 1}'))
     reading = read_shard(tmp_path, data)

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources import listing
 from recordmill.transforms.sources.listing import (
-    FoundFile,
-    Note,
     _by_folders,
     list_inputs,
 )
@@ -355,7 +354,7 @@ def test_two_buckets_have_the_store_as_root() -> None:
 
 
 def test_the_root_folder_of_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def walk(folders: list[str], _: Note) -> Iterator[tuple[str, str]]:
+    def walk(folders: list[str], _: list[str]) -> Iterator[tuple[str, str]]:
         assert folders == ["/"]
         yield __file__, "/"
 
@@ -427,6 +426,6 @@ def test_files_that_cannot_be_read_are_kept_for_those_who_ask(tmp_path: Path) ->
     st.lists(st.lists(st.text("aA!.\x00\x01é", max_size=3), min_size=1, max_size=4))
 )
 def test_files_are_ordered_folder_by_folder(names: list[list[str]]) -> None:
-    files = [FoundFile("/".join(parts), 0, "", "") for parts in names]
+    files = [InputFile("", "/".join(parts), 0) for parts in names]
     in_order = [file.uri.split("/") for file in _by_folders(files)]
     assert in_order == sorted(names)

@@ -23,7 +23,7 @@ from recordmill.transforms.images.header import (
     other_image_format,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.named_files import find_named
+from recordmill.transforms.sources.listing import find_named
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 

@@ -97,7 +97,7 @@ from recordmill.transforms.sources.images.summary import (
     warnings_of,
 )
 from recordmill.transforms.sources.inventory import Inventory, slices
-from recordmill.transforms.sources.named_files import NamedFile
+from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_file, read_files
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c

@@ -18,7 +18,6 @@ import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import AnyStr
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
@@ -34,23 +33,19 @@ from recordmill.transforms.storage.input_stream import (
 from recordmill.transforms.storage.read_member import require_plausible
 from recordmill.transforms.storage.reading import is_local, local_path, open_stream
 
-_TEXT = re.compile(r"((?:.*/|)[^./]+)[.]([^/]*)", re.DOTALL)
-_BYTES = re.compile(_TEXT.pattern.encode(), re.DOTALL)
+_NAME = re.compile(r"((?:.*/|)[^./]+)[.]([^/]*)", re.DOTALL)
 
 
-def key_of(name: AnyStr) -> tuple[AnyStr, AnyStr] | None:
+def key_of(name: str) -> tuple[str, str] | None:
     """Returns key and ending of a file; None if it belongs to no sample.
 
-    >>> key_of("train/0001.left.JPG"), key_of(b".hidden"), key_of("__key__.txt__")
+    >>> key_of("train/0001.left.JPG"), key_of(".hidden"), key_of("__key__.txt__")
     (('train/0001', 'left.jpg'), None, None)
     """
-    if isinstance(name, bytes):
-        found = _BYTES.fullmatch(name)
-        is_meta = name.startswith(b"__") and name.endswith(b"__")
-    else:
-        found = _TEXT.fullmatch(name)
-        is_meta = name.startswith("__") and name.endswith("__")
-    return None if found is None or is_meta else (found[1], found[2].lower())
+    found = _NAME.fullmatch(name)
+    if found is None or (name.startswith("__") and name.endswith("__")):
+        return None
+    return found[1], found[2].lower()
 
 
 STEP_BYTES = 4 << 20  # read at once: many members by one request
@@ -255,7 +250,7 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
         return []  # a request for each header
     keys: set[int] = set()  # hashes
     found: list[int] = []
-    key: bytes | None = None
+    key = ""
     try:
         descriptor = os.open(local_path(file.uri), os.O_RDONLY)
     except OSError:
@@ -266,14 +261,13 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
             if member is None:
                 return []
             start, name = member
-            own = key_of(name)
+            own = key_of(name.decode(errors="surrogateescape"))
             if own is None or own[0] == key:
                 continue
             key = own[0]
-            hashed = hash(key)
-            if hashed in keys:
+            if hash(key) in keys:
                 return []
-            keys.add(hashed)
+            keys.add(hash(key))
             least = (found[-1] if found else 0) + range_bytes
             if least <= start <= file.size - range_bytes:
                 found.append(start)

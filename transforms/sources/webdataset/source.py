@@ -10,23 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
-from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.arrays.headers import header_length, parse_npy
@@ -49,11 +45,10 @@ from recordmill.transforms.sources.images.summary import (
     type_flags,
     warn_by_content,
 )
-from recordmill.transforms.sources.json_lines import (
+from recordmill.transforms.sources.objects import (
+    ENTRY_BYTES,
     ObjectsSource,
-    ObservedColumn,
-    build_rows,
-    column_of,
+    Row,
     flat_values,
     is_text,
 )
@@ -61,7 +56,6 @@ from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     plain_schema,
-    types_to_append,
 )
 from recordmill.transforms.sources.webdataset.samples import (
     RANGE_BYTES,
@@ -73,8 +67,6 @@ from recordmill.transforms.sources.webdataset.samples import (
 from recordmill.transforms.storage.input_stream import InputStream
 
 MemberKind = Literal["image", "integer", "text", "json", "array", "bytes"]
-Values = dict[str, Any]
-
 # As the package webdataset decodes them, but for what only Python can unpickle.
 _KINDS: dict[str, MemberKind] = {
     **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif"), "image"),
@@ -96,7 +88,7 @@ def kind_of(name: str) -> MemberKind:
     return _KINDS.get(name.rpartition(".")[2], "bytes")
 
 
-def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values | str:
+def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | str:
     """Returns the columns that a file becomes, or why it cannot be read.
 
     The name is what stands behind the key; `headers` gets the header of an image.
@@ -132,7 +124,7 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values
     return f"{name}: {flat}" if isinstance(flat, str) else flat
 
 
-def _array_value(name: str, data: bytes) -> Values | str:
+def _array_value(name: str, data: bytes) -> Row | str:
     try:
         length = header_length(data[:12], name)
         header = parse_npy(data[:length], name, least_axes=0)
@@ -152,90 +144,7 @@ def _array_value(name: str, data: bytes) -> Values | str:
     return {name: np.ascontiguousarray(flat.reshape(header.shape, order=order))}
 
 
-Array = npt.NDArray[Any]
-_DTYPES = {"int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
-
-
-def array_type(values: Sequence[Array]) -> pa.DataType:
-    """Returns the type of most of these arrays: lists of fixed sizes if of one shape.
-
-    Arrays of another number of axes do not fit.
-    """
-    ranks = [value.ndim for value in values]
-    rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
-    chosen = [value for value in values if value.ndim == rank]
-    found = pa.from_numpy_dtype(np.result_type(*chosen))
-    if pa.types.is_floating(found):
-        found = pa.float64() if pa.types.is_float64(found) else pa.float32()
-    elif pa.types.is_boolean(found) and any(v.dtype != bool for v in chosen):
-        found = pa.int64()
-    shapes = {value.shape for value in chosen}
-    is_fixed = len(shapes) == 1 and all(next(iter(shapes)))
-    for side in reversed(chosen[0].shape):
-        found = pa.list_(found, side if is_fixed else -1)
-    return found
-
-
-def _inside(arrow_type: pa.DataType) -> tuple[pa.DataType, list[int | None]]:
-    """Returns what is in lists, and the size of the lists of each level, where fixed."""
-    sides: list[int | None] = []
-    while is_list(arrow_type):
-        is_fixed = pa.types.is_fixed_size_list(arrow_type)
-        sides.append(arrow_type.list_size if is_fixed else None)
-        arrow_type = arrow_type.value_type
-    return arrow_type, sides
-
-
-def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
-    """Returns why an array cannot be in a column, or ""."""
-    leaf, sides = _inside(arrow_type)
-    if len(sides) != value.ndim or any(
-        side not in (None, found)
-        for side, found in zip(sides, value.shape, strict=True)
-    ):
-        return f"an array of shape {list(value.shape)}"
-    if not np.can_cast(value.dtype, _dtype(leaf), "same_kind"):
-        return f"an array of {value.dtype}"
-    return ""
-
-
-def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
-    """Returns arrays that all fit as a column; None is a missing one."""
-    leaf, sides = _inside(arrow_type)
-    dtype = _dtype(leaf)
-    missing = np.array([value is None for value in values], np.bool_)
-    blank = np.zeros([side or 0 for side in sides], dtype)
-    parts = [blank if value is None else value for value in values]
-    flat = [part.astype(dtype, copy=False).reshape(-1) for part in parts]
-    joined = np.concatenate([np.zeros(0, dtype), *flat])
-    column = pa.array(joined, leaf, mask=None if sides else missing)
-    for level in reversed(range(len(sides))):
-        mask = None if level else pa.array(missing)
-        if (side := sides[level]) is not None:
-            column = pa.FixedSizeListArray.from_arrays(column, side, mask=mask)
-            continue
-        lengths = [
-            part.shape[level]
-            for part in parts
-            for _ in range(math.prod(part.shape[:level]))
-        ]
-        offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
-        column = pa.ListArray.from_arrays(offsets, column, mask=mask)
-    return column
-
-
-def _dtype(leaf: pa.DataType) -> Any:
-    return np.dtype("bool" if pa.types.is_boolean(leaf) else _DTYPES[str(leaf)])
-
-
 KEY = "key"
-Types = Mapping[str, pa.DataType]
-_LEAVES: dict[MemberKind, pa.DataType] = {
-    "image": pa.binary(),
-    "integer": pa.int64(),
-    "text": pa.string(),
-    "bytes": pa.binary(),
-}
 
 
 def member_of(column: str) -> str:
@@ -255,88 +164,6 @@ def images_of(names: Sequence[str]) -> list[str]:
 def is_image(name: str) -> bool:
     """Tells whether a column is an image, not its height or width."""
     return SEPARATOR not in name and kind_of(name) == "image"
-
-
-@dataclass(slots=True)
-class ObservedSamples:
-    """What the values of some samples are."""
-
-    names: dict[str, None] = field(default_factory=dict)  # of columns, as found
-    json: dict[str, ObservedColumn] = field(default_factory=dict)
-    arrays: dict[str, list[Array]] = field(default_factory=dict)  # without their values
-
-    def add(self, values: Values) -> None:
-        """Adds a sample."""
-        self.names.update(dict.fromkeys(values))
-        for name, value in values.items():
-            kind = kind_of(member_of(name))
-            if kind == "json":
-                self.json.setdefault(name, ObservedColumn()).add([value])
-            elif kind == "array":
-                zero = np.zeros((), value.dtype)
-                self.arrays.setdefault(name, []).append(
-                    np.broadcast_to(zero, value.shape)
-                )
-
-    def types(self, wanted: Sequence[str] | None, uri: str) -> dict[str, pa.DataType]:
-        """Returns the type of each column that is wanted; None for all."""
-        types: dict[str, pa.DataType] = {}
-        for name in (KEY, *self.names):
-            if name in types or (wanted is not None and name not in wanted):
-                continue
-            if not is_text(name):  # samples with any other are rejects
-                continue
-            found = self._type(name)
-            if found is None:
-                raise InputError(
-                    f"{uri}: {name!r}: lists of objects, or of values of several types, "
-                    "can be no feature. Declare the other columns in a schema file "
-                    "(`schema`)"
-                )
-            types[name] = found
-        return types
-
-    def _type(self, name: str) -> pa.DataType | None:
-        if name in self.json:
-            return self.json[name].arrow_type
-        if name in self.arrays:
-            return array_type(self.arrays[name])
-        if SEPARATOR in name:  # height or width
-            return pa.int64()
-        return pa.string() if name == KEY else _LEAVES[kind_of(name)]
-
-
-def _misfit_in(values: Values, types: Types, whose: str, *, only_arrays: bool) -> str:
-    """Returns which value of a sample is not of its column's type, or ""."""
-    for name, wanted in types.items():
-        value = values.get(name)
-        if value is None:
-            continue
-        kind = kind_of(member_of(name))
-        if kind == "array":
-            if misfit := misfit_of(value, wanted):
-                return f"{name}: {misfit} is not {wanted}, its type {whose}"
-        elif kind == "json" and not only_arrays and column_of([value], wanted) is None:
-            return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
-    return ""
-
-
-def batch_of(rows: Sequence[Values], types: Types) -> pa.RecordBatch | None:
-    """Returns samples as columns, or None if a value of JSON does not fit."""
-    arrays = []
-    for name, wanted in types.items():
-        values: list[Any] = [row.get(name) for row in rows]
-        kind = kind_of(member_of(name))
-        if kind == "array":
-            column = array_column(values, wanted)
-        elif kind == "json":
-            column = column_of(values, wanted)
-        else:
-            column = pa.array(values, wanted)
-        if column is None:
-            return None
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(types.items())))
 
 
 LEFT_OUT = "file of no sample"  # codes of issues
@@ -380,11 +207,8 @@ def _observe_images(
     return tuple(flags), RowIssue.merged(issues)
 
 
-SAMPLE_BYTES = 64 << 20  # of all shards, whose samples tell columns and types
 BATCH_BYTES = 4 << 20  # of samples that are made rows at once
 _BATCH_SAMPLES = 2000
-_LEAST_BYTES = 4 << 20  # of a shard that is looked at
-_ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 
 
 @dataclass(frozen=True)
@@ -392,12 +216,12 @@ class WebDatasetSource(ObjectsSource):
     """Samples in tar archives."""
 
     range_bytes: int = RANGE_BYTES  # of a large shard that make a range, at least
-    # Of the whole input, once prepared:
-    takes_any_name: bool = False  # the only file is a shard whatever its name
-    members: frozenset[str] = frozenset()  # what samples may hold behind the key
+    # once prepared: the only file is a shard whatever its name
+    takes_any_name: bool = False
 
     reads_archives = True
     row_name = "sample"
+    least_bytes = 4 << 20
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = replace(self, takes_any_name=len(files) == 1)
@@ -413,47 +237,22 @@ class WebDatasetSource(ObjectsSource):
             for file in files
             if file.path not in named
         ]
-        source = source._look_at(shards, SkippedFiles.counted(others))
-        if append is None or append.schema is None:
-            return source
-        fixed = types_to_append(append.schema, dict(source.types))
-        members = source.members | {member_of(name) for name in fixed} - {KEY}
-        types = tuple(fixed.items())
-        return replace(source, types=types, members=members, fixed_schema=append.schema)
+        return source._prepared(shards, others, append)
 
-    def _look_at(
-        self, shards: Sequence[InputFile], passed_over: tuple[SkippedFiles, ...]
-    ) -> Self:
-        """Returns the source with the columns of the first samples of some shards."""
-        observed, sampled, problem, is_sampled = ObservedSamples(), 0, "", False
-        share = max(_LEAST_BYTES, SAMPLE_BYTES // len(shards))
-        chosen = shards[:: -(-len(shards) * _LEAST_BYTES // SAMPLE_BYTES)]
-        members: set[str] = set()
-        for file in chosen:
-            for sample in ShardMembers(open_shard(file, self.storage)).samples():
-                found = self._values_of(sample, None)
-                if isinstance(found, str):
-                    problem = problem or f"{file.uri}: sample {sample.key!r}: {found}"
-                else:
-                    sampled += 1
-                    members |= sample.members.keys()
-                    observed.add(found)
-                if sample.start > share:
-                    is_sampled = True
-                    break
-        if not sampled:
-            told = problem or f"{shards[0].uri}: holds no files with a key"
-            raise InputError(
-                f"no sample can be read in {count(len(chosen), 'shard')}: {told}. A schema "
-                "file leaves out columns that it does not name (`schema`)"
-            )
-        return replace(
-            self,
-            types=tuple(observed.types(self._used, shards[0].uri).items()),
-            members=frozenset(members - {KEY}),
-            sampled=sampled,
-            is_sampled=is_sampled or len(chosen) < len(shards),
-            passed_over=passed_over,
+    def _first_rows(
+        self, file: InputFile, num_bytes: int
+    ) -> Iterator[tuple[int, list[Row | str]]]:
+        for sample in ShardMembers(open_shard(file, self.storage)).samples():
+            found = self._values_of(sample, {})
+            if isinstance(found, str):
+                found = f"sample {sample.key!r}: {found}"
+            yield sample.start, [found]
+
+    def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
+        problem = problem or f"{files[0].uri}: holds no files with a key"
+        return InputError(
+            f"no sample can be read in {count(len(files), 'shard')}: {problem}. A schema "
+            "file leaves out columns that it does not name (`schema`)"
         )
 
     def _shards(self, files: Sequence[InputFile]) -> list[InputFile]:
@@ -508,7 +307,7 @@ class WebDatasetSource(ObjectsSource):
             file.size * (1 if file.path.endswith(".tar") else UNPACKED_TIMES)
             for file in files
         )
-        return 2 * growth + _ENTRY_BYTES * len(self.types)
+        return 2 * growth + ENTRY_BYTES * len(self.types)
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
@@ -530,11 +329,6 @@ class WebDatasetSource(ObjectsSource):
                 issues=[RowIssue(LEFT_OUT, "", len(found.left_out), f"{path}!/{name}")]
             )
 
-    @property
-    def _used(self) -> tuple[str, ...] | None:
-        """Returns the columns that a declared schema uses; None without one."""
-        return self.wanted if self.as_declared else None
-
     def _rows_of(
         self,
         samples: Sequence[Sample],
@@ -544,38 +338,29 @@ class WebDatasetSource(ObjectsSource):
         sink: RowSink,
     ) -> Rows:
         """Makes rows of samples; those that do not fit are rejects."""
-        types = dict(self.types)
-
-        def parse(sample: Sample) -> tuple[Values, dict[str, ImageHeader]] | str:
-            headers: dict[str, ImageHeader] = {}
-            found = self._values_of(sample, headers)
-            if isinstance(found, str):
-                return found
-            misfit = _misfit_in(found, types, self._whose, only_arrays=True)
-            return misfit or (found, headers)
-
-        batch, values, reasons = build_rows(
-            samples,
-            parse,
-            lambda rows: batch_of([found for found, _ in rows], types),
-            lambda row: _misfit_in(row[0], types, self._whose, only_arrays=False),
-            self.fixed_schema,
+        headers: list[dict[str, ImageHeader]] = [{} for _ in samples]
+        parsed = list(map(self._parse, samples, headers))
+        places = [(sample.start, sample.raw) for sample in samples]
+        rows, kept = self._made_rows(parsed, places, input_range, shard, sink)
+        names = [f"{input_range.path}: {samples[index].key}" for index in kept]
+        observed, issues = _observe_images(
+            images_of(self.columns().names), [headers[index] for index in kept], names
         )
-        names = [f"{input_range.path}: {samples[index].key}" for index in values]
-        headers = [own for _, own in values.values()]
-        observed, issues = _observe_images(images_of([*types]), headers, names)
         again = []
-        for index, name in zip(values, names, strict=True):
+        for index, name in zip(kept, names, strict=True):
             hashed = hash(samples[index].key)
             again += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
             keys.add(hashed)
         sink.add(observed=observed, issues=[*issues, *again])
-        places = [(sample.start, sample.raw) for sample in samples]
-        return self._made_rows(batch, places, reasons, input_range, shard, sink)
+        return rows
 
-    def _values_of(
-        self, sample: Sample, headers: dict[str, ImageHeader] | None
-    ) -> Values | str:
+    def _parse(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
+        found = self._values_of(sample, headers)
+        if isinstance(found, str):
+            return found
+        return self._unknown_in(found) or self._undecodable(headers) or found
+
+    def _values_of(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
         """Returns the columns of a sample, or why there are none."""
         if sample.problem:
             return sample.problem
@@ -586,23 +371,15 @@ class WebDatasetSource(ObjectsSource):
                 f"a file is named {KEY!r} or nothing behind the key of the sample, which "
                 "can be no feature (`key` is that of the samples' keys): rename it"
             )
-        values: Values = {KEY: sample.key}
-        known = dict(self.types)
-        used = None if self._used is None else set(map(member_of, self._used))
+        values: Row = {KEY: sample.key}
+        used = set(map(member_of, self.wanted))
         for name, data in sample.members.items():
-            if used is not None and name not in used:
+            if self.as_declared and name not in used:
                 continue
-            if headers is not None and name not in self.members:
-                return self._unknown(name)
-            found = values_of(name, data, {} if headers is None else headers)
+            found = values_of(name, data, headers)
             if isinstance(found, str):
                 return found
             values |= found
-        if headers is not None:
-            if self._used is None and not values.keys() <= known.keys():
-                return self._unknown(next(name for name in values if name not in known))
-            if problem := self._undecodable(headers):
-                return problem
         return values
 
     def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
