@@ -100,20 +100,19 @@ class CorruptRecordError(RecordmillError):
     """A TFRecord file that is damaged.
 
     Attributes:
-      uri: the file.
       record_index: zero-based index of the first damaged record.
       offset: byte offset of that record's frame in the (uncompressed) file.
     """
 
     def __init__(self, uri: str, record_index: int, offset: int, what: str) -> None:
-        super().__init__(f"{uri}: record {record_index} at byte {offset}: {what}")
-        self.uri = uri
-        self.record_index = record_index
-        self.offset = offset
-        self.what = what
+        super().__init__(uri, record_index, offset, what)
+        self.uri, self.record_index = uri, record_index
+        self.offset, self.what = offset, what
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
-        return type(self), (self.uri, self.record_index, self.offset, self.what)
+    def __str__(self) -> str:
+        """Returns where the damage is, and what was found."""
+        where = f"record {self.record_index} at byte {self.offset}"
+        return f"{self.uri}: {where}: {self.what}"
 
 
 class DamagedScratchError(RecordmillError):
@@ -121,23 +120,18 @@ class DamagedScratchError(RecordmillError):
 
 
 class RowsError(RecordmillError):
-    """Rows of a batch that a feature cannot hold.
-
-    Attributes:
-      rows: zero-based row indices in the batch, ascending.
-      reasons: one reason for each of the rows.
-    """
+    """Rows of a batch that a feature cannot hold: ascending indices, and reasons."""
 
     kind = DATA
 
     def __init__(self, rows: list[int], reasons: list[str]) -> None:
-        more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
-        super().__init__(f"row {rows[0]}: {reasons[0]}{more}")
-        self.rows = rows
-        self.reasons = reasons
+        super().__init__(rows, reasons)
+        self.rows, self.reasons = rows, reasons
 
-    def __reduce__(self) -> tuple[type, tuple[list[int], list[str]]]:
-        return type(self), (self.rows, self.reasons)
+    def __str__(self) -> str:
+        """Returns the first reason, and how many there are."""
+        more = f" (and {len(self.rows) - 1} more rows)" if len(self.rows) > 1 else ""
+        return f"row {self.rows[0]}: {self.reasons[0]}{more}"
 
 
 class Interrupted(BaseException):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from recordmill.schemas.text import count
@@ -22,7 +22,6 @@ IMAGES = "images"
 
 # Facts that count images before they are read, and so those that are rejected, too.
 _COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, IMAGES))
-_IN_INPUT = " in the input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +57,13 @@ class InputSummary:
 
     def with_warnings(self, more: Iterable[str]) -> Self:
         """Returns the same with more warnings, each once."""
-        warnings = tuple(dict.fromkeys((*self.warnings, *more)))
-        return type(self)(self.facts, warnings, self.passed_over)
+        return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
 
     def updated(self, later: InputSummary) -> InputSummary:
         """Returns the same with what was found later: new values of facts, warnings."""
-        facts = dict(self.facts) | dict(later.facts)
+        facts = tuple((dict(self.facts) | dict(later.facts)).items())
         passed_over = later.passed_over or self.passed_over
-        more = type(self)(tuple(facts.items()), self.warnings, passed_over)
+        more = replace(self, facts=facts, passed_over=passed_over)
         return more.with_warnings(later.warnings)
 
     def of_input(self) -> Self:
@@ -74,21 +72,17 @@ class InputSummary:
         >>> InputSummary((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
         ['classes: 2 (cat 1, dog 4) in the input']
         """
-        facts = tuple(
-            (
-                name,
-                value + _IN_INPUT
-                if name in _COUNTS and any(map(str.isdigit, value))
-                else value,
-            )
-            for name, value in self.facts
-        )
-        return type(self)(facts, self.warnings, self.passed_over)
+
+        def marked(name: str, value: str) -> str:
+            counts = name in _COUNTS and any(map(str.isdigit, value))
+            return f"{value} in the input" if counts else value
+
+        facts = tuple((name, marked(name, value)) for name, value in self.facts)
+        return replace(self, facts=facts)
 
     def spelled(self, spell: Callable[[str], str]) -> Self:
         """Returns the same with options in the warnings as a front end spells them."""
-        warnings = tuple(map(spell, self.warnings))
-        return type(self)(self.facts, warnings, self.passed_over)
+        return replace(self, warnings=tuple(map(spell, self.warnings)))
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Self:
@@ -97,8 +91,7 @@ class InputSummary:
             facts=tuple((str(k), str(v)) for k, v in found.get("facts", {}).items()),
             warnings=tuple(map(str, found.get("warnings", ()))),
             passed_over=tuple(
-                SkippedFiles(each["reason"], each["files"], each["example"])
-                for each in found.get("passed_over", ())
+                SkippedFiles(**each) for each in found.get("passed_over", ())
             ),
         )
 
@@ -107,10 +100,7 @@ class InputSummary:
         return {
             "facts": dict(self.facts),
             "warnings": list(self.warnings),
-            "passed_over": [
-                {"reason": each.reason, "files": each.files, "example": each.example}
-                for each in self.passed_over
-            ],
+            "passed_over": list(map(asdict, self.passed_over)),
         }
 
     def lines(self) -> list[str]:

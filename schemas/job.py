@@ -122,11 +122,7 @@ def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
 
 
 def module_file(module: str) -> Path:
-    """Finds the file of a module that can be imported here.
-
-    Raises:
-      UsageError: there is no such module, or it has no text.
-    """
+    """Finds the file of a module that can be imported here."""
     try:
         found = importlib.util.find_spec(module)
     except Exception as error:  # whatever the packages that it lies in raise
@@ -190,11 +186,7 @@ check_split_name = _matching(
 
 
 def parse_fraction(text: str) -> Fraction:
-    """Returns the exact value of "0.8" or "4/5".
-
-    Raises:
-      ValueError: if the text is neither.
-    """
+    """Returns the exact value of "0.8" or "4/5"; else raises ValueError."""
     # No exponents: the exact value of 1e-999999999 would fill the memory.
     if FRACTION_PATTERN.fullmatch(text):
         with suppress(ZeroDivisionError):
@@ -290,11 +282,7 @@ Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(_check_splits)]
 
 
 def check_splits(shares: Iterable[tuple[str, str]]) -> tuple[SplitSpec, ...]:
-    """Returns splits of these names and shares.
-
-    Raises:
-      ValueError: names or shares are not valid together.
-    """
+    """Returns splits of these names and shares, or raises ValueError."""
     return _check_splits(
         tuple(SplitSpec(name=check_split_name(name), fraction=x) for name, x in shares)
     )

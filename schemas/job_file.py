@@ -25,9 +25,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.declared import DeclaredSchema, parse_declared, report
+from recordmill.schemas.declared import parse_declared, report
 from recordmill.schemas.errors import SchemaError, UsageError
-from recordmill.schemas.job import is_file, load_map, split_name
+from recordmill.schemas.job import is_file, split_name
 from recordmill.schemas.job_options import (
     PATH_KINDS,
     TEXT_KINDS,
@@ -41,7 +41,6 @@ from recordmill.schemas.job_options import (
 from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs
 from recordmill.schemas.schema_file import (
     DRAFT,
-    load_schema,
     texts_as_written,
     without_titles,
 )
@@ -57,11 +56,7 @@ _KINDS = {option.name: option.kind for option in offered_by(JOB_FILE)}
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Parses the parameters given as KEY=VALUE.
-
-    Raises:
-      UsageError: one that is not of that form, or a key given twice.
-    """
+    """Parses the parameters given as KEY=VALUE."""
     return parse_pairs("set", "KEY=VALUE", settings, _PARAMETER.pattern)
 
 
@@ -144,16 +139,10 @@ def load_job(
     read: Callable[[str], bytes],
     formats: Formats,
 ) -> LoadedJob:
-    """Returns the job in a file.
+    """Returns the job in a file, with placeholders filled in by the settings and today's date.
 
-    Args:
-      data: the file's bytes.
-      uri: where it lies; relative paths begin there.
-      settings: parameters that the command was given.
-      today: the date for {{ date }} (UTC).
-      read: reads the files that the job names: of the schema, of `map`.
-      formats: only those of the format that is named are looked up, unless the file is
-        wrong.
+    `read` reads the files that the job names. Of `formats` only the one that it names
+    is looked up, unless the file is wrong.
 
     Raises:
       UsageError, SchemaError: all that is wrong with it, a line for each.
@@ -173,9 +162,12 @@ def load_job(
     if problems:
         raise UsageError(_report(uri, document, problems))
     values = _with_paths(values, posixpath.dirname(uri))
-    declared = _declared(values["schema"], uri, document, read)
-    function = load_map(values["map"], read) if values["map"] else None
-    return make_job(values, declared, "job_file", function)
+    if isinstance(values["schema"], dict):
+        values["schema"] = parse_declared(
+            *(values["schema"], f"{uri}: schema"),
+            lambda loc: document.line(("schema", *loc)),
+        )
+    return make_job(values, "job_file", read)
 
 
 def _filled(
@@ -272,18 +264,6 @@ def absolute(path: str, base: str) -> str:
         return f"{protocol}://{posixpath.normpath(posixpath.join(folder, path))}"
     joined = Path(base, Path(path).expanduser()).absolute()
     return posixpath.normpath(joined.as_posix())
-
-
-def _declared(
-    schema: Any, uri: str, document: YamlDocument, read: Callable[[str], bytes]
-) -> DeclaredSchema | None:
-    if schema is None:
-        return None
-    if isinstance(schema, str):
-        return load_schema(read(schema), schema)
-    return parse_declared(
-        schema, f"{uri}: schema", lambda loc: document.line(("schema", *loc))
-    )
 
 
 _SCHEMA_FILE = "schema_file.schema.json"  # of schema files; lies beside it

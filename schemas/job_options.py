@@ -38,14 +38,13 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from recordmill.schemas.declared import DeclaredSchema, expectation, unknown_field
+from recordmill.schemas.declared import expectation, unknown_field
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import (
     AUTO_VERSION,
     FIRST_VERSION,
     DatasetName,
     JobSpec,
-    MapFunction,
     RejectLimit,
     RunOptions,
     Sharding,
@@ -53,6 +52,7 @@ from recordmill.schemas.job import (
     check_version,
     file_contradictions,
     identifier_from,
+    load_map,
     split_name,
 )
 from recordmill.schemas.options import JOB_FILE, Option, Style, offered_by
@@ -272,15 +272,10 @@ def check_options(
 ) -> dict[str, Any]:
     """Validates the options that were given, and adds the defaults of the others.
 
-    Args:
-      given: values by option name, and a mapping of its own options by the name of the
-        format; null ones are left out.
-      formats: the options of each format that `source` may name.
-      problems: gets what is wrong; a place is reported once.
-
-    Returns:
-      All options by name, and the format's own as "source_options"; nothing if there
-      are problems.
+    `given` has values by option name, and a mapping of its own options by the name of
+    the format; null ones are left out. `problems` gets what is wrong, a place once.
+    Returned are all options by name, and the format's own as "source_options"; nothing
+    if there are problems.
     """
     for key, what in (*_contradictions(given), *_wrong_sources(given, formats)):
         problems.setdefault((key,), what)
@@ -302,12 +297,21 @@ def check_options(
 
 
 def make_job(
-    values: Mapping[str, Any],
-    declared: DeclaredSchema | None,
-    style: Style,
-    function: MapFunction | None = None,
+    values: Mapping[str, Any], style: Style, read: Callable[[str], bytes]
 ) -> LoadedJob:
-    """Makes a job of options that `check_options` returned; `style` is that of messages."""
+    """Makes a job of options that `check_options` returned.
+
+    `style` is that of messages; `read` reads the files that they name: of the schema, which
+    may be declared already, and of `map`.
+
+    Raises:
+      SchemaError, UsageError, RecordmillError: such a file is wrong, or cannot be read.
+    """
+    declared, function = values["schema"], values["map"]
+    if isinstance(declared, str):
+        from recordmill.schemas.schema_file import load_schema  # imports yaml
+
+        declared = load_schema(read(declared), declared)
     is_auto = values["version"] == AUTO_VERSION
     last_part = values["output"].rstrip("/").rpartition("/")[2]
     if "://" not in values["output"]:
@@ -320,7 +324,7 @@ def make_job(
         "version": FIRST_VERSION if is_auto else values["version"],
         "sharding": sharding,
         "declared": declared,
-        "map": function,
+        "map": load_map(function, read) if function else None,
     }
     storage = values["storage"]
     options = {

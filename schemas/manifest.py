@@ -242,7 +242,7 @@ class Manifest(_Frozen):
         """Reads a manifest.
 
         Raises:
-          OutputError: if it is not one, naming the file and what is wrong.
+          OutputRefusedError: it is not one.
         """
         try:
             return _parse(data)
@@ -301,12 +301,9 @@ def publish_as(staged: Manifest, generation: int) -> Manifest:
 def join_manifests(
     base: Manifest, more: Manifest, stale_files: Collection[str] = ()
 ) -> Manifest:
-    """Returns the manifest of a dataset with what was appended to it.
+    """Returns the manifest of a dataset with an appended part, whose fingerprint is the whole's.
 
-    Args:
-      base: of the dataset before.
-      more: of the appended part alone; its fingerprint is that of the whole.
-      stale_files: metadata files that do not describe the whole and are removed.
+    `stale_files` are metadata files that do not describe the whole and are removed.
     """
     same = {"name", "version", "seed", "shuffle", "compression", "container"}
     same |= {"payload", "features"}

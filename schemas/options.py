@@ -310,11 +310,7 @@ def _spell_one(option: Option, value: str, style: Style) -> str:
 def parse_pairs(
     option: str, form: str, texts: Iterable[str], keys: str = ".*"
 ) -> dict[str, str]:
-    """Parses texts like KEY=VALUE, of which each has a key of its own.
-
-    Raises:
-      UsageError: a text of another form (`form` shows it), or a key that is given twice.
-    """
+    """Parses texts of a form like KEY=VALUE, of which each has a key of its own."""
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -70,15 +70,10 @@ def dump_yaml(
     comments: Mapping[str, Sequence[str]] | None = None,
     head: Sequence[str] = (),
 ) -> str:
-    """Writes the schema as YAML; `load_schema` reads an equal one back.
+    """Writes the schema as YAML, in short forms where they say everything.
 
-    Args:
-      schema: what to write; short forms where they say everything.
-      comments: lines to stand above a feature, by its name.
-      head: lines to stand at the top.
-
-    Raises:
-      SchemaError: a default that no file can hold.
+    `comments` are lines to stand above a feature, `head` those at the top.
+    `load_schema` reads an equal schema back.
     """
     lines = [_comment(line) for line in head]
     lines.append("features:")

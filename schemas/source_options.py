@@ -70,11 +70,7 @@ def _declare(source: str, name: str, field: FieldInfo) -> Option:
 
 
 def make_options(model: type[SourceOptions], given: Mapping[str, Any]) -> SourceOptions:
-    """Makes a format's options of values that the command was given, or None.
-
-    Raises:
-      UsageError: all that is wrong with them.
-    """
+    """Makes a format's options of values that the command was given, or None."""
     values = {name: value for name, value in given.items() if value is not None}
     try:
         return model.model_validate(values)

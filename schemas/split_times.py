@@ -38,11 +38,7 @@ class SplitTimes:
 
 
 def parse_split_times(text: str) -> SplitTimes:
-    """Parses a text like EXAMPLE.
-
-    Raises:
-      ValueError: it is of another form, or boundaries do not rise.
-    """
+    """Parses a text like EXAMPLE; raises ValueError if it is not one."""
     column, equals, rest = text.rpartition("=")
     parts = [part.strip() for part in rest.split(",")]
     names, texts = parts[::2], parts[1::2]
@@ -77,11 +73,7 @@ def parse_split_times(text: str) -> SplitTimes:
 
 
 def parse_bound(text: str) -> Bound:
-    """Parses a number, or a time in ISO 8601, which without a zone is UTC.
-
-    Raises:
-      ValueError: the text is neither.
-    """
+    """Parses a number, or a time in ISO 8601, which without a zone is UTC."""
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     try:

@@ -65,11 +65,7 @@ class StorageOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> StorageOptions:
-        """Makes options of these values, which JSON must be able to hold.
-
-        Raises:
-          UsageError: one of them is, or holds, a secret.
-        """
+        """Makes options of values that JSON can hold; refuses secrets."""
         pairs = ((n, json.dumps(v, sort_keys=True)) for n, v in values.items())
         return cls(tuple(sorted(pairs)))
 
@@ -98,10 +94,7 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
 
     A later option replaces an earlier one of the same name, one for a side replaces one
     for both. Values that are JSON are taken as such (`anon=true`, `"007"` for a text of
-    digits), others as text.
-
-    Raises:
-      UsageError: no `key=value`, no such side, or a secret.
+    digits), others as text. Secrets are refused.
     """
     sides: dict[str, dict[str, Any]] = {"": {}, "input": {}, "output": {}}
     for text in given:
@@ -124,11 +117,7 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
 
 
 def require_secretless_url(url: str) -> None:
-    """Refuses a url that carries a password, a key or a signature.
-
-    Raises:
-      UsageError: it does; the message leaves the secret out.
-    """
+    """Refuses a url with a password, a key or a signature; the message shows none."""
     # Not urlsplit: brackets and question marks may be those of a pattern.
     scheme, _, rest = url.partition("://")
     place, _, query = rest.partition("?")
@@ -150,13 +139,7 @@ def _value(text: str) -> Any:
 
 
 def require_secretless_arguments(arguments: Iterable[str]) -> None:
-    """Checks that no pipeline option of Beam with a value is named like a secret.
-
-    A switch, such as `--no_auth`, has none.
-
-    Raises:
-      UsageError: one is; the message leaves its value out.
-    """
+    """Refuses a pipeline option of Beam that has a value, and the name of a secret."""
     given = [*arguments, "-"]
     for argument, following in pairwise(given):
         name, equals, _ = argument.partition("=")

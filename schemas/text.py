@@ -85,13 +85,10 @@ _SIZE = re.compile(
 
 
 def parse_size(text: str) -> int:
-    """Returns the bytes that a size stands for.
+    """Returns the bytes that a size stands for; raises ValueError if it is none.
 
     >>> parse_size("1.5MiB")
     1572864
-
-    Raises:
-      ValueError: no size, or less than one byte.
     """
     from fractions import Fraction  # with decimal, which commands need not wait for
 
@@ -107,13 +104,10 @@ def parse_size(text: str) -> int:
 
 
 def parse_memory(text: str) -> int | None:
-    """Returns the bytes of memory that may be used; None for "auto".
+    """Returns the bytes of memory that may be used, None for "auto"; raises ValueError.
 
     >>> parse_memory("0"), parse_memory("512MiB")
     (0, 536870912)
-
-    Raises:
-      ValueError: neither auto, 0 nor a size.
     """
     if text == "auto":
         return None
@@ -143,10 +137,7 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
         data/x.tfrecord                              ok
         ../x   a/../b   /etc/x   a//b   a\b   ""     refused
 
-    Args:
-      name: with `/` between folders, in every kind of store.
-      where: the folder or file that has the name, for the message.
-      plain: whether it has to be a file's own name, without folders.
+    A `plain` name has no folders; `where` is what has the name, for the message.
     """
     parts = name.split("/")
     outside = any(part in ("", ".", "..") for part in parts)

@@ -296,11 +296,7 @@ def _text_of(proto: Message) -> str:
 
 
 def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
-    """Reads a schema.pbtxt of this project or of others.
-
-    Raises:
-      SchemaError: it cannot be read, or has what no tf.train.Example can hold.
-    """
+    """Reads a schema.pbtxt of this project or of others."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -346,11 +342,7 @@ def to_proto(schema: DeclaredSchema) -> Message:
 
 
 def from_proto(proto: Message, uri: str) -> DeclaredSchema:
-    """Converts a tensorflow.metadata.v0.Schema to a declared schema.
-
-    Raises:
-      SchemaError: what cannot be declared, naming the feature.
-    """
+    """Converts a tensorflow.metadata.v0.Schema to a declared schema."""
     features: dict[str, Fields] = {}
     for name, said, source in read_features(proto, uri):
         if name in features:

@@ -66,18 +66,10 @@ for _name, _pattern in _PATTERNS.items():
 
 
 class YamlDocument:
-    """A document that was read: its value, and where each part of it stands.
-
-    Attributes:
-      value: of dict, list, str, bool, int, float, bytes and None.
-    """
+    """A document that was read: its value, and where each part of it stands."""
 
     def __init__(self, data: bytes, uri: str) -> None:
-        """Reads a document.
-
-        Raises:
-          SchemaError: not UTF-8, not YAML, a key twice, or a tag of its own; says where.
-        """
+        """Reads a document; a SchemaError says where it is no YAML, or odd."""
         self._uri = uri
         self._root = _compose(data, uri)
         self._left = _MAX_NODES

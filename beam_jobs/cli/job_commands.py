@@ -108,14 +108,11 @@ def _convert(
 
 
 def _load_typed(values: dict[str, Any]) -> LoadedJob:
-    """Makes the job of what was typed, as if a job file held it.
-
-    Raises:
-      UsageError: all that is wrong with the options, a line for each.
-    """
+    """Makes the job of what was typed, as if a job file held it."""
     from recordmill.schemas.errors import SchemaError, UsageError
     from recordmill.schemas.job_options import check_options, make_job
     from recordmill.transforms.sources.registry import InstalledFormats
+    from recordmill.transforms.storage.reading import read_file
 
     given = _without_none(values)
     section = values["source"]
@@ -131,22 +128,10 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
     checked = check_options(given, InstalledFormats(), problems)
     if problems:
         raise UsageError(_report(problems, section))
-    declared = None
-    if uri := checked["schema"]:
-        from recordmill.schemas.schema_file import load_schema
-        from recordmill.transforms.storage.reading import read_file
-
-        try:
-            declared = load_schema(read_file(uri, storage.input), uri)
-        except SchemaError as error:
-            raise UsageError(str(error)) from error
-    function = None
-    if name := checked["map"]:
-        from recordmill.schemas.job import load_map
-        from recordmill.transforms.storage.reading import read_file
-
-        function = load_map(name, lambda uri: read_file(uri, storage.input))
-    return make_job(checked, declared, "command", function)
+    try:
+        return make_job(checked, "command", lambda uri: read_file(uri, storage.input))
+    except SchemaError as error:
+        raise UsageError(str(error)) from error
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -237,11 +222,7 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
 
 
 def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
-    """Reads the job file, from whatever storage; options replace what it says.
-
-    Raises:
-      RecordmillError: it cannot be read, or what is wrong with it.
-    """
+    """Reads the job file, from whatever storage; options replace what it says."""
     from datetime import UTC, datetime
 
     from recordmill.schemas.job_file import load_job, parse_settings

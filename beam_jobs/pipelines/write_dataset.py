@@ -188,7 +188,7 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
             values["splits"] = check_splits((name, share) for name in names)
         except ValueError as error:
             raise UsageError(f"WriteDataset: splits: {error}") from error
-    return make_job(values, None, "python")
+    return make_job(values, "python", read_file)
 
 
 def declared_of(schema: Any) -> DeclaredSchema:

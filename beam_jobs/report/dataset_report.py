@@ -68,22 +68,15 @@ def show_inspect(
     tf: bool = False,
     storage: StorageOptions = NO_OPTIONS,
 ) -> None:
-    """Shows what a dataset holds: features, splits and its first examples.
+    """Shows what a dataset holds: features, splits and the examples that are selected.
 
-    Args:
-      output: the dataset's folder.
-      selection: the examples to show.
-      where: what each example must have, as FEATURE=VALUE.
-      counts: count the classes, however large the dataset is.
-      images: folder that takes the images of the examples, as PNG files; "" for none.
-      as_json: write one JSON object instead of tables.
-      tf: write only a program that loads the dataset with TensorFlow.
-      storage: options of the dataset's storage.
+    `where` are conditions on these as FEATURE=VALUE, `images` is the folder that takes
+    their images as PNG files. With `counts` classes are counted however large the
+    dataset is; with `tf` only a program that loads it with TensorFlow is shown.
 
     Raises:
-      OutputError: there is no dataset in the folder, or a shard is missing.
+      OutputError, CorruptRecordError: there is no dataset, or it is damaged.
       UsageError: images were requested, and no feature holds any.
-      CorruptRecordError: one of the first records is damaged.
     """
     store = open_store(output, storage)
     manifest = read_manifest(store)

@@ -53,11 +53,7 @@ _Sample = tuple[Mapping[str, str], float]  # labels, value
 
 
 def require_metrics_file(file: str) -> None:
-    """Makes sure before the run that its metrics can be written after it.
-
-    Raises:
-      UsageError: no local file, or its folder is not there.
-    """
+    """Refuses, before the run, a file that no metrics can be written to after it."""
     if not is_local(file):
         raise UsageError(f"`metrics_file`: {file} is not a local file")
     folder = local_path(file).absolute().parent

@@ -312,11 +312,7 @@ def render_page(page: Mapping[str, Any]) -> bytes:
 
 
 def check_target(target: Path) -> None:
-    """Checks that a page may be written there, before hours of work are lost.
-
-    Raises:
-      UsageError: there is a file that is not a page of this command, or no folder.
-    """
+    """Refuses to replace what is not such a page, before hours of work are lost."""
     if "://" in str(target) or ":/" in str(target):
         raise UsageError(f"{str(target)!r} is a URL; a page is written to a local file")
     if not target.parent.is_dir():

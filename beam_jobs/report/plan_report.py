@@ -30,11 +30,7 @@ _VERDICTS = {
 
 
 def show_plan(job: JobSpec, options: RunOptions) -> None:
-    """Shows on stdout what a run would do.
-
-    Raises:
-      SystemExit: it would be refused.
-    """
+    """Shows what a run would do; exits with its status if it would be refused."""
     doing = "reading some of the input"
     with showing(sys.stderr, "plan", doing, wanted=not options.as_json):
         plan = plan_run(job, options)

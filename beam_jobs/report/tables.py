@@ -6,6 +6,7 @@ import base64
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recordmill.schemas.ranges import Reject
@@ -82,18 +83,25 @@ def show_rejects(
 
     `published` tells whether they belong to a dataset, or to a run that did not finish.
     """
+
+    def fields(reject: Reject) -> dict[str, Any]:
+        return {
+            "uri": reject.path,
+            "position": reject.position,
+            "line": locator.line(reject),
+            "reason": reject.reason,
+            "raw": readable_raw(reject.raw),
+            "raw_base64": base64.b64encode(reject.raw).decode(),
+        }
+
     rejected = sum(kind.rows for kind in kinds)
     if as_json:
         reasons = [
-            {
-                "reason": kind.kind,
-                "rows": kind.rows,
-                "first": _fields(kind.first, locator),
-            }
-            for kind in kinds
+            {"reason": each.kind, "rows": each.rows, "first": fields(each.first)}
+            for each in kinds
         ]
         facts = {"published": published, "rows_rejected": rejected, "reasons": reasons}
-        write_json(facts | {"rows": [_fields(row, locator) for row in rows]})
+        write_json(facts | {"rows": list(map(fields, rows))})
         return
     console = make_console()
     which = "" if published else " by runs that published nothing"
@@ -109,17 +117,6 @@ def show_rejects(
         where = locator.describe(row)
         console.print(f"{where}: {printable(row.reason)}", soft_wrap=True)
         console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
-
-
-def _fields(reject: Reject, locator: RejectLocator) -> dict[str, Any]:
-    return {
-        "uri": reject.path,
-        "position": reject.position,
-        "line": locator.line(reject),
-        "reason": reject.reason,
-        "raw": readable_raw(reject.raw),
-        "raw_base64": base64.b64encode(reject.raw).decode(),
-    }
 
 
 _ADVICE = {
@@ -143,7 +140,7 @@ _UNLIMITED = 1 << 16  # characters in a line
 def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
     """Shows what a verification found: lines and a table, or one JSON object."""
     if as_json:
-        write_json(_verify_json(result))
+        write_json({"ok": result.ok, **asdict(result)})
         return
     console = make_console()
     if not console.is_terminal:
@@ -152,7 +149,7 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
     found = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
     if result.ok:
         what = "every checksum, count and size is" if result.full else "all sizes are"
-        if result.checksums and not result.full:
+        if result.stored_checksums and not result.full:
             what = "all sizes and stored checksums are"
         fits = ", every record fits the schema" if result.deep else ""
         console.print(
@@ -174,39 +171,32 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
             console.print(f"\n{advice.format(output=output)}", soft_wrap=True)
 
 
-def _verify_json(result: VerifyResult) -> dict[str, Any]:
-    return {
-        "ok": result.ok,
-        "output": result.output,
-        "name": result.name,
-        "full": result.full,
-        "deep": result.deep,
-        "stored_checksums": result.checksums,
-        "shards": result.shards,
-        "records": result.records,
-        "bytes": result.bytes,
-        "duplicates": result.duplicates,
-        "metadata_files": result.files,
-        "problems": [
-            {"file": problem.file, "message": problem.message, "kind": problem.kind}
-            for problem in result.problems
-        ],
-    }
-
-
 def show_diff(
     outputs: tuple[str, str], compared: Compared, *, as_json: bool = False
 ) -> None:
     """Shows what was found of two datasets in these folders, or writes a JSON object."""
+    records = compared.records
     if as_json:
-        write_json(_json(outputs, compared))
+        only = [
+            {
+                "output": output,
+                "rows": rows,
+                "first": [{"file": file, "record": index} for file, index in examples],
+            }
+            for output, rows, examples in zip(
+                outputs, records.only, records.examples, strict=True
+            )
+        ]
+        facts = {"same": compared.same, "schema": compared.schema}
+        facts |= {"splits": compared.splits, "both": records.both}
+        write_json(facts | {"moved": records.moved, "only": only})
         return
     console = make_console()
-    for line in _lines([printable(output) for output in outputs], compared):
+    for line in _diff_lines([printable(output) for output in outputs], compared):
         console.print(line, soft_wrap=True)
 
 
-def _lines(outputs: list[str], compared: Compared) -> list[str]:
+def _diff_lines(outputs: list[str], compared: Compared) -> list[str]:
     records = compared.records
     lines = [f"{outputs[0]} | {outputs[1]}"]
     lines.append("schema: differs" if compared.schema else "schema: the same")
@@ -231,24 +221,3 @@ def _lines(outputs: list[str], compared: Compared) -> list[str]:
             lines.append(f"  only in {output}: {printable(where)}")
     lines.append("the same rows" if compared.same else "they differ")
     return lines
-
-
-def _json(outputs: tuple[str, str], compared: Compared) -> dict[str, Any]:
-    records = compared.records
-    return {
-        "same": compared.same,
-        "schema": list(compared.schema),
-        "splits": {name: list(counts) for name, counts in compared.splits.items()},
-        "both": records.both,
-        "moved": records.moved,
-        "only": [
-            {
-                "output": output,
-                "rows": rows,
-                "first": [{"file": file, "record": index} for file, index in examples],
-            }
-            for output, rows, examples in zip(
-                outputs, records.only, records.examples, strict=True
-            )
-        ],
-    }

@@ -179,11 +179,7 @@ def _require_column(
 
 
 def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
-    """Checks that the values of a column can tell classes or splits apart.
-
-    Raises:
-      UsageError: why not.
-    """
+    """Refuses a column whose values cannot tell classes or splits apart."""
     number = columns.get_field_index(column)
     if number < 0:
         raise UsageError(
@@ -269,12 +265,7 @@ def is_exact(job: JobSpec) -> bool:
 def find_exact_limits(
     job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
 ) -> SplitLimits:
-    """Counts the rows of each class in ranges, and finds where their splits end.
-
-    Raises:
-      UsageError: there is no such column.
-      InputError: it has too many values, or the input cannot be read.
-    """
+    """Counts the rows of each class in ranges, and finds where their splits end."""
     column = job.stratify_by
     comma = False
     if column is not None:

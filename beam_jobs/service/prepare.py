@@ -85,11 +85,7 @@ class PreparedRun:
 
 
 def prepare_run(run: ResolvedRun) -> PreparedRun:
-    """Looks at the input, and gives the run's context and its input ranges.
-
-    Raises:
-      RecordmillError: the input is not what the job says.
-    """
+    """Looks at the input, and gives the run's context and its input ranges."""
     job, options, inputs = run.job, run.options, run.inputs
     source, fixed_schema = _prepare(run)
     ranges = source.input.cut(inputs.files)
@@ -232,11 +228,7 @@ _NEGLIGIBLE_BYTES = 64 << 20
 
 
 def require_space(prepared: PreparedRun, options: PipelineOptions, memory: str) -> None:
-    """Refuses a run that surely does not fit on the disks of this machine.
-
-    Raises:
-      NoRoomError: which folder, what is needed and free, and what to do.
-    """
+    """Refuses a run that surely does not fit on the disks of this machine."""
     from recordmill.beam_jobs.runners.embedded import embedded_workers, works_in_threads
 
     if not embedded_workers(options):
@@ -322,12 +314,7 @@ class RunPlan:
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
-    """Finds out what a run would do.
-
-    Raises:
-      RecordmillError: the job or its options are put wrongly, or the input cannot be
-        read; the run would say the same.
-    """
+    """Finds out what a run would do; raises what that would raise early."""
     run = resolve(job, options)
     verdict, refusal = _verdict(run)
     plan = RunPlan(run, verdict, warnings=run.inputs.warnings)

@@ -261,10 +261,8 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     `store` is that of the output, with short retries or long ones.
 
     Raises:
-      OutputError: another dataset is there, or files that no run wrote; or a shard is
-        missing or has another size.
-      RejectLimitError: more rows were rejected than the job now allows.
-      SchemaError: it differs from the schema expected.
+      OutputError: another dataset is there, or files that no run wrote, or half of one.
+      RejectLimitError, SchemaError: it is not what the job now allows or expects.
     """
     job, inputs = run.job, run.inputs
 

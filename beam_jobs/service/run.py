@@ -216,9 +216,6 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     """Prepares what the workers of a detached job need: a workspace of its own.
 
     Which manifest the job may replace is decided here, not when it publishes.
-
-    Raises:
-      OutputError: another run is at work here, or the job must not write here.
     """
     store = run.store
     store.preflight()

@@ -321,7 +321,7 @@ def test_show_verify_with_problems() -> None:
         Problem("zoo-train.tfrecord-00000-of-00002", "record 3 [bold] at byte 7: bad"),
         Problem("a\x1b[31m.tfrecord", "not in the manifest"),
     )
-    result = VerifyResult("/out", "zoo", True, 1, 1, 1000, problems)
+    result = VerifyResult("/out", "zoo", True, False, 0, 1, 1, 1000, "", 0, problems)
     text = verified(result)
     assert text.startswith("zoo: 2 problems (1 shard, 1 record found, 1.0 kB)\n")
     assert "\x1b" not in text

@@ -42,12 +42,7 @@ NO_LABEL = (
 
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
-    """Returns the first error of each row with a value that the schema does not allow.
-
-    Args:
-      batch: columns as `decode_payload` returns them.
-      schema: their features; features without a column are skipped.
-    """
+    """Returns the first error of each row with a value that the schema forbids."""
     reasons: dict[int, str] = {}
     for feature in schema.features:
         if feature.name in batch.schema.names:
@@ -137,13 +132,7 @@ _SHOWN = 3  # invalid records described for each shard; the others are counted
 
 
 class DeepCheck:
-    """A check of the records of one shard, a window of them at a time.
-
-    Args:
-      schema: of the dataset, with the names of classes.
-      payload: what its records hold.
-      is_framed: whether the shard is a TFRecord file, in which a record has an offset.
-    """
+    """A check of the records of one shard, a window of them at a time."""
 
     def __init__(self, schema: Schema, payload: Payload, *, is_framed: bool) -> None:
         self._schema, self._payload, self._is_framed = schema, payload, is_framed

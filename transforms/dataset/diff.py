@@ -53,10 +53,8 @@ def _buckets(
 ) -> Iterator[Entries]:
     """Yields entries of all records in parts, sorted; all of a hash are in one part.
 
-    Args:
-      shards: with the records.
-      on_bytes: told the number of bytes after each shard.
-      images: features that are compared; none for whole records.
+    With `images` only these features are compared; `on_bytes` is called after each
+    shard.
     """
     records = sum(shard.entry.records for _, _, shard in shards)
     buckets = max(1, min(_MAX_BUCKETS, -(-records * _ENTRY.itemsize // _BUCKET_BYTES)))
@@ -138,15 +136,9 @@ class SplitOverlap:
 def find_overlap(
     shards: Sequence[ShardToRead], on_bytes: Callable[[int], None] = lambda _: None
 ) -> SplitOverlap:
-    """Reads all records of some shards, and compares those of different splits.
+    """Reads all records of some shards, in order, and compares those of different splits.
 
-    Args:
-      shards: those of a split in their order.
-      on_bytes: told the number of bytes after each shard.
-
-    Raises:
-      CorruptRecordError: a record is damaged.
-      OutputError: a shard is not the one that was written.
+    `on_bytes` is called with the number of bytes after each shard.
     """
     names = list(dict.fromkeys(shard.split for shard in shards))
     if len(names) < 2:
@@ -279,17 +271,12 @@ def compare_datasets(
     num_examples: int,
     on_progress: Callable[[float, float | None], None],
 ) -> Compared:
-    """Compares two datasets.
+    """Compares two datasets, and names some records that only one has.
 
-    Args:
-      stores: theirs.
-      manifests: theirs.
-      num_examples: how many records that only one has are named, for each.
-      on_progress: told (bytes read, bytes in all).
+    `on_progress` is called with (bytes read, bytes in all).
 
     Raises:
-      CorruptRecordError: a record is damaged.
-      OutputError: a shard is not the one that its manifest describes.
+      CorruptRecordError, OutputError: a dataset is damaged.
     """
     same_files = _files(manifests[0]) == _files(manifests[1])
     if same_files:

@@ -46,11 +46,7 @@ class Condition:
 def parse_condition(
     text: str, schema: Schema, names: Mapping[str, Sequence[str]]
 ) -> Condition:
-    """Parses FEATURE=VALUE, where the value may be the name of a class.
-
-    Raises:
-      UsageError: there is no such feature, or it cannot have the value.
-    """
+    """Parses FEATURE=VALUE, where the value may be the name of a class."""
     name, equals, value = text.partition("=")
     features = {feature.name: feature for feature in schema.features}
     if not equals or name not in features:
@@ -148,8 +144,7 @@ def read_examples(
 
     Raises:
       UsageError: there is no such split, or no example with that index.
-      OutputError: a shard cannot be opened, or a record is not a valid example.
-      CorruptRecordError: one of the records is damaged.
+      OutputError, CorruptRecordError: a shard or one of the records is damaged.
     """
     splits = [selection.split] if selection.split else None
     shards = shards_to_read(store, manifest, splits)

@@ -24,16 +24,11 @@ from recordmill.transforms.storage.reading import read_file
 
 
 def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
-    """Loads the schema in a schema file, or of the dataset in a folder.
-
-    Args:
-      path: of the file (YAML or pbtxt), the folder, or the folder's manifest.json.
-      storage: options of its storage.
+    """Loads the schema in a schema file, or of the dataset in a folder or of a manifest.json.
 
     Raises:
       UsageError: the path does not exist or cannot be read.
-      SchemaError: the file is not a valid schema.
-      OutputError: the folder does not hold a finished dataset, or lacks labels.
+      SchemaError, OutputError: there is no valid schema, or no whole dataset.
     """
     is_manifest = PurePosixPath(path).name == MANIFEST_NAME
     if is_manifest:
@@ -54,11 +49,7 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
 
 
 def require_schema(expected: Schema | None, found: Schema) -> None:
-    """Checks that a dataset has the expected features; None accepts all.
-
-    Raises:
-      SchemaError: they differ; one line for each difference.
-    """
+    """Checks that a dataset has the expected features; None accepts all."""
     changes = differences(expected, found) if expected else []
     if changes:
         raise SchemaError(
@@ -68,16 +59,7 @@ def require_schema(expected: Schema | None, found: Schema) -> None:
 
 
 def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> None:
-    """Checks that the values of a batch lie within the expected bounds.
-
-    Args:
-      batch: the columns that the schema's features name.
-      schema: the features of the batch.
-      expected: the schema whose minimum, maximum and classes are the bounds.
-
-    Raises:
-      SchemaError: some do not; one line for each such feature.
-    """
+    """Checks that the values of a batch lie within the expected bounds."""
     bounded = {
         feature.name
         for feature in expected.features
@@ -102,11 +84,7 @@ def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> N
 
 
 def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:
-    """Returns the schema of a dataset's records, with class names.
-
-    Raises:
-      OutputError: a labels file is missing or does not fit the manifest.
-    """
+    """Returns the schema of a dataset's records, with the names of all classes."""
     names = class_names(store, manifest)
     for feature in manifest.features:
         if feature.num_classes is not None and feature.name not in names:

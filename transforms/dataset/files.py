@@ -55,11 +55,7 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
 
 
 def require_size(store: Store, shard: ShardEntry) -> None:
-    """Checks that a shard is there and as large as the manifest says.
-
-    Raises:
-      OutputError: it is not.
-    """
+    """Checks that a shard is there and as large as the manifest says."""
     size = store.size(shard.file)
     if size != shard.bytes:
         found = "is missing" if size is None else f"has {size} bytes"
@@ -144,13 +140,10 @@ def open_file(
 ) -> InputStream:
     """Opens a file of a dataset, to be read from front to end; it has a checksum then.
 
-    Args:
-      store: of the dataset.
-      name: of the file.
-      on_bytes: called with the number of bytes after each reading.
+    `on_bytes` is called with the number of bytes after each reading.
 
     Raises:
-      OutputError: there is no such file.
+      MissingFileError: there is no such file.
     """
     size = store.size(name)
     if size is None:
@@ -168,11 +161,7 @@ def open_file(
 
 
 def require_crc(file: InputStream, entry: ShardEntry) -> None:
-    """Reads the rest of a file, and checks that it is the shard that was written.
-
-    Raises:
-      OutputError: it is not.
-    """
+    """Reads the rest of a file, and checks that it is the shard that was written."""
     crc = f"{file.drain():08x}"
     if crc != entry.crc32c:
         raise OutputError(

@@ -103,10 +103,7 @@ class ShardToRead:
         return Schema(tuple(f for f in self.schema.features if f.name in names))
 
     def batches(self, names: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yields the records' features as columns, as `decode_payload` makes them.
-
-        Args:
-          names: features that are needed, see `only`; None for all.
+        """Yields the features, or those of these names, as columns (see `decode_payload`).
 
         Raises:
           OutputError: a record does not fit the schema.
@@ -141,12 +138,7 @@ class ShardToRead:
 def shards_to_read(
     store: Store, manifest: Manifest, splits: Sequence[str] | None = None
 ) -> list[ShardToRead]:
-    """Returns the shards of some splits, in the manifest's order.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      splits: their names; None takes all.
+    """Returns the shards of some splits, or of all, in the manifest's order.
 
     Raises:
       UsageError: a split does not exist.
@@ -213,11 +205,8 @@ class ArrayRecordShard:
     """One ArrayRecord shard, open for reading at any place.
 
     The package array_record reads local files alone. A shard in a store is copied to a
-    temporary file, which goes with this: it takes its size on the local disk, but no memory.
-
-    Raises:
-      OutputError: the file is not the one that the manifest describes.
-      UsageError: the package array_record is missing.
+    temporary file, which goes with this: it takes its size on the local disk, but no
+    memory.
     """
 
     def __init__(self, shard: ShardToRead) -> None:
@@ -245,21 +234,11 @@ class ArrayRecordShard:
         return folder
 
     def read(self, positions: I64) -> pa.BinaryArray:
-        """Returns records in the order of their positions, which may repeat.
-
-        The package checks the hash of each.
-
-        Raises:
-          OutputError: one is damaged.
-        """
+        """Returns records by their positions; the package checks the hash of each."""
         return _binary_array(self._file.read(positions.tolist()))
 
     def records(self) -> Iterator[memoryview]:
-        """Yields all records in order, after a check of the whole file.
-
-        Raises:
-          OutputError: it is not the file that was written.
-        """
+        """Yields all records in order, after a check of the whole file."""
         if not self._is_copy:
             with open_file(self._store, self._entry.file) as file:
                 require_crc(file, self._entry)
@@ -276,12 +255,8 @@ def _remove(folder: str, process: int) -> None:
 class OpenShard:
     """One uncompressed shard, open for reading at any place.
 
-    A local file is mapped into memory: what is read stays in the page cache. Of a file in
-    a store, the index is read, or once the whole file if there is none.
-
-    Raises:
-      UsageError: the shard is compressed.
-      OutputError: the file or its index is not the one that the manifest describes.
+    A local file is mapped into memory: what is read stays in the page cache. Of a file
+    in a store, the index is read, or once the whole file if there is none.
     """
 
     def __init__(self, shard: ShardToRead) -> None:
@@ -304,11 +279,7 @@ class OpenShard:
         self._offsets = shard.index() if offsets is None else offsets
 
     def read(self, positions: I64) -> pa.BinaryArray:
-        """Returns records in the order of their positions, which may repeat.
-
-        Raises:
-          CorruptRecordError: one is damaged; names file, record and byte offset.
-        """
+        """Returns records by their positions; a CorruptRecordError names one."""
         starts, ends = self._offsets[positions], self._offsets[positions + 1]
         if self._map is not None:
             file, local = self._map, starts
@@ -371,17 +342,10 @@ def _mapped(shard: ShardToRead) -> U8 | None:
 
 
 def frame_offsets(file: U8, records: int) -> I64 | None:
-    """Returns where each frame of a file begins, and where the last one ends.
+    """Returns where each frame of an uncompressed file begins, and where the last one ends.
 
-    Only the frames' heads are read: damaged data is found when it is read.
-
-    Args:
-      file: the bytes of an uncompressed TFRecord file, such as a memory map.
-      records: how many it should have.
-
-    Returns:
-      Offsets of shape (records + 1,); None if a length is damaged, or there are not so
-      many records, or something else behind them.
+    Only the frames' heads are read: damaged data is found when it is read. None if a
+    length is damaged, or there are not so many records, or something else behind them.
     """
     parts = [find_frames(file)]
     while len(parts[-1]) > 1:  # each time MOST_FRAMES of them
@@ -414,20 +378,13 @@ def write_indexes(
     splits: Sequence[str] | None,
     on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
 ) -> list[str]:
-    """Writes `SHARD.idx` beside each shard; every record is verified on the way.
+    """Writes `SHARD.idx` beside each shard, and returns the names of these files.
 
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      splits: which ones; None takes all.
-      on_progress: told (bytes done, bytes in all) after each shard.
-
-    Returns:
-      The names of the index files.
+    Every record is verified on the way; `on_progress` is called with (bytes done, bytes
+    in all).
 
     Raises:
-      UsageError: the shards are compressed, so no reader can jump in them; or there is
-        no such split.
+      UsageError: no reader can jump in the shards; or there is no such split.
       CorruptRecordError: a record is damaged.
     """
     if manifest.container == "array_record":

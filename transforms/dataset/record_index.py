@@ -24,12 +24,7 @@ _LINES = 1 << 20  # made at once: their text fits an Arrow array
 
 
 def index_text(offsets: I64) -> bytes:
-    """Returns lines of an index file: [0, 99, 198] gives "0 99" and "99 99".
-
-    Args:
-      offsets: where each frame begins, and where the last one ends; in bytes from the
-        start of the shard.
-    """
+    """Returns lines of an index file: [0, 99, 198] gives "0 99" and "99 99"."""
     begins = range(0, len(offsets) - 1, _LINES)
     return b"".join(_lines(offsets[begin : begin + _LINES + 1]) for begin in begins)
 
@@ -43,19 +38,10 @@ def _lines(offsets: I64) -> bytes:
 
 
 def parse_index(text: bytes, uri: str, records: int, num_bytes: int) -> I64:
-    """Reads an index file.
-
-    Args:
-      text: its content.
-      uri: its name, for messages.
-      records: how many the shard has.
-      num_bytes: how many bytes the shard has.
-
-    Returns:
-      Offsets of shape (records + 1,).
+    """Returns where each record begins, and where the last one ends, by an index file.
 
     Raises:
-      OutputRefusedError: it is not the index of this shard.
+      OutputRefusedError: it is not the index of a shard of so many records and bytes.
     """
     try:
         numbers = np.array(text.split(), np.int64).reshape(-1, 2)

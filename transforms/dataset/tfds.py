@@ -72,14 +72,9 @@ def metadata_files(
 ) -> dict[str, bytes]:
     """Returns the files, by name, that tfds.builder_from_directory needs.
 
-    Args:
-      name: the dataset's name.
-      version: like 1.0.0.
-      schema: features of every example.
-      shards: all shards of all splits, in any order; without compression.
-      mark: of the commit that publishes them, in their names.
-      container: the file format of the shards.
-      label: of a table, the feature that a model is to tell from all others; "" for none.
+    `shards` are all those of all splits, without compression, in any order; `mark` is
+    that of their commit. `label` is the feature of a table that a model is to tell from
+    all others.
     """
     info: _Json = {
         "name": name,
@@ -245,20 +240,12 @@ def export_tfds(
     folder: Path,
     on_progress: Callable[[float, float | None], None] | None = None,
 ) -> list[str]:
-    """Fills a folder that tfds.builder_from_directory reads.
+    """Fills a new or empty folder that tfds.builder_from_directory reads; returns its files.
 
     Local uncompressed shards are linked: they take no space, and stay when the dataset
-    goes. Others are copied and verified. dataset_info.json is written last, so TFDS finds
-    nothing in a folder that is not finished.
-
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      folder: that is not there, or empty.
-      on_progress: told (bytes done, bytes in all) after each shard.
-
-    Returns:
-      The names of the files.
+    goes. Others are copied and verified. dataset_info.json is written last, so TFDS
+    finds nothing in a folder that is not finished. `on_progress` is called with (bytes
+    done, bytes in all) after each shard.
 
     Raises:
       UsageError: the records are no examples; or there is something in the folder.

@@ -265,17 +265,17 @@ class VerifyResult:
     output: str  # the dataset's folder
     name: str  # the dataset's name
     full: bool  # whether the records were read; otherwise only the files were listed
+    deep: bool  # whether the records were decoded as well
+    stored_checksums: int  # number of shards whose CRC-32C in the store was compared
     shards: int  # number of shard files found
     records: int  # number of whole records found; if not `full`, that of the manifest
     bytes: int  # size of the shard files found
+    # what was found of equal contents between splits; "" if nothing was looked for
+    duplicates: str
+    metadata_files: int  # number of metadata files that were compared
     # of the manifest, of its shards in order, of other files; empty if the dataset is
     # whole
     problems: tuple[Problem, ...]
-    deep: bool = False  # whether the records were decoded as well
-    checksums: int = 0  # number of shards whose CRC-32C in the store was compared
-    files: int = 0  # number of metadata files that were compared
-    # what was found of equal contents between splits; "" if nothing was looked for
-    duplicates: str = ""
 
     @property
     def ok(self) -> bool:
@@ -296,8 +296,7 @@ def verify_dataset(
 
     Args:
       output: the dataset's folder.
-      full: read every byte; otherwise only file names, sizes and the checksums that
-        the store keeps.
+      full: read every byte, not only file names, sizes and checksums that the store keeps.
       deep: decode every record as well and check that it fits the schema.
       duplicates: read a whole dataset once more, and compare contents between splits.
       storage: options of the dataset's storage.
@@ -305,9 +304,6 @@ def verify_dataset(
         read since its last call; from other threads, but never from two at once.
       workers: shards read at the same time. Each takes about 16 MB of memory (100 MB if
         deep), and a few times the size of its largest record.
-
-    Raises:
-      OutputError: there is no dataset in the folder.
     """
     store = open_store(output, storage)
     manifest = read_manifest(store)
@@ -379,13 +375,14 @@ def verify_store(
         output=store.uri,
         name=manifest.name,
         full=full,
+        deep=deep,
+        stored_checksums=sum(shard.file in level.checksums for shard in present),
         shards=len(present),
         records=records,
         bytes=sum(sizes[shard.file] for shard in present),
+        duplicates="",
+        metadata_files=len(manifest.files),
         problems=tuple(problems),
-        deep=deep,
-        checksums=sum(shard.file in level.checksums for shard in present),
-        files=len(manifest.files),
     )
 
 

@@ -53,11 +53,7 @@ class Message(Protocol):
 
 
 def element_kind(element: object, job: JobSpec) -> ElementKind:
-    """Returns the kind of an element.
-
-    Raises:
-      UsageError: the job cannot make records of it.
-    """
+    """Returns the kind of an element; refuses one that cannot become a record."""
     if isinstance(element, Mapping | pa.RecordBatch | pa.Table):
         kind: ElementKind = "dict" if isinstance(element, Mapping) else "batch"
         if job.declared is None:
@@ -161,16 +157,9 @@ class SplitRule:
         return cls(job, "split_by" if job.split_by is not None else "", job.split_by)
 
     def find(self, values: pa.Array) -> pa.Array:
-        """Returns what decides for each row: a split's index, or the hash of a value.
+        """Returns what decides for each value of the column: a split's index, or a hash.
 
-        Args:
-          values: of the column.
-
-        Returns:
-          Null for a row whose value tells no split; see `reason`.
-
-        Raises:
-          UsageError: values of this type cannot decide.
+        It is null for a row whose value tells no split; see `reason`.
         """
         try:
             if self.role is None:
@@ -217,9 +206,8 @@ class SplitRule:
     def assign(self, origins: U64, found: U64 | None) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split.
 
-        Args:
-          origins: hashes of the records, which decide if no column does.
-          found: what decides for each, from `find`.
+        `found` is what decides, from `find`; else it is the hashes of the records,
+        `origins`.
         """
         if self.role is not None and found is not None:
             return found.astype(np.uint8)
@@ -296,12 +284,8 @@ class InvalidValueError(Exception):
 def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
     """Converts a NumPy array to a value that Arrow takes; keeps other values.
 
-    Args:
-      value: of one row.
-      features: the features that are made from its column.
-
     Raises:
-      InvalidValueError: the array does not have the shape of a feature.
+      InvalidValueError: the array does not have the shape of one of the features.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -327,8 +311,7 @@ def form_of(value: Any) -> Form | None:
     """Returns the form of a value from `plain_value`; None if it is missing.
 
     Raises:
-      InvalidValueError: a value of another type, or a list with values of several
-        types.
+      InvalidValueError: a value of another type, or a list with several types.
     """
     if value is None:
         return None
@@ -348,15 +331,10 @@ def form_of(value: Any) -> Form | None:
 
 
 def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.Array:
-    """Returns an array of values of one form, and of missing ones.
+    """Returns an array of plain values of one form, and of missing ones.
 
-    Args:
-      values: as `plain_value` returns them.
-      form: of all values that are not None.
-      feature: a feature that is made from them; it has the type of empty lists.
-
-    Raises:
-      ValueError, TypeError, OverflowError: Arrow cannot hold one of the values.
+    Empty lists have the type of the feature. Where Arrow cannot hold a value, its
+    errors leave.
     """
     depth, leaf = form
     if leaf not in _TYPES and leaf:
@@ -464,12 +442,7 @@ class Table:
 
 
 class TableBuilder:
-    """A converter of dicts to batches; no dict depends on the others.
-
-    Args:
-      declared: the features that are made of the dicts.
-      rule: what decides their splits.
-    """
+    """A converter of dicts to batches; no dict depends on the others."""
 
     def __init__(self, declared: DeclaredSchema, rule: SplitRule) -> None:
         self._features: dict[str, list[DeclaredFeature]] = {}
@@ -480,11 +453,7 @@ class TableBuilder:
             self._features.setdefault(rule.column, [_GROUP])
 
     def build(self, rows: Sequence[Row]) -> Iterator[Table | tuple[int, str]]:
-        """Yields batches of the rows, or (index, reason) of a row that is not valid.
-
-        Raises:
-          UsageError: a row has no value to decide its split.
-        """
+        """Yields batches of the rows, or (index, reason) of a row that is not valid."""
         columns: dict[str, list[Any]] = {}
         forms: dict[str, list[Form | None]] = {}
         invalid_rows: dict[int, str] = {}

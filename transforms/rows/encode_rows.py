@@ -209,13 +209,7 @@ class RowsEncoder:
         self._rule = SplitRule.of(self.job)
 
     def add(self, element: object) -> Iterator[tuple[Block, RowsSummary]]:
-        """Adds an element; yields blocks with their summaries when the buffer is full.
-
-        Raises:
-          UsageError: no record can be made of the element.
-          SchemaError: the columns of a batch cannot become the features.
-          RejectLimitError: too many rows were rejected.
-        """
+        """Adds an element; yields blocks with summaries when the buffer is full."""
         kind = element_kind(element, self.job)
         if kind == "batch":
             yield from self._add_batch(element)
@@ -364,10 +358,7 @@ class RowsEncoder:
     ) -> Iterator[tuple[Block, RowsSummary]]:
         """Yields the block of a batch's records; rejects rows without a split.
 
-        Args:
-          framed: the records.
-          batch: that they were made of.
-          rows_of: returns the batch's rows, for those that are rejects.
+        `rows_of` returns the batch's rows, for those that are rejects.
         """
         if self._rule.column is None:
             yield from self._block(binary_payloads(framed.rows), None)

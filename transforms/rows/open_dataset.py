@@ -54,12 +54,7 @@ _TEXT = ("string", "bytes")
 
 
 def to_numpy(batch: pa.RecordBatch, schema: Schema) -> dict[str, Column]:
-    """Returns an array for each feature.
-
-    Args:
-      batch: columns as recordmill.transforms.decode makes them.
-      schema: of the columns.
-    """
+    """Returns an array for each feature of columns that were decoded."""
     return {
         feature.name: _column(batch[feature.name], feature)
         for feature in schema.features
@@ -146,11 +141,9 @@ def read_ahead(
 ) -> Iterator[tuple[Read, int, int]]:
     """Yields for each batch the window it is in, and where in it: first row and end.
 
-    Args:
-      batches: numbers of rows.
-      begin: is called with the rows of a window, in the caller's thread; what it returns
-        is called in another one, and reads them.
-      window_rows: a window ends with the batch that reaches these.
+    A window ends with the batch that reaches `window_rows`. `begin` is called with its
+    rows, in the caller's thread; what it returns is called in another one, and reads
+    them.
     """
 
     def windows() -> Iterator[tuple[list[int], Callable[[], Read]]]:
@@ -187,11 +180,7 @@ class RecordsByNumber:
         return self._firsts[-1]
 
     def checked(self, numbers: I64) -> I64:
-        """Returns numbers of which negative ones count from the end.
-
-        Raises:
-          IndexError: there is no such record.
-        """
+        """Returns numbers, negative ones from the end, or raises IndexError."""
         count = len(self)
         wrong = (numbers < -count) | (numbers >= count)
         if wrong.any():
@@ -201,8 +190,7 @@ class RecordsByNumber:
     def reader(self, numbers: I64) -> Callable[[], pa.BinaryArray]:
         """Opens the shards of some records; not by several threads at once.
 
-        Returns:
-          A function that reads and verifies them, in any thread.
+        What it returns reads and verifies them, in any thread.
         """
         shard_of = np.searchsorted(self._firsts, numbers, side="right") - 1
         parts = [
@@ -241,14 +229,10 @@ Order = Callable[[int, int], I64]  # order(start, stop): numbers of these rows
 def row_order(count: int, seed: int | None, epoch: int, *, near: bool) -> Order:
     """Returns a function from places in an epoch to the numbers of rows.
 
-    Every row comes once. The order depends on nothing but the arguments.
-
-    Args:
-      count: of the rows.
-      seed: of the order; None is the order in which they lie.
-      epoch: another one gives another order.
-      near: whether rows that follow each other should be read together, as from a store.
-        Then blocks of 128 rows are drawn, and 128 such blocks are mixed at a time.
+    Every row comes once. The order depends on nothing but the arguments; without a seed
+    it is that in which the rows lie. With `near`, rows that follow each other should be
+    read together, as from a store: blocks of 128 rows are drawn, and 128 such blocks
+    are mixed at a time.
     """
     if seed is None:
         return np.arange
@@ -276,15 +260,7 @@ def check_worker(worker: int, num_workers: int) -> None:
 def mixed(
     rows: Iterable[Item], seed: int, epoch: int, worker: int, buffer: int
 ) -> Iterator[Item]:
-    """Yields rows in another order: the next one is any of those that wait.
-
-    Args:
-      rows: that come in some order.
-      seed: of the order.
-      epoch: another one gives another order.
-      worker: another one draws other places.
-      buffer: how many rows wait, 1 or more.
-    """
+    """Yields rows in another order: the next one is any of those that wait."""
     random = np.random.default_rng([seed % (1 << 64), epoch, worker])
     draws = (random.integers(buffer, size=_DRAWS).tolist() for _ in itertools.count())
     places = itertools.chain.from_iterable(draws)

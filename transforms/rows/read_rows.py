@@ -36,12 +36,7 @@ _Shape = tuple[int | None, ...]
 
 
 def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
-    """Yields a dict for each row.
-
-    Args:
-      batch: columns as recordmill.transforms.decode makes them.
-      schema: of the columns; features without a column are left out.
-    """
+    """Yields a dict for each row of columns that were decoded; others are left out."""
     columns = {
         feature.name: column_values(batch[feature.name], feature)
         for feature in schema.features

@@ -72,13 +72,8 @@ def context_of_rows(
     """Returns the run of a pipeline's rows before the first of them.
 
     Its key is random, its workspace takes the sorted runs; `plan_rows` knows the key of
-    the dataset, and what features records without a schema have.
-
-    Args:
-      job: what the rows become; its source is PIPELINE_ROWS.
-      store: of the output.
-      options: exchange, scratch, and what the output may hold before.
-      remote: whether workers can be on other machines.
+    the dataset, and what features records without a schema have. `remote` is whether
+    workers can be on other machines.
     """
     run_key = f"rows-{uuid4().hex[:11]}"
     return RunContext(
@@ -94,11 +89,7 @@ def context_of_rows(
 
 
 def check_output_early(_: object, context: RunContext) -> bool:
-    """Checks, while rows are still encoded, that the output can be used.
-
-    Raises:
-      OutputError: the output cannot hold a dataset, or cannot be written.
-    """
+    """Checks, while rows are still encoded, that the output can be used."""
     store = context.workspace.store.with_short_retries()
     with _spelled_for_python():
         # Whether a dataset there is this one, or is replaced, is known later.
@@ -107,13 +98,7 @@ def check_output_early(_: object, context: RunContext) -> bool:
 
 
 def plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
-    """Plans the dataset and creates its workspace.
-
-    Raises:
-      RejectLimitError: too many rows were rejected.
-      SchemaError: examples without a schema have features of several kinds.
-      OutputError: the output holds another dataset.
-    """
+    """Plans the dataset and creates its workspace; refuses too many rejects."""
     job, store, rejected = rows.job, rows.workspace.store, totals.rows_rejected
     if rejected > job.max_rejects.allowed(totals.rows_read):
         raise reject_limit_error(
@@ -171,12 +156,7 @@ def publish_rows(
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectTotals],
 ) -> Manifest:
-    """Publishes the dataset; once, and safe to repeat.
-
-    Raises:
-      OutputError: another run writes to the output, or published another dataset.
-      RecordmillError: rows are missing or duplicated.
-    """
+    """Publishes the dataset; once, and safe to repeat."""
     context, result = plan.to_write.context, plan.result
     workspace, store = context.workspace, context.workspace.store
     kept = sum(rejects, NO_REJECTS)

@@ -74,9 +74,13 @@ def test_whole_dataset(tmp_path: Path, compression: str, full: bool) -> None:
         output=str(tmp_path / "zoo"),
         name="zoo",
         full=full,
+        deep=False,
+        stored_checksums=0,
         shards=3,
         records=9,
         bytes=manifest.num_bytes,
+        duplicates="",
+        metadata_files=len(manifest.files),
         problems=(),
     )
 

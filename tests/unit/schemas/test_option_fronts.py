@@ -113,7 +113,7 @@ def test_job_files_take_nothing_else() -> None:
 def test_defaults_are_those_of_the_values() -> None:
     """A job of which nothing is said is the one that its classes make by themselves."""
     given = {"source": "csv", "inputs": ["a"], "output": "/b/users"}
-    made = make_job(check_options(given, FORMATS, {}), None, "command")
+    made = make_job(check_options(given, FORMATS, {}), "command", bytes)
     assert made.job == JobSpec(source="csv", name="users", source_options=CsvOptions())
     assert made.options == RunOptions(inputs=("a",), output="/b/users")
 
