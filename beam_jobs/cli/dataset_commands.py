@@ -19,12 +19,12 @@ from recordmill.beam_jobs.cli.options import (
     LaidOutCommand,
     LaidOutGroup,
     command,
-    storage_of,
 )
 
 if TYPE_CHECKING:
     from recordmill.schemas.manifest import Manifest
     from recordmill.schemas.ranges import Reject
+    from recordmill.schemas.storage_options import BothSides
     from recordmill.transforms.storage import Store
 
 _EXIT_FAILED = 1  # damaged, or different
@@ -43,13 +43,13 @@ def _command(
     return command(name, *examples, params=params, short_help=short_help)
 
 
-def _opened(output: str, storage: tuple[str, ...]) -> tuple[Store, Manifest]:
+def _opened(output: str, storage: BothSides) -> tuple[Store, Manifest]:
     """Opens a dataset, or the version to read in a folder of versions."""
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
 
-    store = follow_latest(open_store(output, storage_of(storage).output))
+    store = follow_latest(open_store(output, storage.output))
     return store, read_manifest(store)
 
 
@@ -121,7 +121,7 @@ def inspect_command(
     split: str,
     index: int | None,
     where: tuple[str, ...],
-    storage: tuple[str, ...],
+    storage: BothSides,
     **shown: Any,
 ) -> None:
     """Shows features, splits, shards, classes, and some examples."""
@@ -131,14 +131,13 @@ def inspect_command(
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.examples import Selection
 
-    options = storage_of(storage).output
     limit = examples if index is None else 1
     show_inspect(
-        followed(output, options),
+        followed(output, storage.output),
         selection=Selection(limit, split, index or 0),
-        where=where,
-        storage=options,
+        storage=storage.output,
         **shown,
+        where=where,
     )
 
 
@@ -160,7 +159,7 @@ def verify_command(
     deep: bool,
     duplicates: bool,
     as_json: bool,
-    storage: tuple[str, ...],
+    storage: BothSides,
 ) -> None:
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
@@ -169,8 +168,7 @@ def verify_command(
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
 
-    options = storage_of(storage).output
-    dataset = followed(output, options)
+    dataset = followed(output, storage.output)
     with _showing("verify", as_json, "reading the manifest") as on_progress:
         read = 0
 
@@ -184,7 +182,7 @@ def verify_command(
             full=not quick,
             deep=deep,
             duplicates=duplicates,
-            storage=options,
+            storage=storage.output,
             on_progress=add,
         )
     show_verify(result, as_json=as_json)
@@ -205,7 +203,7 @@ def verify_command(
     help="End detached jobs, too: if they are at work, they publish nothing.",
 )
 def clean_command(
-    output: str, dry_run: bool, detached: bool, as_json: bool, storage: tuple[str, ...]
+    output: str, dry_run: bool, detached: bool, as_json: bool, storage: BothSides
 ) -> None:
     """Removes what dead runs left in OUTPUT: scratch, staging, half files.
 
@@ -218,7 +216,7 @@ def clean_command(
     from recordmill.transforms.commit.cleanup import clean
     from recordmill.transforms.storage import LocalStore, open_store
 
-    store = open_store(output, storage_of(storage).output)
+    store = open_store(output, storage.output)
     if isinstance(store, LocalStore) and not Path(store.root).exists():
         raise OutputError(
             f"{store.uri}: no such folder; expected the output folder of "
@@ -262,7 +260,7 @@ def clean_command(
     help="Rows to name that only one of them has, for each.",
 )
 def diff_command(
-    one: str, other: str, num_rows: int, as_json: bool, storage: tuple[str, ...]
+    one: str, other: str, num_rows: int, as_json: bool, storage: BothSides
 ) -> None:
     """Compares two datasets: schema, classes, splits, and every row.
 
@@ -300,9 +298,7 @@ def export() -> None:
     short_help="For TFDS, also of appended parts and from gzip.",
     folders=("output", "folder"),
 )
-def tfds_command(
-    output: str, folder: str, as_json: bool, storage: tuple[str, ...]
-) -> None:
+def tfds_command(output: str, folder: str, as_json: bool, storage: BothSides) -> None:
     """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
 
     A dataset without appended parts and without gzip needs no export. Local shards are
@@ -329,7 +325,7 @@ export.add_command(tfds_command)
 )
 @click.option("--split", multiple=True, help="Only this split; may be repeated.")
 def index_command(
-    output: str, split: tuple[str, ...], as_json: bool, storage: tuple[str, ...]
+    output: str, split: tuple[str, ...], as_json: bool, storage: BothSides
 ) -> None:
     """Writes SHARD.idx beside each shard of OUTPUT, and verifies every record.
 
@@ -378,12 +374,13 @@ def rejects_command(
     unpublished: bool,
     scratch: str,
     as_json: bool,
-    storage: tuple[str, ...],
+    storage: BothSides,
 ) -> None:
     """Shows the rows that were rejected: how many for which reason, and the first.
 
     Without a dataset in OUTPUT, those of the run that did not finish.
     """
+    from functools import partial
     from itertools import islice
 
     from recordmill.beam_jobs.report.tables import show_rejects
@@ -401,18 +398,19 @@ def rejects_command(
         unpublished_rejects,
     )
 
-    store = open_store(output, storage_of(storage).output)
+    store = open_store(output, storage.output)
     if not unpublished:
         store = follow_latest(store)
     published = not unpublished and store.size(MANIFEST_NAME) is not None
+    if published:
+        every = partial(published_rejects, store)
+        locator = published_locator(store, storage.input)
+    else:
+        every = partial(unpublished_rejects, store, scratch)
+        locator = unpublished_locator(store, scratch, storage.input)
 
     def found() -> Iterator[Reject]:
-        every = (
-            published_rejects(store)
-            if published
-            else unpublished_rejects(store, scratch)
-        )
-        return (reject for reject in every if reason in reject.reason)
+        return (reject for reject in every() if reason in reject.reason)
 
     kinds = count_kinds(found())
     if not kinds and not published:
@@ -421,12 +419,6 @@ def rejects_command(
             "`recordmill convert`)"
         )
     rows = list(islice(found(), num_rows))
-    access = storage_of(storage).input
-    locator = (
-        published_locator(store, access)
-        if published
-        else unpublished_locator(store, scratch, access)
-    )
     show_rejects(kinds, rows, locator, published=published, as_json=as_json)
     if published and not reason:
         expected = read_manifest(store).rows_rejected
@@ -455,7 +447,7 @@ def rejects_command(
     help="Where the page is written; an earlier page there is replaced.",
 )
 def report_command(
-    output: str, page_file: str, as_json: bool, storage: tuple[str, ...]
+    output: str, page_file: str, as_json: bool, storage: BothSides
 ) -> None:
     """Writes a page of HTML on a dataset: classes, images, values, shards, rejects.
 
@@ -471,12 +463,11 @@ def report_command(
 
     target = Path(page_file)
     check_target(target)
-    sides = storage_of(storage)
-    folder = followed(output, sides.output)
+    folder = followed(output, storage.output)
     store, manifest = _opened(folder, storage)
     with _showing("report", as_json, unit="row") as on_progress:
         figures = gather_statistics(store, manifest, on_progress)
-    locator = published_locator(store, sides.input)
+    locator = published_locator(store, storage.input)
     understood = understood_at_end(store, manifest)
     page = build_page(manifest, figures, folder, locator, understood)
     num_bytes = write_page(page, target)

@@ -17,7 +17,6 @@ from recordmill.beam_jobs.cli.options import (
     click_options,
     command,
     examples_of,
-    storage_of,
 )
 from recordmill.schemas.options import (
     BY_NAME,
@@ -119,11 +118,9 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
     given[section] = _without_none(given[section])
     if "splits" in given:
         given["splits"] = parse_pairs("splits", "NAME=FRACTION", given["splits"])
-    storage = storage_of(given.pop("storage", ()))
-    given["storage"] = {
-        "input": storage.input.to_dict(),
-        "output": storage.output.to_dict(),
-    }
+    storage = given["storage"]
+    sides = {"input": storage.input.to_dict(), "output": storage.output.to_dict()}
+    given["storage"] = sides
     problems: Problems = {}
     checked = check_options(given, InstalledFormats(), problems)
     if problems:

@@ -59,7 +59,7 @@ def completion_command(
     click.echo(found(root.command, {}, "recordmill", _VARIABLE).source())
 
 
-NEEDED_BYTES = 1 << 30  # to load all libraries with two cores; measured: 0.6 to 0.9 GB
+_NEEDED_BYTES = 1 << 30  # to load all libraries with two cores; measured: 0.6 to 0.9 GB
 
 _WORDS = ("failed to map segment", "annot allocate memory", "can't start new thread")
 _WAY_OUT = "raise the limit (ulimit -v, or that of the container or service)"
@@ -68,11 +68,11 @@ _WAY_OUT = "raise the limit (ulimit -v, or that of the container or service)"
 def limit_warning() -> str:
     """Returns a warning if this process may have too little memory to start, or ""."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY or limit >= NEEDED_BYTES:
+    if limit == resource.RLIM_INFINITY or limit >= _NEEDED_BYTES:
         return ""
     return (
         f"this process may use {limit >> 20:,} MiB of memory, about "
-        f"{NEEDED_BYTES >> 20:,} MiB are needed: {_WAY_OUT}"
+        f"{_NEEDED_BYTES >> 20:,} MiB are needed: {_WAY_OUT}"
     )
 
 
@@ -157,13 +157,10 @@ def run(argv: Sequence[str]) -> int:
     as_json = "--json" in arguments
     works = arguments[:1] in (["convert"], ["run"], ["plan"], ["schema"])
     if works and (warning := limit_warning()):
-        _show_error(f"Warning: {warning}")
+        _show(f"Warning: {warning}")
     try:
         result = cli.main(
-            args=arguments,
-            prog_name="recordmill",
-            standalone_mode=False,
-            obj=tuple(beam_args),
+            arguments, "recordmill", standalone_mode=False, obj=tuple(beam_args)
         )
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -177,7 +174,7 @@ def run(argv: Sequence[str]) -> int:
         if message := shortage(error):
             if as_json:
                 _show_failure("other", message)
-            _show_error(f"Error: {message}")
+            _show(f"Error: {message}")
             return _EXIT_FAILED
         # Only here: the import costs help and completion their speed.
         from recordmill.schemas.errors import (
@@ -196,14 +193,10 @@ def run(argv: Sequence[str]) -> int:
         if not isinstance(error, RecordmillError | Interrupted):
             raise
         if "--debug" in arguments:
-            _show_error("".join(traceback.format_exception(error)).rstrip())
+            _show("".join(traceback.format_exception(error)).rstrip())
         if not error.in_log:
-            message = (
-                error.for_people()
-                if isinstance(error, Interrupted)
-                else f"Error: {message}"
-            )
-            _show_error(message)
+            ended = isinstance(error, Interrupted)
+            _show(error.for_people() if ended else f"Error: {message}")
         return exit_status(error)
 
 
@@ -211,13 +204,13 @@ def _show_failure(kind: str, message: str) -> None:
     """Shows on stdout that a command failed, as one JSON object."""
     import json
 
-    with suppress(OSError):
-        click.echo(json.dumps({"status": "failed", "kind": kind, "message": message}))
+    facts = {"status": "failed", "kind": kind, "message": message}
+    _show(json.dumps(facts), err=False)
 
 
-def _show_error(message: str) -> None:
+def _show(line: str, *, err: bool = True) -> None:
     with suppress(OSError):  # the terminal may be gone: SIGHUP says so
-        click.echo(message, err=True)
+        click.echo(line, err=err)
 
 
 def _use_small_pages() -> None:
@@ -246,10 +239,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         status = run(sys.argv[1:] if argv is None else argv)
     except Exception as error:
         if message := shortage(error, unexpected=True):
-            _show_error(f"Error: {message}")
+            _show(f"Error: {message}")
         else:
             traceback.print_exc()
-            _show_error(_BUG)
+            _show(_BUG)
         status = _EXIT_FAILED
     ignore_signals()
     for stream in (sys.stdout, sys.stderr):

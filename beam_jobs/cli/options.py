@@ -9,7 +9,7 @@ Imports neither pydantic nor Arrow, so that --help stays fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 # (what it does, the line as it is typed)
 Examples = tuple[tuple[str, str], ...]
 
+_Sections = dict[str, list[tuple[str, str]]]
+
 _LEFT_COLUMNS = 28  # of names; longer ones have a line of their own
-_REST = "General"  # options that have no group, where others have one
 
 DEBUG = click.Option(
     ["--debug"],
@@ -59,17 +60,14 @@ class LaidOutCommand(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Writes the options, a section for each group."""
-        groups: dict[str, list[tuple[str, str]]] = {}
+        groups: _Sections = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and not isinstance(param, click.Argument):
-                group = param.group if isinstance(param, GroupedOption) else ""
+                group = getattr(param, "group", "")
                 groups.setdefault(group, []).append(record)
-        alone = list(groups) == [""]
-        titled = [
-            (group or ("Options" if alone else _REST), rows)
-            for group, rows in groups.items()
-        ]
+        rest = "Options" if list(groups) == [""] else "General"
+        titled = {group or rest: rows for group, rows in groups.items()}
         _write_sections(formatter, titled)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,14 +102,14 @@ class LaidOutGroup(LaidOutCommand, click.Group):
         """Writes the commands, then the options."""
         names = self.list_commands(ctx)
         limit = formatter.width - 6 - max(map(len, names), default=0)
-        headings: dict[str, list[tuple[str, str]]] = {}
+        headings: _Sections = {}
         for name in names:
             command = self.get_command(ctx, name)
             if command is None or command.hidden:
                 continue
             rows = headings.setdefault(self.headings.get(name, "Commands"), [])
             rows.append((name, command.get_short_help_str(limit)))
-        _write_sections(formatter, list(headings.items()))
+        _write_sections(formatter, headings)
         LaidOutCommand.format_options(self, ctx, formatter)
 
 
@@ -135,14 +133,11 @@ def command(
     return decorate
 
 
-def _write_sections(
-    formatter: click.HelpFormatter, sections: list[tuple[str, list[tuple[str, str]]]]
-) -> None:
+def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None:
     """Writes sections of (name, help), their second columns under one another."""
-    names = [name for _, rows in sections for name, _ in rows]
-    fitting = [len(name) for name in names if len(name) <= _LEFT_COLUMNS]
-    left = max(fitting, default=0)
-    for title, rows in sections:
+    lengths = [len(name) for rows in sections.values() for name, _ in rows]
+    left = max((each for each in lengths if each <= _LEFT_COLUMNS), default=0)
+    for title, rows in sections.items():
         with formatter.section(title):
             padded = [(name.ljust(left), text) for name, text in rows]
             formatter.write_dl(padded, col_max=left)
@@ -171,14 +166,14 @@ _COMPLETED: Mapping[str, Literal["file", "dir"]] = {
 }
 
 
-def click_option(
-    option: Option, *, replaces: bool = False, group: str | None = None
-) -> click.Option:
-    """Makes an option of the command; one that is not given is None, or False.
+def _storage_sides(_: click.Context, __: click.Parameter, given: Any) -> BothSides:
+    """Parses the storage options of both sides."""
+    from recordmill.schemas.storage_options import parse_storage_options
 
-    `replaces` is for what replaces values of a job file, and so has no default. `group` is
-    the heading in the help; None for the declared one, "" for none.
-    """
+    return parse_storage_options(given)
+
+
+def _click_option(option: Option, *, replaces: bool, group: str | None) -> click.Option:
     flag = option.command_flag
     kind: click.ParamType | None = None  # type: ignore[type-arg]
     is_flag = option.kind == "flag"
@@ -198,6 +193,7 @@ def click_option(
         default=False if is_flag and option.default is False else None,
         multiple=option.is_repeated,
         metavar=option.metavar or ("N" if option.kind == "integer" else None),
+        callback=_storage_sides if option.kind == "storage" else None,
         help=_help(option, replaces=replaces),
     )
     made.group = option.group if group is None else group
@@ -207,8 +203,12 @@ def click_option(
 def click_options(
     options: Iterable[Option], *, replaces: bool = False, group: str | None = None
 ) -> list[click.Option]:
-    """Makes options of the command, in their order; see `click_option`."""
-    return [click_option(each, replaces=replaces, group=group) for each in options]
+    """Makes options of the command; one that is not given is None, or False.
+
+    `replaces` is for what replaces values of a job file, and so has no default. `group` is
+    the heading in the help; None for the declared one, "" for none.
+    """
+    return [_click_option(each, replaces=replaces, group=group) for each in options]
 
 
 def _help(option: Option, *, replaces: bool) -> str:
@@ -229,13 +229,6 @@ def _help(option: Option, *, replaces: bool) -> str:
 JSON_OPTION, STORAGE_OPTION, EXCLUDE_OPTION = click_options(
     [BY_NAME[name] for name in ("as_json", "storage", "exclude")], group=""
 )
-
-
-def storage_of(given: Sequence[str]) -> BothSides:
-    """Parses the storage options of both sides."""
-    from recordmill.schemas.storage_options import parse_storage_options
-
-    return parse_storage_options(given)
 
 
 class FormatGroup(LaidOutGroup):
@@ -265,8 +258,19 @@ class FormatGroup(LaidOutGroup):
         try:
             return self._make(load_format(cmd_name))
         except UsageError as error:
-            # One broken package must not take the help of all others away.
-            return _broken(cmd_name, error)
+            broken = error
+
+        # One broken package must not take the help of all others away.
+        def fail() -> None:
+            raise broken
+
+        return click.Command(
+            cmd_name,
+            callback=fail,
+            help=f"Cannot be used: {broken}.",
+            context_settings={"ignore_unknown_options": True},
+            params=[click.Argument(["paths"], nargs=-1, expose_value=False)],
+        )
 
 
 def all_commands(group: FormatGroup) -> dict[str, click.Command]:
@@ -279,16 +283,3 @@ def examples_of(source: Any, command: str) -> Examples:
     """Returns a format's examples of one command, such as "schema infer"."""
     start = f"recordmill {command} {source.name} "
     return tuple(example for example in source.examples if example[1].startswith(start))
-
-
-def _broken(name: str, error: Exception) -> click.Command:
-    def fail() -> None:
-        raise error
-
-    return click.Command(
-        name,
-        callback=fail,
-        help=f"Cannot be used: {error}.",
-        context_settings={"ignore_unknown_options": True},
-        params=[click.Argument(["paths"], nargs=-1, expose_value=False)],
-    )

@@ -23,13 +23,12 @@ from recordmill.beam_jobs.cli.options import (
     click_options,
     command,
     examples_of,
-    storage_of,
 )
 from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
+    from recordmill.schemas.storage_options import BothSides
     from recordmill.transforms.sources.registry import SourceFormat
-    from recordmill.transforms.statistics.input_statistics import Inferred
 
 
 @click.group(cls=LaidOutGroup, short_help="Infers and checks schema files.")
@@ -126,11 +125,13 @@ def _infer(
     overwrite: bool,
     workers: int,
     as_json: bool,
-    storage: tuple[str, ...],
+    storage: BothSides,
     exclude: tuple[str, ...],
 ) -> None:
     from recordmill.beam_jobs.report.progress import showing
+    from recordmill.schemas.errors import OutputError
     from recordmill.schemas.job import JobSpec
+    from recordmill.schemas.options import spell
     from recordmill.schemas.schema_file import dump_yaml
     from recordmill.schemas.source_options import make_options
     from recordmill.transforms.sources.listing import (
@@ -142,25 +143,25 @@ def _infer(
     from recordmill.transforms.statistics.input_statistics import (
         feature_comments,
         header_lines,
+        reject_lines,
         stats_json,
     )
     from recordmill.transforms.statistics.input_statistics import infer as infer_schema
+    from recordmill.transforms.storage.atomic_files import write_atomic
 
     started = time.perf_counter()
     if output is not None:
         _require_writable(Path(output), overwrite)
     own_options = make_options(source.options, section)
     job = JobSpec(source=source.name, name=source.name, source_options=own_options)
-    access = storage_of(storage).input
+    access = storage.input
+    doing = "listing the inputs"
     with showing(
-        sys.stderr, "read", "listing the inputs", unit="range", wanted=not as_json
+        sys.stderr, "read", doing, unit="range", wanted=not as_json
     ) as on_progress:
         made = make_source(job, access)
         _, _, files = list_with_named(
-            inputs,
-            made.named_files,
-            access,
-            open_archives=not made.reads_archives,
+            inputs, made.named_files, access, open_archives=not made.reads_archives
         )
         files = exclude_files(files, exclude, made.named_files)[0]
         if unreadable := [file for file in files if file.problem]:
@@ -170,22 +171,18 @@ def _infer(
         inferred.declared, feature_comments(inferred), header_lines(inferred)
     )
     if output is not None:
-        _write(Path(output), text)
+        try:
+            write_atomic(Path(output), text.encode())
+        except OSError as error:
+            what = f"cannot be written: {error.strerror}"
+            raise OutputError(f"{output}: {what}") from error
     elif not as_json:
         click.echo(text, nl=False)
     seconds = time.perf_counter() - started
     if as_json:
-        stats = stats_json(inferred) | {"seconds": round(seconds, 3)}
-        click.echo(json.dumps(stats))
-    else:
-        _show(inferred, output, seconds)
-
-
-def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
-    """Shows people on stderr what was found."""
-    from recordmill.schemas.options import spell
-    from recordmill.transforms.statistics.input_statistics import reject_lines
-
+        shown = stats_json(inferred) | {"seconds": round(seconds, 3)}
+        click.echo(json.dumps(shown))
+        return
     stats = inferred.stats
     where = f"{output}: " if output is not None else ""
     features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
@@ -211,13 +208,3 @@ def _require_writable(path: Path, overwrite: bool) -> None:
         raise OutputError(
             f"{path}: no such folder: {path.absolute().parent}; create it first"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    from recordmill.schemas.errors import OutputError
-    from recordmill.transforms.storage.atomic_files import write_atomic
-
-    try:
-        write_atomic(path, text.encode())
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error

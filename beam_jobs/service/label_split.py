@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -108,38 +108,33 @@ def add_label_split(
     warnings: tuple[str, ...] = ()
     label_role: LabelRole | None = None
     split_role: SplitRole | None = None
+
+    def counted(option: str, column: str) -> Sketches:
+        error = _too_many(option, column)
+        return count_rows(source, ranges, column, error, workers=workers)
+
     if label is not None:
         _require_column(job, source, "label", label)
         names = _own_names(source, label)  # the source makes labels of its values
         if not names and schema is not None:
-            label_role = LabelRole(label, schema[label].class_names, kept=True)
+            names = schema[label].class_names
+            label_role = LabelRole(label, names, kept=True)
         elif not names:
-            found = count_rows(
-                source, ranges, label, too_many("label", label), workers=workers
-            )
-            label_role = LabelRole(label, _class_names(label, found))
-            warnings = _renumbered(label_role)
-        if label_role is not None:
-            names = label_role.names
+            names = _class_names(label, counted("label", label))
+            label_role, warnings = LabelRole(label, names), _renumbered(label, names)
         facts.append(
             ("label", f"{label}, {count(len(names), 'class')}: {first_names(names)}")
         )
     if split is not None:
         _require_column(job, source, "split_column", split)
-        found = count_rows(
-            source, ranges, split, too_many("split_column", split), workers=workers
-        )
+        found = counted("split_column", split)
         # Without a row, as in a header that is appended, any name does.
         kept = _split_names(split, found) if found else (DEFAULT_SPLITS[0].name,)
         rows = tuple(found[name].count if found else 1 for name in kept)
         split_role = SplitRole(split, kept, rows, dropped=job.declared is None)
-        told = ", ".join(
-            f"{name} {own:,}" for name, own in zip(kept, rows, strict=True)
-        )
         left = "" if job.declared else "; it is no feature"
-        facts.append(
-            ("splits", f"rows by column {split}: {told}{left}{_not_by_files(ranges)}")
-        )
+        told = f"rows by column {split}: {_rows_of(kept, rows)}{left}"
+        facts.append(("splits", told + _not_by_files(ranges)))
     if job.split_by_time is not None:
         times = parse_split_times(job.split_by_time)
         _require_column(job, source, "split_by_time", times.column, any_type=True)
@@ -147,8 +142,12 @@ def add_label_split(
         require_times(source, ranges, times, decimal_comma=comma)
         split_role = TimeRole.of(times, decimal_comma=comma)
         told = f"by the value of {times.column}: {job.split_by_time}"
-        facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
+        facts.append(("splits", told + _not_by_files(ranges)))
     return LabelSplitRows(source, label_role, split_role, tuple(facts), warnings)
+
+
+def _rows_of(names: Iterable[str], rows: Iterable[int]) -> str:
+    return ", ".join(f"{name} {own:,}" for name, own in zip(names, rows, strict=True))
 
 
 def _not_by_files(ranges: Sequence[InputRange]) -> str:
@@ -194,7 +193,7 @@ def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
         )
 
 
-def too_many(option: str, column: str) -> str:
+def _too_many(option: str, column: str) -> str:
     """Returns the error for a column with too many values to be classes or splits."""
     return (
         f"`{option}` {column}: more than {MAX_CLASSES:,} different values; names of "
@@ -220,15 +219,14 @@ def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _renumbered(role: LabelRole) -> tuple[str, ...]:
+def _renumbered(column: str, names: Sequence[str]) -> tuple[str, ...]:
     """Returns a warning if labels are whole numbers, but others than before."""
-    names = role.names
     if not all(_WHOLE.fullmatch(name) for name in names):
         return ()
     for number, name in enumerate(names):
         if name != str(number):
             return (
-                f"column {role.column}: the value {name} becomes label {number}, as "
+                f"column {column}: the value {name} becomes label {number}, as "
                 f"labels count the {count(len(names), 'class')} that there "
                 "are from 0; the labels file has their names",
             )
@@ -278,7 +276,7 @@ def find_exact_limits(
             source,
             ranges,
             column,
-            too_many("stratify_by", str(column)),
+            _too_many("stratify_by", str(column)),
             workers=workers,
             ends=expected_ends(fractions),
             seed=job.seed,
@@ -294,11 +292,8 @@ def find_exact_limits(
 
 def told_of(job: JobSpec, limits: SplitLimits) -> InputSummary:
     """Returns what is told of exact splits before the run."""
-    names = [split.name for split in job.splits]
-    told = ", ".join(
-        f"{name} {rows:,}" for name, rows in zip(names, limits.records, strict=True)
-    )
-    by = ""
+    told = f"{_rows_of((split.name for split in job.splits), limits.records)} rows"
     if job.stratify_by is not None:
-        by = f", of each of {count(len(limits.classes), 'class')} by {job.stratify_by}"
-    return InputSummary(facts=(("exact splits", f"{told} rows{by}"),))
+        classes = count(len(limits.classes), "class")
+        told += f", of each of {classes} by {job.stratify_by}"
+    return InputSummary(facts=(("exact splits", told),))

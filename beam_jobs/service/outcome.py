@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import posixpath
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.transforms.commit.commit import replaced_dataset
 from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.rejects import (
     MAX_COUNTED,
     UNKNOWN_INPUT,
@@ -68,38 +69,40 @@ def outcome_of(
     status: str,
     manifest: Manifest,
     started: float,
-    understood: InputSummary = NOTHING,
+    at_work: Iterable[Launch] = (),
 ) -> Outcome:
     """Returns how a run ended, with the reasons of the rejects that are kept."""
-    kinds: list[RejectKind] = []
+    store, kinds = run.store, list[RejectKind]()
     if manifest.rows_rejected:
-        kinds = count_kinds(
-            islice(published_rejects(run.store), MAX_COUNTED), manifest.rows_rejected
-        )
-    return Outcome(
-        status,
-        run.store.uri,
-        manifest,
-        time.time() - started,
-        run.base,
-        understood,
-        tuple(kinds),
-        run.locator,
-        _replaced_shards(run.store, manifest) if status == "done" else 0,
-        classes=_classes(run.store, manifest) if status == "done" else None,
+        rejects = islice(published_rejects(store), MAX_COUNTED)
+        kinds = count_kinds(rejects, manifest.rows_rejected)
+    found = Outcome(
+        status=status,
+        output=store.uri,
+        manifest=manifest,
+        seconds=time.time() - started,
+        base=run.base,
+        reject_kinds=tuple(kinds),
+        locator=run.locator,
+        at_work=tuple(launch.describe() for launch in at_work),
     )
-
-
-def _classes(store: Store, manifest: Manifest) -> Mapping[str, LabelCounts] | None:
-    """Counts the classes, where that takes no time that anybody notices."""
+    if status != "done":
+        return found
     from recordmill.transforms.dataset.files import class_names
     from recordmill.transforms.statistics.class_counts import counts_if_small
 
+    replaced, classes = replaced_dataset(store, manifest), None
     # The dataset is published: whatever goes wrong here must not look like a failed run.
     with suppress(Exception):
         names = class_names(store, manifest)
-        return counts_if_small(store, manifest, names, _COUNTED_BYTES)
-    return None
+        classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
+    spared = {*replaced.shard_files} - {*manifest.shard_files} if replaced else ()
+    return replace(
+        found,
+        understood=understood_at_end(store, manifest),
+        replaced_shards=len(spared),
+        classes=classes,
+    )
 
 
 def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
@@ -109,11 +112,3 @@ def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
         return InputSummary.from_dict(metadata["understood"])
     except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
         return NOTHING  # of rows of a pipeline
-
-
-def _replaced_shards(store: Store, manifest: Manifest) -> int:
-    """Counts the shards of the replaced dataset that stay for its readers."""
-    replaced = replaced_dataset(store, manifest)
-    if replaced is None:
-        return 0
-    return len(set(replaced.shard_files) - set(manifest.shard_files))

@@ -198,7 +198,12 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
 
     if source.columns().names == [FRAMED]:  # whole records: nothing is cast or encoded
         schema = job.declared.to_schema() if job.declared else source.schema()
-        _require_no_bounds(expected)
+        for feature in expected.features if expected else ():
+            if feature.minimum is not None or feature.maximum is not None:
+                raise SchemaError(
+                    f"`expect_schema`: feature {feature.name!r} has bounds, but records "
+                    "that are kept as they are are not read: use `records=decode`"
+                )
     elif job.declared is not None:
         check_columns(source.columns(), job.declared)
         schema = job.declared.to_schema()
@@ -209,16 +214,6 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
         check_types(source.columns(), schema)
     check_payload(schema, job.payload)
     require_schema(expected, schema)
-
-
-def _require_no_bounds(expected: Schema | None) -> None:
-    """Refuses bounds of values that are not read."""
-    for feature in expected.features if expected else ():
-        if feature.minimum is not None or feature.maximum is not None:
-            raise SchemaError(
-                f"`expect_schema`: feature {feature.name!r} has bounds, but records that "
-                "are kept as they are are not read: use `records=decode`"
-            )
 
 
 # A run whose disks have this many times the bytes of all records is not estimated:
@@ -334,10 +329,17 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
     if estimate.rejected:
         understood = understood.of_input()
-    found = (*understood.warnings, *_warnings(run.job, estimate))
+    warnings = [*plan.warnings, *understood.warnings]
+    if estimate.rejected > run.job.max_rejects.allowed(estimate.rows):
+        warnings.append(
+            f"about {count(estimate.rejected, 'row')} would be rejected (limit "
+            f"{run.job.max_rejects.text}): {estimate.reason}"
+        )
+    if empty := [split.name for split in estimate.splits if not split.records]:
+        warnings.append(f"no row would fall into {', '.join(empty)}")
     plan = replace(
         plan,
-        warnings=plan.warnings + found,
+        warnings=tuple(warnings),
         prepared=prepared,
         understood=understood,
         estimate=estimate,
@@ -345,8 +347,17 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     )
     if verdict in ("convert", "append") and finished:
         return replace(plan, verdict="resume")
-    is_embedded, in_threads = _workers(options)
-    if verdict != "refused" and is_embedded:
+    here = in_threads = True
+    if options.beam_args:
+        # Beam takes half a second to import: only where its options are to be checked.
+        from recordmill.beam_jobs.runners import embedded
+
+        parsed = embedded.pipeline_options(options.beam_args, options.workers)
+        here, in_threads = (
+            embedded.is_embedded(parsed),
+            embedded.works_in_threads(parsed),
+        )
+    if verdict != "refused" and here:
         held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
         if short := _shortage(context.workspace, estimate, held):
             return replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
@@ -367,33 +378,3 @@ def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
         return "append", None
     replaces = run.store.size(MANIFEST_NAME) is not None
     return ("replace" if replaces else "convert"), None
-
-
-def _workers(options: RunOptions) -> tuple[bool, bool]:
-    """Tells whether workers are on this machine, and whether they are its threads."""
-    if not options.beam_args:
-        return True, True
-    # Beam takes half a second to import: only where its options are to be checked.
-    from recordmill.beam_jobs.runners.embedded import (
-        is_embedded,
-        pipeline_options,
-        works_in_threads,
-    )
-
-    parsed = pipeline_options(options.beam_args, options.workers)
-    return is_embedded(parsed), works_in_threads(parsed)
-
-
-def _warnings(job: JobSpec, estimate: Estimate) -> list[str]:
-    """Lists what may go wrong."""
-    warnings = []
-    if estimate.rejected > job.max_rejects.allowed(estimate.rows):
-        rows = count(estimate.rejected, "row")
-        warnings.append(
-            f"about {rows} would be rejected (limit {job.max_rejects.text}): "
-            f"{estimate.reason}"
-        )
-    empty = [split.name for split in estimate.splits if not split.records]
-    if empty:
-        warnings.append(f"no row would fall into {', '.join(empty)}")
-    return warnings

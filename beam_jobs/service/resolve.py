@@ -176,14 +176,7 @@ def resolve(
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
     return ResolvedRun(
-        job,
-        options,
-        store,
-        inputs,
-        run_key,
-        expected,
-        append_plan,
-        version_plan,
+        *(job, options, store, inputs, run_key, expected, append_plan, version_plan)
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
-from recordmill.beam_jobs.service.outcome import Outcome, outcome_of, understood_at_end
+from recordmill.beam_jobs.service.outcome import Outcome, outcome_of
 from recordmill.beam_jobs.service.prepare import (
     PreparedRun,
     prepare_run,
@@ -43,7 +43,7 @@ from recordmill.schemas.errors import (
     error_of,
     kind_of,
 )
-from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
@@ -163,14 +163,10 @@ def _make_folders(workspace: Workspace, exchange: str, cut: str) -> None:
 def run_metadata(
     context: RunContext,
     beam_options: PipelineOptions,
-    started: float | None = None,
-    understood: InputSummary = NOTHING,
+    started: float,
+    understood: InputSummary,
 ) -> dict[str, object]:
-    """Returns what run.json will say, except how long the run took.
-
-    `started` are Unix seconds, now if None; `understood` is what the source took the
-    input for.
-    """
+    """Returns what run.json will say, except how long the run took."""
     from recordmill.beam_jobs.runners.embedded import runner_name
 
     launch = context.workspace.name
@@ -184,7 +180,7 @@ def run_metadata(
         "source": context.job.source,
         "input_root": context.publishing.input_root,
         "understood": understood.to_dict(),
-        "started_unix": round(time.time() if started is None else started, 3),
+        "started_unix": round(started, 3),
     }
 
 
@@ -194,22 +190,14 @@ def run_metadata(
 
 
 class JobSubmitted(Exception):  # noqa: N818  not an error: what was asked for
-    """The runner has the job, but there is no dataset yet.
+    """The runner has the job, but there is no dataset yet."""
 
-    Attributes:
-      status: "submitted", or "translated" if the runner was asked for no more.
-      output: where the dataset goes once the job has run.
-      template, job: where the pipeline was written to, the runner's name of the job; "".
-    """
-
-    def __init__(
-        self, status: str, output: str, *, template: str = "", job: str = ""
-    ) -> None:
+    def __init__(self, status: str, output: str, template: str, job: str) -> None:
         super().__init__(status, output, template, job)
-        self.status = status
-        self.output = output
-        self.template = template
-        self.job = job
+        self.status = status  # "submitted", or "translated" if no more was wanted
+        self.output = output  # where the dataset goes once the job has run
+        self.template = template  # where the pipeline was written to, or ""
+        self.job = job  # the runner's name of it, or ""
 
 
 def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
@@ -230,9 +218,7 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
 
 
 def _submit_detached(
-    run: ResolvedRun,
-    prepared: PreparedRun,
-    beam_options: PipelineOptions,
+    run: ResolvedRun, prepared: PreparedRun, beam_options: PipelineOptions
 ) -> None:
     """Submits the job if nobody waits for its end; returns if it is to be waited for."""
     from recordmill.beam_jobs.runners.embedded import only_translates
@@ -249,7 +235,7 @@ def _submit_detached(
     context, ranges = prepared.context, prepared.ranges
     if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
         context = prepare_launch(run, prepared)
-    facts = run_metadata(context, beam_options, understood=prepared.understood)
+    facts = run_metadata(context, beam_options, time.time(), prepared.understood)
     try:
         job = submit(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
     except Exception as error:
@@ -262,7 +248,7 @@ def _submit_detached(
         raise RecordmillError(f"the runner refused the job: {what}") from error
     template = beam_options.view_as(GoogleCloudOptions).template_location or ""
     status = "translated" if translates else "submitted"
-    raise JobSubmitted(status, context.workspace.store.uri, template=template, job=job)
+    raise JobSubmitted(status, context.workspace.store.uri, template, job)
 
 
 _log = logging.getLogger("recordmill")
@@ -278,45 +264,31 @@ def _noted_error(note: TaskError, message: str) -> RecordmillError:
     return error
 
 
-def _raise_permanent_error(workspace: Workspace) -> None:
-    """Raises what a worker noted, if trying again does not help."""
-    for note in read_errors(workspace):
-        if note.kind in _PERMANENT:
-            raise _noted_error(note, note.message)
-
-
 def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
     """Returns the first error that a worker noted, in place of the runner's report."""
     if notes := read_errors(workspace):
         note = notes[0]
         _log.error("%s", note.traceback)
-        message = note.message
-        if not note.expected:
-            message = f"unexpected {note.kind}: {message}"
-        return _noted_error(note, message + _end_of(note.about, workspace))
-    message = str(error)
-    if not isinstance(error, RecordmillError):
-        message = f"the runner failed: {type(error).__name__}: {message}"
-    kind = kind_of(error)
-    return error_of(kind, message + _end_of(kind, workspace))
-
-
-def _end_of(kind: str, workspace: Workspace) -> str:
-    """Returns the line after an error: what was not published, and how to go on."""
-    return "" if kind == USAGE else f"\n{_nothing_published(workspace, kind)}"
+        what = "" if note.expected else f"unexpected {note.kind}: "
+        end = _nothing_published(workspace, note.about)
+        return _noted_error(note, what + note.message + end)
+    is_ours, kind = isinstance(error, RecordmillError), kind_of(error)
+    what = "" if is_ours else f"the runner failed: {type(error).__name__}: "
+    return error_of(kind, f"{what}{error}{_nothing_published(workspace, kind)}")
 
 
 def _nothing_published(workspace: Workspace, kind: str) -> str:
+    """Returns the line after an error: what was not published, and how to go on."""
+    if kind == USAGE:
+        return ""
     found = f"Log and rejects are in {workspace.root}"
     if workspace.shared:
         rejects = workspace.display_path(REJECTS_NAME)
         found = f"The log is {workspace.log}, rejects are in {rejects}"
+    hint = "Run the same command again to resume"
     if kind in PERMANENT:
-        return (
-            f"Nothing was published. {found}. The same command would fail again: first "
-            "change what the error names"
-        )
-    return f"Nothing was published. {found}. Run the same command again to resume"
+        hint = "The same command would fail again: first change what the error names"
+    return f"\nNothing was published. {found}. {hint}"
 
 
 # Between two readings of the errors that remote workers noted; each lists a store.
@@ -366,14 +338,14 @@ def _execute_pipeline(
         reporter.poll()
         lease.require_not_lost()
         if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
-            _raise_permanent_error(workspace)
+            for note in read_errors(workspace):
+                if note.kind in _PERMANENT:
+                    raise _noted_error(note, note.message)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
     def run() -> None:
         run_pipeline(
-            lambda p: convert_dataset(p, context, ranges, facts),
-            beam_options,
-            poll,
+            lambda p: convert_dataset(p, context, ranges, facts), beam_options, poll
         )
 
     with _logging_to(workspace.log):
@@ -391,7 +363,7 @@ def _execute_pipeline(
                 run()
         except WorkerDiedError as error:
             kind = kind_of(error)
-            message = f"{error}\n{_nothing_published(workspace, kind)}"
+            message = f"{error}{_nothing_published(workspace, kind)}"
             raise error_of(kind, message) from error
         except Exception as error:
             _log.exception("the run failed")
@@ -399,8 +371,7 @@ def _execute_pipeline(
         finally:
             reporter.end()
             workspace.runs.release()
-    store = workspace.store
-    return read_manifest(store)
+    return read_manifest(workspace.store)
 
 
 class _RunLog(TextIOWrapper):
@@ -512,11 +483,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             found = find_leftovers(store, spare=workspace.name)
             remove_leftovers(store, found)
             at_work = found.at_work
-    understood = NOTHING
-    if status == "done":
-        understood = understood_at_end(store, manifest)
-    outcome = outcome_of(run, status, manifest, started, understood)
-    return replace(outcome, at_work=tuple(launch.describe() for launch in at_work))
+    return outcome_of(run, status, manifest, started, at_work)
 
 
 def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
@@ -581,11 +548,13 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         assert versions is not None  # as before: the options are the same
         remove_orphans(store)
         for version in versions.stale:
-            left = clear_unfinished(store, version, run.job.version)
-            for name in left if options.scratch else ():
+            cleared = clear_unfinished(store, version, run.job.version)
+            for name in cleared if options.scratch else ():
                 shutil.rmtree(local_path(options.scratch) / name, ignore_errors=True)
         if not isinstance(store, LocalStore):  # else it lay in the version's folder
-            _remove_other_scratch(run.options.output, run.run_key)
+            for left in Path(work_folder_of(run.options.output)).glob("*"):
+                if not run.run_key.startswith(left.name):
+                    shutil.rmtree(left, ignore_errors=True)
         outcome = run_job(run, reporter)
         lease.require_held()
         move_latest(store, outcome.manifest)
@@ -605,10 +574,3 @@ def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
         and not expired_versions(plan.store, plan.found, keep)
         and not orphan_files(plan.store)
     )
-
-
-def _remove_other_scratch(output: str, run_key: str) -> None:
-    """Removes what other runs for the same version left on this machine."""
-    for run in Path(work_folder_of(output)).glob("*"):
-        if not run_key.startswith(run.name):
-            shutil.rmtree(run, ignore_errors=True)

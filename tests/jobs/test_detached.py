@@ -29,6 +29,7 @@ from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.run import prepare_launch, run_metadata
+from recordmill.schemas.input_summary import NOTHING
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange
@@ -68,7 +69,7 @@ def work(context: RunContext, ranges: list[InputRange]) -> None:
     """What a runner does with it, on workers that know of nothing else."""
     launches._renewed.clear()
     beam_options = pipeline_options([], workers=2)
-    facts = run_metadata(context, beam_options)
+    facts = run_metadata(context, beam_options, 0.0, NOTHING)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
 
 
