@@ -33,11 +33,12 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 CheckLevel = Literal["header", "structure", "decode"]
+_Item = TypeVar("_Item")
 
 MAX_PIXELS = 1 << 29  # 512 Mi: 23,170 x 23,170; Pillow refuses above a third of it
 SIGNATURE_BYTES = 16
@@ -71,7 +72,7 @@ class ImageHeaderError(ValueError):
 class ImageHeader:
     """The format and size of an image, as a decoder returns it."""
 
-    format: str  # jpeg, png, gif, bmp, webp or tiff
+    format: str  # a key of _FORMATS
     height: int  # rows
     width: int  # pixels in a row
     depth: int  # channels
@@ -97,7 +98,7 @@ def read_header(data: bytes) -> ImageHeader:
         raise ImageHeaderError(
             f"not an image: {found} (expected JPEG, PNG, GIF, BMP, WebP or TIFF)"
         )
-    header = _READERS[kind](data)
+    header = _FORMATS[kind][0](data)
     if header.height < 1 or header.width < 1 or header.depth < 1:
         raise ImageHeaderError(
             f"{header.format} of height {header.height}, width {header.width} and "
@@ -108,9 +109,7 @@ def read_header(data: bytes) -> ImageHeader:
 
 def check_structure(data: bytes, header: ImageHeader) -> None:
     """Refuses an image that is not complete, as far as that shows without decoding."""
-    check = _CHECKS.get(header.format)
-    if check is not None:
-        check(data, header)
+    _FORMATS[header.format][1](data, header)
 
 
 def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
@@ -123,11 +122,7 @@ def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
 
 
 def image_format(head: bytes) -> str:
-    """Returns the format of an image that is read here, or "".
-
-    Args:
-      head: the file's first SIGNATURE_BYTES bytes, or more.
-    """
+    """Returns the format of an image by its first SIGNATURE_BYTES bytes or more, or ""."""
     for name, starts in _SIGNATURES:
         if head.startswith(starts):
             return name
@@ -152,11 +147,15 @@ def other_image_format(head: bytes) -> str:
     return next((name for name, starts in _OTHER_IMAGES if head.startswith(starts)), "")
 
 
-def _too_many(name: str, things: str) -> ImageHeaderError:
-    return ImageHeaderError(
-        f"{name} has more than {_MAX_SEGMENTS:,} {things} before its pixels "
-        "(expected a few dozen)"
-    )
+def _numbered(name: str, things: str, found: Iterable[_Item]) -> Iterator[_Item]:
+    """Yields what is found before the pixels; refuses more than any real image has."""
+    for number, each in enumerate(found):
+        if number >= _MAX_SEGMENTS:
+            raise ImageHeaderError(
+                f"{name} has more than {_MAX_SEGMENTS:,} {things} before its pixels "
+                "(expected a few dozen)"
+            )
+        yield each
 
 
 def _cut(name: str, data: bytes) -> ImageHeaderError:
@@ -192,14 +191,21 @@ def next_marker(data: bytes, offset: int) -> int:
     return found.end() if found else 0
 
 
-def _read_jpeg(data: bytes) -> ImageHeader:
+def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields each marker and where it ends; the content of its segment is skipped.
+
+    It can contain a thumbnail's markers.
+    """
     offset = 2
-    # The content of a segment is skipped: it can contain a thumbnail's markers.
-    for _ in range(_MAX_SEGMENTS):
-        offset = next_marker(data, offset)
-        if not offset:
-            break
+    while offset := next_marker(data, offset):
         marker = data[offset - 1]
+        yield marker, offset
+        if marker >= 0xC0 and not 0xD0 <= marker <= 0xD8:  # others have no length
+            offset += int.from_bytes(data[offset : offset + 2], "big")
+
+
+def _read_jpeg(data: bytes) -> ImageHeader:
+    for marker, offset in _numbered("JPEG", "segments", _jpeg_segments(data)):
         if marker in _BARE:
             continue
         if marker < 0xC0 or marker in (0xD8, 0xD9, 0xDA):
@@ -217,9 +223,6 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             )
         if marker in _FRAMES:
             return _read_frame(data[offset : offset + segment_bytes])
-        offset += segment_bytes
-    else:
-        raise _too_many("JPEG", "segments")
     raise _cut("JPEG", data)
 
 
@@ -241,7 +244,7 @@ def _read_frame(segment: bytes) -> ImageHeader:
 
 
 def _check_jpeg(data: bytes, _: ImageHeader) -> None:
-    scan = _first_scan(data)
+    scan = next((end for marker, end in _jpeg_segments(data) if marker == 0xDA), None)
     if scan is None:
         raise ImageHeaderError(f"JPEG has no pixels in its {len(data):,} bytes")
     # From the end, where it almost always is: 0.1 us, a search from the front 62 us.
@@ -249,18 +252,6 @@ def _check_jpeg(data: bytes, _: ImageHeader) -> None:
         raise ImageHeaderError(
             f"JPEG is cut short: no end-of-image marker (FF D9) in the {len(data):,} bytes"
         )
-
-
-def _first_scan(data: bytes) -> int | None:
-    """Returns where the first scan starts; skips thumbnails, which lie in segments."""
-    offset = 2
-    while offset := next_marker(data, offset):
-        marker = data[offset - 1]
-        if marker == 0xDA:
-            return offset
-        if marker >= 0xC0 and not 0xD0 <= marker <= 0xD8:  # others have no length
-            offset += int.from_bytes(data[offset : offset + 2], "big")
-    return None
 
 
 # PNG. 89 "PNG" 0D 0A 1A 0A, then chunks: u32 length | type | data | u32 crc
@@ -299,25 +290,32 @@ def _read_png(data: bytes) -> ImageHeader:
     return ImageHeader("png", height, width, depth)
 
 
+def _png_chunks(data: bytes, offset: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yields the type of each chunk, and where its data begin and end."""
+    while offset + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, offset)
+        yield kind, offset + 8, offset + 8 + size
+        offset += 12 + size
+
+
+def _has_stored_crc(data: bytes, start: int, end: int) -> bool:
+    crc = int.from_bytes(data[end : end + 4], "big")
+    return zlib.crc32(memoryview(data)[start - 4 : end]) == crc
+
+
 def _has_transparent_colours(data: bytes, max_colours: int) -> bool:
     """Tests whether a palette PNG has a tRNS chunk that libpng does not ignore."""
-    offset, num_colours, transparent = 33, 0, False
-    num_chunks = 0
-    while offset + 8 <= len(data):
-        if (num_chunks := num_chunks + 1) > _MAX_SEGMENTS:
-            raise _too_many("PNG", "chunks")
-        size, kind = struct.unpack_from(">I4s", data, offset)
+    num_colours, transparent = 0, False
+    for kind, start, end in _numbered("PNG", "chunks", _png_chunks(data, 33)):
         if kind == b"IDAT":
             break
-        end = offset + 12 + size
+        is_whole = end + 4 <= len(data)
         if kind == b"PLTE":
-            if end > len(data):
+            if not is_whole:
                 raise _cut("PNG", data)
-            num_colours = min(size // 3, max_colours)
-        elif kind == b"tRNS" and 1 <= size <= num_colours and end <= len(data):
-            crc = int.from_bytes(data[end - 4 : end], "big")
-            transparent |= zlib.crc32(data[offset + 4 : end - 4]) == crc
-        offset = end
+            num_colours = min((end - start) // 3, max_colours)
+        elif kind == b"tRNS" and 1 <= end - start <= num_colours and is_whole:
+            transparent |= _has_stored_crc(data, start, end)
     else:
         raise _cut("PNG", data)
     if not num_colours:
@@ -328,27 +326,21 @@ def _has_transparent_colours(data: bytes, max_colours: int) -> bool:
 
 
 def _check_png(data: bytes, _: ImageHeader) -> None:
-    view = memoryview(data)
-    offset, pixels = 8, False
-    while offset + 12 <= len(data):
-        size, kind = struct.unpack_from(">I4s", data, offset)
-        end = offset + 12 + size
-        if end > len(data):
+    pixels = False
+    for kind, start, end in _png_chunks(data, 8):
+        if end + 4 > len(data):
             break
-        is_critical = not kind[0] & 0x20  # a capital letter; decoders skip other chunks
-        if is_critical:
-            crc = int.from_bytes(data[end - 4 : end], "big")
-            if zlib.crc32(view[offset + 4 : end - 4]) != crc:
-                raise ImageHeaderError(
-                    f"PNG is damaged: the {kind.decode('latin-1')} chunk at byte "
-                    f"{offset:,} does not have the stored CRC"
-                )
+        # Critical chunks begin with a capital letter; decoders skip other chunks.
+        if not kind[0] & 0x20 and not _has_stored_crc(data, start, end):
+            raise ImageHeaderError(
+                f"PNG is damaged: the {kind.decode('latin-1')} chunk at byte "
+                f"{start - 8:,} does not have the stored CRC"
+            )
         pixels |= kind == b"IDAT"
         if kind == b"IEND":
             if not pixels:
                 raise ImageHeaderError("PNG has no pixels: no IDAT chunk before IEND")
             return
-        offset = end
     raise ImageHeaderError(
         f"PNG is cut short: no IEND chunk in the {len(data):,} bytes"
     )
@@ -467,17 +459,13 @@ def _bmp_variant(data: bytes, info_bytes: int, bits: int) -> str:
     compression = int.from_bytes(data[30:34], "little")
     if compression not in (0, 3):  # 3: as they are, with masks of the colours
         return f"bmp with compression {compression}"
-    if bits == 8 and not _is_gray_palette(data[14 + info_bytes :], data[46:50]):
+    # Each number of a gray palette stands for its own shade: 7 for (7, 7, 7).
+    num_colours = min(int.from_bytes(data[46:50], "little") or 256, 256)
+    palette = data[14 + info_bytes :][: 4 * num_colours]
+    shades = bytes(range(len(palette) // 4))
+    if bits == 8 and any(palette[channel::4] != shades for channel in range(3)):
         return "bmp with a palette"
     return ""
-
-
-def _is_gray_palette(palette: bytes, number: bytes) -> bool:
-    """Tests whether each number stands for its own shade: 7 for (7, 7, 7)."""
-    num_colours = int.from_bytes(number, "little") or 256
-    colours = palette[: 4 * min(num_colours, 256)]
-    shades = bytes(range(len(colours) // 4))
-    return all(colours[channel::4] == shades for channel in range(3))
 
 
 def _check_bmp(data: bytes, header: ImageHeader) -> None:
@@ -506,13 +494,20 @@ def _check_bmp(data: bytes, header: ImageHeader) -> None:
 #                                        0x4002 >> 14    = 1 = height - 1, bit 28 is 0
 
 
-def _read_webp(data: bytes) -> ImageHeader:
-    offset, alpha, num_chunks = 12, False, 0
-    while offset + 8 <= len(data):
-        if (num_chunks := num_chunks + 1) > _MAX_SEGMENTS:
-            raise _too_many("WebP", "chunks")
+def _webp_chunks(data: bytes, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yields the type of each chunk, where its data begin, and their length."""
+    offset = 12
+    while offset + 8 <= end:
         kind, size = struct.unpack_from("<4sI", data, offset)
-        chunk = data[offset + 8 : offset + 18]
+        yield kind, offset + 8, size
+        offset += 8 + size + size % 2
+
+
+def _read_webp(data: bytes) -> ImageHeader:
+    alpha = False
+    chunks = _webp_chunks(data, len(data))
+    for kind, start, _ in _numbered("WebP", "chunks", chunks):
+        chunk = data[start : start + 10]
         if kind in (b"VP8 ", b"VP8X") and len(chunk) < 10:
             break
         if kind == b"VP8X":
@@ -542,26 +537,21 @@ def _read_webp(data: bytes) -> ImageHeader:
             fields = int.from_bytes(chunk[1:5], "little")
             height, width = (fields >> 14 & 0x3FFF) + 1, (fields & 0x3FFF) + 1
             return ImageHeader("webp", height, width, 3 + (fields >> 28 & 1))
-        offset += 8 + size + size % 2
     raise _cut("WebP", data)
 
 
 def _check_webp(data: bytes, _: ImageHeader) -> None:
-    (size,) = struct.unpack_from("<I", data, 4)
-    end = 8 + size
+    end = 8 + int.from_bytes(data[4:8], "little")
     if end > len(data):
         raise ImageHeaderError(
             f"WebP is cut short: {len(data):,} bytes (expected {end:,}, as RIFF says)"
         )
-    offset = 12
-    while offset + 8 <= end:
-        kind, size = struct.unpack_from("<4sI", data, offset)
-        if offset + 8 + size > end:
+    for kind, start, size in _webp_chunks(data, end):
+        if start + size > end:
             raise ImageHeaderError(
                 f"WebP is damaged: the {kind.decode('latin-1')!r} chunk at byte "
-                f"{offset:,} has {size:,} bytes, which end after the file"
+                f"{start - 8:,} has {size:,} bytes, which end after the file"
             )
-        offset += 8 + size + size % 2
 
 
 # TIFF. "II" or "MM" | u16 42 | u32 offset of the tags: u16 count, then for each tag
@@ -597,15 +587,15 @@ class _Tiff:
         """Returns the offset that is a tag's value."""
         return int(struct.unpack(self.order + self.pointer, value)[0])
 
-    def tags(self, offset: int) -> tuple[int, Iterator[_Tag]]:
-        """Returns the number of tags in the list at an offset, and the tags."""
+    def tags(self, offset: int) -> Iterator[_Tag]:
+        """Returns the tags in the list at an offset."""
         (number,) = struct.unpack_from(self.order + self.entries, self.data, offset)
         entry = struct.Struct(f"{self.order}HH{self.pointer}{self.value_bytes}s")
         start = offset + struct.calcsize(self.entries)
         end = start + number * entry.size
         if end > len(self.data):
             raise struct.error("a list of tags ends after the file")
-        return number, entry.iter_unpack(self.data[start:end])
+        return entry.iter_unpack(self.data[start:end])
 
     def numbers(self, kind: int, number: int, value: bytes) -> tuple[int, ...]:
         """Returns a tag's numbers, which are stored in the tag if they fit in it."""
@@ -629,13 +619,11 @@ class _Tiff:
 def _read_tiff(data: bytes) -> ImageHeader:
     try:
         tiff = _Tiff(data)
-        num_tags, tags = tiff.tags(tiff.first)
+        tags = tiff.tags(tiff.first)
     except (struct.error, OverflowError):
         raise _cut("TIFF", data) from None
-    if num_tags > _MAX_SEGMENTS:
-        raise _too_many("TIFF", "tags")
     values = {_HEIGHT: 0, _WIDTH: 0, _PHOTOMETRIC: 0, _SAMPLES: 1}
-    for tag, kind, _, value in tags:
+    for tag, kind, _, value in _numbered("TIFF", "tags", tags):
         number = _TIFF_INTEGERS.get(kind, "")
         if tag in values and number and struct.calcsize(number) <= len(value):
             (values[tag],) = struct.unpack_from(tiff.order + number, value)
@@ -647,7 +635,7 @@ def _read_tiff(data: bytes) -> ImageHeader:
 
 def _check_tiff(data: bytes, _: ImageHeader) -> None:
     tiff = _Tiff(data)
-    tags = {entry[0]: entry[1:] for entry in tiff.tags(tiff.first)[1]}
+    tags = {entry[0]: entry[1:] for entry in tiff.tags(tiff.first)}
     for offsets_tag, counts_tag in _TIFF_OFFSETS_TO_COUNTS.items():
         if offsets_tag not in tags:
             continue
@@ -676,7 +664,7 @@ def check_tags(data: bytes) -> None:
         tiff = _Tiff(data)
         lists = [tiff.first]
         for offset in lists:  # which grows meanwhile
-            for tag, kind, values, value in tiff.tags(offset)[1]:
+            for tag, kind, values, value in tiff.tags(offset):
                 size = values * _VALUE_BYTES.get(kind, 1)
                 if size > tiff.value_bytes:
                     found += max(0, min(size, len(data) - tiff.offset(value)))
@@ -692,18 +680,12 @@ def check_tags(data: bytes) -> None:
         )
 
 
-_READERS = {
-    "jpeg": _read_jpeg,
-    "png": _read_png,
-    "gif": _read_gif,
-    "bmp": _read_bmp,
-    "webp": _read_webp,
-    "tiff": _read_tiff,
-}
-_CHECKS = {
-    "jpeg": _check_jpeg,
-    "png": _check_png,
-    "bmp": _check_bmp,
-    "webp": _check_webp,
-    "tiff": _check_tiff,
+# How the header of each format is read, and how its structure is checked.
+_FORMATS = {
+    "jpeg": (_read_jpeg, _check_jpeg),
+    "png": (_read_png, _check_png),
+    "gif": (_read_gif, lambda _data, _header: None),
+    "bmp": (_read_bmp, _check_bmp),
+    "webp": (_read_webp, _check_webp),
+    "tiff": (_read_tiff, _check_tiff),
 }
