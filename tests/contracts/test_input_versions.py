@@ -12,7 +12,7 @@ from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile, Seen
-from recordmill.transforms.sources.images.rows import parse_references, references_to
+from recordmill.transforms.sources.images.source import parse_references, references_to
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.clouds import can_read_version
 from recordmill.transforms.storage.read_member import close_all

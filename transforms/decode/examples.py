@@ -415,17 +415,11 @@ MAX_FEATURES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ObservedFeature:
-    """The values that the examples so far hold under one key.
+    """The values that the examples so far hold under one key."""
 
-    Attributes:
-      kinds: the list types observed.
-      examples: number of examples that have the key.
-      min_values, max_values: number of values in one example.
-    """
-
-    kinds: frozenset[str]
-    examples: int
-    min_values: int
+    kinds: frozenset[str]  # the list types observed
+    examples: int  # number of examples that have the key
+    min_values: int  # in one example
     max_values: int
 
 

@@ -172,19 +172,14 @@ _FIRST_DIMENSION = "a first dimension of 0, otherwise 1"
 
 
 class _FeatureCode(NamedTuple):
-    """The code for one feature.
+    """The code for one feature."""
 
-    Attributes:
-      name: its key in the parser's result.
-      spec: its entry in the parser's specification.
-      missing: what the parser returns for a missing value; "" if it is required.
-      steps: expressions that are then applied in turn, or comments.
-    """
-
-    name: str
-    spec: str
-    missing: str = ""
-    steps: tuple[str, ...] = ()
+    name: str  # its key in the parser's result
+    spec: str  # its entry in the parser's specification
+    missing: str = ""  # what the parser returns for a missing value
+    steps: tuple[
+        str, ...
+    ] = ()  # expressions that are then applied in turn, or comments
 
 
 def _value_of(feature: FeatureSpec) -> str:

@@ -147,21 +147,7 @@ MAX_MIX = 1_000_000  # shards times classes that are counted, of all labels
 
 
 class ClassCounts:
-    """How often each class of a label comes.
-
-    Args:
-      feature: the label; its classes without a name are their numbers.
-      num_splits: of the dataset, also such without a shard.
-      splits: of each shard, the number of its split.
-      max_mix: shards times classes, beyond which shards are not counted one by one.
-
-    Attributes:
-      feature: the label's name.
-      names: of the classes.
-      by_split: rows of each class, for each split.
-      by_shard: the same for each shard in the manifest's order; none if too many numbers.
-      outside: values that no class has.
-    """
+    """How often each class of a label comes."""
 
     def __init__(
         self,
@@ -171,11 +157,22 @@ class ClassCounts:
         splits: Sequence[int],
         max_mix: int = MAX_MIX,
     ) -> None:
+        """Starts without a row.
+
+        Args:
+          feature: the label; its classes without a name are their numbers.
+          names: of the classes.
+          num_splits: of the dataset, also such without a shard.
+          splits: of each shard, the number of its split.
+          max_mix: shards times classes, beyond which shards are not counted one by one.
+        """
         classes = feature.num_classes or 0
-        self.feature, self.outside = feature.name, 0
+        self.feature = feature.name
+        self.outside = 0  # values that no class has
         self.names = tuple(names) or tuple(map(str, range(classes)))
         self._splits = splits
         has_mix = classes * len(splits) <= max_mix
+        # rows of each class, for each split, and for each shard in the manifest's order
         self.by_split: I64 = np.zeros((num_splits, classes), np.int64)
         self.by_shard: I64 = np.zeros((len(splits) * has_mix, classes), np.int64)
 

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -142,26 +142,23 @@ class Histogram:
     discrete: bool = False  # whether each interval is a single integer
 
 
+@dataclass(slots=True)
 class NumberSummary:
-    """What is known of some numbers; NaN and infinities are counted, but not summed up.
+    """What is known of some numbers; NaN and infinities are counted, but not summed up."""
 
-    Args:
-      whole: whether all are integers.
+    whole: bool  # whether all are integers
+    values: int = 0  # how many there are, with NaN and infinities
+    nans: int = 0
+    infinities: int = 0
+    minimum: Number | None = None  # of the finite ones; None if there is none
+    maximum: Number | None = None
+    _finite: int = 0
+    _mean: float = 0.0
+    _squares: float = 0.0
+    _bins: NumberBins = field(init=False)
 
-    Attributes:
-      values: how many there are, with NaN and infinities.
-      nans: how many are NaN.
-      infinities: how many are infinite.
-      minimum, maximum: of the finite ones; None if there is none.
-    """
-
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole
-        self._bins = NumberBins(lowest_level=0 if whole else None)
-        self.values = self.nans = self.infinities = self._finite = 0
-        self.minimum: Number | None = None
-        self.maximum: Number | None = None
-        self._mean = self._squares = 0.0
+    def __post_init__(self) -> None:
+        self._bins = NumberBins(lowest_level=0 if self.whole else None)
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Adds numbers, of any dtype."""
@@ -179,18 +176,14 @@ class NumberSummary:
         self.minimum = _extreme(min, self.minimum, low)
         self.maximum = _extreme(max, self.maximum, high)
         numbers = values.astype(np.float64)
-        self._add_moments(numbers)
         self._bins.add(numbers)
-
-    def _add_moments(self, numbers: npt.NDArray[np.float64]) -> None:
-        """Joins mean and squared deviations of two sets, as Chan et al. do (1979)."""
+        # Mean and squared deviations of two sets are joined as Chan et al. do (1979).
         count, before = len(numbers), self._finite
         self._finite += count
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(numbers.mean())
             squares = float(np.square(numbers - mean).sum())
-        step = mean - self._mean
-        share = count / self._finite
+        step, share = mean - self._mean, count / self._finite
         self._mean += step * share
         # A product that overflows is inf; a power would raise.
         self._squares += squares + step * step * before * share
@@ -211,27 +204,21 @@ class NumberSummary:
     @property
     def median(self) -> float | None:
         """Returns the lower one of two medians; None if there is no finite number."""
-        return self._median()[0]
+        if self.minimum is None or self.maximum is None:
+            return None
+        bins, middle = self._bins, (self._finite + 1) // 2
+        number = bins.first + int(np.searchsorted(np.cumsum(bins.counts), middle))
+        if self.whole and bins.level == 0:
+            return number
+        center = _edge(2 * number + 1, bins.level - 1)
+        return min(max(center, self.minimum), self.maximum)
 
     @property
     def median_within(self) -> float:
         """Returns how far off the median may be: half of a bin; 0 if it is exact."""
-        return self._median()[1]
-
-    def _median(self) -> tuple[float | None, float]:
-        if self.minimum is None or self.maximum is None:
-            return None, 0.0
-        bins = self._bins
-        middle = (self._finite + 1) // 2
-        index = int(np.searchsorted(np.cumsum(bins.counts), middle))
-        number = bins.first + index
-        if self._whole and bins.level == 0:
-            return number, 0.0
-        if self.minimum == self.maximum:
-            return self.minimum, 0.0
-        half = _edge(1, bins.level - 1)
-        center = _edge(2 * number + 1, bins.level - 1)
-        return min(max(center, self.minimum), self.maximum), half
+        level = self._bins.level
+        is_exact = self.minimum == self.maximum or (self.whole and level == 0)
+        return 0.0 if is_exact else _edge(1, level - 1)
 
     @property
     def histogram(self) -> Histogram | None:
@@ -257,7 +244,7 @@ class NumberSummary:
             bins.counts[start:stop],
         )
         edges = [_edge((first + i) * width, bins.level) for i in range(span + 1)]
-        discrete = self._whole and bins.level == 0 and width == 1
+        discrete = self.whole and bins.level == 0 and width == 1
         above = self._finite - int(total[stop - 1])
         if not discrete and span > 1 and not above and edges[-2] == self.maximum:
             counts[-2] += counts[-1]  # the largest one alone: the last edge is it
@@ -284,25 +271,22 @@ SHOWN_SIZES = 8
 _REASON_CHARACTERS = 200
 
 
+_Key = TypeVar("_Key", tuple[str, int], tuple[int, int])
+
+
+@dataclass(slots=True)
 class ImageSummary:
-    """What is known of some image files.
+    """What is known of some image files."""
 
-    Attributes:
-      widths, heights: in pixels.
-      bytes: of the files.
-      damaged: how many have no readable header.
-      problem: of the first of these.
-    """
-
-    def __init__(self) -> None:
-        self._kinds: Counter[tuple[str, int]] = Counter()
-        self._sizes: Counter[tuple[int, int]] = Counter()
-        self._more_sizes = False
-        self.widths = NumberSummary(whole=True)
-        self.heights = NumberSummary(whole=True)
-        self.bytes = NumberSummary(whole=True)
-        self.damaged = 0
-        self.problem = ""
+    widths: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    heights: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    # of the files
+    bytes: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    damaged: int = 0  # how many have no readable header
+    problem: str = ""  # of the first of these
+    _kinds: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _more_sizes: bool = False
 
     def add(self, files: pa.BinaryArray) -> None:
         """Adds image files, none of them null."""
@@ -330,19 +314,22 @@ class ImageSummary:
     @property
     def kinds(self) -> list[tuple[str, int, int]]:
         """Returns format, channels and how many, the commonest first."""
-        kinds = sorted((-count, *kind) for kind, count in self._kinds.items())
-        return [(name, channels, -count) for count, name, channels in kinds]
+        return [(*kind, count) for kind, count in _commonest_first(self._kinds)]
 
     @property
     def sizes(self) -> list[tuple[int, int, int]]:
         """Returns width, height and how many, the commonest ones."""
-        sizes = sorted((-count, *size) for size, count in self._sizes.items())
-        return [(width, height, -n) for n, width, height in sizes[:SHOWN_SIZES]]
+        sizes = _commonest_first(self._sizes)
+        return [(*size, count) for size, count in sizes[:SHOWN_SIZES]]
 
     @property
     def num_sizes(self) -> int | None:
         """Returns how many different sizes there are; None if more than MAX_SIZES."""
         return None if self._more_sizes else len(self._sizes)
+
+
+def _commonest_first(counts: Counter[_Key]) -> list[tuple[_Key, int]]:
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
 # A limited number of values is counted one by one. Where there are more, the rarest are given
@@ -486,30 +473,18 @@ BATCH_NUMBERS = 1 << 18  # of a batch that are looked at, of arrays and long lis
 
 
 class ColumnSummary:
-    """What is known of the values of a feature. What does not apply to it is None.
-
-    Args:
-      feature: its declaration.
-      num_splits: of the dataset.
-      num_features: how many share the memory.
-
-    Attributes:
-      feature: its declaration.
-      missing: rows that lack it, for each split.
-      rows: rows that have it.
-      empty: rows whose text or list is empty.
-      numbers: of all values in the rows that were looked at.
-      rows_seen: rows whose numbers were looked at; fewer than `rows` if these are long.
-      sizes: of a text in characters, of bytes and serialized values in bytes.
-      images: of image files.
-    """
+    """What is known of the values of a feature. What does not apply to it is None."""
 
     def __init__(
         self, feature: FeatureSpec, num_splits: int, num_features: int = 1
     ) -> None:
+        """Starts without a row; so many features share the memory."""
         self.feature = feature
-        self.missing = [0] * num_splits
-        self.rows = self.empty = self.rows_seen = 0
+        self.missing = [0] * num_splits  # rows that lack it, for each split
+        self.rows = 0  # that have it
+        self.empty = 0  # rows whose text or list is empty
+        # rows whose numbers were looked at; fewer than `rows` if these are long
+        self.rows_seen = 0
         is_image = feature.content is Content.IMAGE
         in_bytes = is_image or feature.content is Content.ARRAY
         is_text = feature.dtype in ("string", "bytes") and not in_bytes
@@ -517,11 +492,12 @@ class ColumnSummary:
         is_number = not (is_image or is_counted) and feature.num_classes is None
         whole = not feature.dtype.startswith("float")
         kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
+        counts = ValueCounts(num_splits, kept_bytes=kept_bytes)
         self._lengths = NumberSummary(whole=True)
-        self._counts = (
-            ValueCounts(num_splits, kept_bytes=kept_bytes) if is_counted else None
-        )
+        self._counts = counts if is_counted else None
+        # of all values in the rows that were looked at
         self.numbers = NumberSummary(whole=whole) if is_number else None
+        # of a text in characters, of bytes and serialized values in bytes
         self.sizes = NumberSummary(whole=True) if is_text else None
         self.images = ImageSummary() if is_image else None
 
@@ -548,30 +524,24 @@ class ColumnSummary:
         if self.images is not None:
             self.images.add(values_of(present))
         if self._counts is not None:
-            self._add_counted(values_of(present), split, pt.is_list(present.type))
+            values = values_of(present)
+            self._counts.add(values, split)
+            if self.sizes is not None:
+                is_string = pt.is_string(values.type)
+                measure = pc.utf8_length if is_string else pc.binary_length
+                sizes = measure(values).to_numpy(zero_copy_only=False)
+                self.sizes.add(sizes)
+                if not pt.is_list(present.type):
+                    self.empty += int((sizes == 0).sum())
         if self.numbers is not None:
-            self._add_numbers(present, self.numbers)
-
-    def _add_counted(self, values: pa.Array, split: int, nested: bool) -> None:
-        """Counts text, bytes and truth values."""
-        assert self._counts is not None
-        self._counts.add(values, split)
-        if self.sizes is not None:
-            measure = pc.utf8_length if pt.is_string(values.type) else pc.binary_length
-            sizes = measure(values).to_numpy(zero_copy_only=False)
-            self.sizes.add(sizes)
-            if not nested:
-                self.empty += int((sizes == 0).sum())
-
-    def _add_numbers(self, present: pa.Array, summary: NumberSummary) -> None:
-        """Adds numbers; of a batch with very many those of evenly spaced rows."""
-        numbers = numbers_of(present, self.feature)
-        step = -(-len(numbers) // BATCH_NUMBERS)
-        if step > 1 and len(present) > 1:
-            present = present.take(pa.array(np.arange(0, len(present), step)))
             numbers = numbers_of(present, self.feature)
-        self.rows_seen += len(present)
-        summary.add(numbers)
+            # Of a batch with very many those of evenly spaced rows.
+            step = -(-len(numbers) // BATCH_NUMBERS)
+            if step > 1 and len(present) > 1:
+                present = present.take(pa.array(np.arange(0, len(present), step)))
+                numbers = numbers_of(present, self.feature)
+            self.rows_seen += len(present)
+            self.numbers.add(numbers)
 
 
 def values_of(column: pa.Array) -> pa.Array:
@@ -631,28 +601,23 @@ _DIGEST = b"\xff"  # before a digest: no byte of UTF-8
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Statistics of a column, or of some of its rows; the default is that of no row.
+    """Statistics of a column, or of some of its rows; the default is that of no row."""
 
-    Attributes:
-      flags: type flags of its cells; of a column of text not all of them.
-      rows: cells, missing ones included.
-      nulls: missing cells.
-      words: cells like NA, which are missing if the column comes out as numbers.
-      minimum, maximum: of the numbers (NaN left out), None if there is none; they
-        mean nothing if the column's final type is not a number.
-      shortest, longest: UTF-8 bytes of a cell's text, None if there is none.
-      values: rows of each distinct text, as UTF-8 (of a long one a digest); None if
-        there are more than MAX_DISTINCT.
-    """
-
+    # type flags of its cells; of a column of text not all of them
     flags: TypeFlag = TypeFlag.NOTHING
-    rows: int = 0
-    nulls: int = 0
-    words: int = 0
+    rows: int = 0  # cells, missing ones included
+    nulls: int = 0  # missing cells
+    words: int = (
+        0  # cells like NA, which are missing if the column comes out as numbers
+    )
+    # of the numbers (NaN left out), None if there is none; they mean nothing if the
+    # column's final type is not a number
     minimum: Number | None = None
     maximum: Number | None = None
-    shortest: int | None = None
+    shortest: int | None = None  # UTF-8 bytes of a cell's text, None if there is none
     longest: int | None = None
+    # rows of each distinct text, as UTF-8 (of a long one a digest); None if there are
+    # more than MAX_DISTINCT
     values: Mapping[bytes, int] | None = field(default_factory=dict)
 
     @property
@@ -690,6 +655,11 @@ class ColumnStats:
 
     def merge(self, other: ColumnStats) -> ColumnStats:
         """Returns the statistics of both, which have no row in common."""
+        # Once there are too many it stays so: the order of merging cannot matter.
+        values: Counter[bytes] | None = None
+        if self.values is not None and other.values is not None:
+            values = Counter(self.values)
+            values.update(other.values)
         return ColumnStats(
             flags=self.flags | other.flags,
             rows=self.rows + other.rows,
@@ -699,7 +669,7 @@ class ColumnStats:
             maximum=_extreme(max, self.maximum, other.maximum),
             shortest=_extreme(min, self.shortest, other.shortest),
             longest=_extreme(max, self.longest, other.longest),
-            values=_add_counts(self.values, other.values),
+            values=values if values is None or len(values) <= MAX_DISTINCT else None,
         )
 
 
@@ -751,19 +721,6 @@ def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
         else _DIGEST + blake2b(key, digest_size=16).digest(): count
         for key, count in zip(keys, counts, strict=True)
     }
-
-
-def _add_counts(
-    one: Mapping[bytes, int] | None, other: Mapping[bytes, int] | None
-) -> Mapping[bytes, int] | None:
-    if one is None or other is None:
-        return None
-    if not one or not other:
-        return one or other
-    # Once there are too many it stays so: the order of merging cannot matter.
-    added = Counter(one)
-    added.update(other)
-    return added if len(added) <= MAX_DISTINCT else None
 
 
 _Known = TypeVar("_Known", int, Number)

@@ -86,21 +86,7 @@ def _looked_at(manifest: Manifest) -> tuple[FeatureSpec, ...]:
 
 
 class DatasetStatistics:
-    """What a look at all rows of a dataset found.
-
-    Args:
-      manifest: of the dataset.
-      features: that are looked at.
-      names: class names, by feature.
-      rejects: the rejected rows by the kind of their reasons, the commonest first.
-
-    Attributes:
-      columns: of the features that were looked at, in the schema's order.
-      left_out: features that were not, as there are too many, or records do not hold them.
-      classes: of labels, by feature.
-      sheets: images, by feature.
-      names, rejects: the same.
-    """
+    """What a look at all rows of a dataset found."""
 
     def __init__(
         self,
@@ -109,7 +95,16 @@ class DatasetStatistics:
         names: Mapping[str, tuple[str, ...]],
         rejects: tuple[RejectKind, ...] = (),
     ) -> None:
+        """Starts without a row.
+
+        Args:
+          manifest: of the dataset.
+          features: that are looked at.
+          names: class names, by feature.
+          rejects: the rejected rows by the kind of their reasons, the commonest first.
+        """
         self.names, self.rejects = names, rejects
+        # features that are not looked at, as there are too many, or records do not hold them
         self.left_out = len(manifest.features) - len(features)
         num_splits, splits = len(manifest.splits), manifest.splits.values()
         of_shards = [n for n, split in enumerate(splits) for _ in split.shards]

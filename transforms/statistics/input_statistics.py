@@ -158,29 +158,21 @@ def infer(
         raise InputError("the input files are empty: there is nothing to infer from")
     workers = workers or os.cpu_count() or 1
     ranges = surveyed(source, ranges, workers)
-    total, known = TableStats(), _sample_types(source, ranges[0])
+    total = known = TableStats()
+    if source.infers_types:
+        # The types in a few rows, so that not every cell is tried as every type.
+        sampled = zip(source.columns().names, source.sample(ranges[0]), strict=True)
+        found = {name: ColumnStats(flags=TypeFlag(each)) for name, each in sampled}
+        known = TableStats(columns=found)
 
     def read(input_range: InputRange) -> TableStats:
         return _range_stats(source, input_range, known)  # whatever is known by then
 
     on_progress(0, len(ranges))
-    for done, found in enumerate(_in_threads(read, ranges, workers), 1):
-        total = known = total.merge(found)
+    for done, stats in enumerate(_in_threads(read, ranges, workers), 1):
+        total = known = total.merge(stats)
         on_progress(done, len(ranges))
     return Inferred(source, total)
-
-
-def _sample_types(source: Source, input_range: InputRange) -> TableStats:
-    """Returns the types in a few rows, so that not every cell is tried as every type."""
-    if not source.infers_types:
-        return TableStats()
-    names, flags = source.columns().names, source.sample(input_range)
-    return TableStats(
-        columns={
-            name: ColumnStats(flags=TypeFlag(each))
-            for name, each in zip(names, flags, strict=True)
-        }
-    )
 
 
 def _range_stats(
@@ -210,11 +202,8 @@ _SIZES = ("height", "width", "depth")
 
 def header_lines(inferred: Inferred) -> list[str]:
     """Returns comment lines about the whole input."""
-    stats = inferred.stats
-    return [
-        f"Inferred from the whole input; rows: {stats.rows:,}",
-        *reject_lines(stats),
-    ]
+    rows = f"Inferred from the whole input; rows: {inferred.stats.rows:,}"
+    return [rows, *reject_lines(inferred.stats)]
 
 
 def reject_lines(stats: TableStats) -> list[str]:
@@ -247,14 +236,28 @@ def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
         return [_class_counts(spec.class_names, stats)]
     lines = [_values_line(stats)]
     if stats.missing:
-        lines.append(_nulls_line(stats))
+        share = f"{100 * stats.missing / stats.rows:.1f}"
+        if share == "0.0":
+            share = "under 0.1"
+        if share == "100.0" and stats.missing < stats.rows:
+            share = "over 99.9"
+        rows = f"{stats.missing:,} of {stats.rows:,} rows ({share} %)"
+        lines.append(f"missing in {rows}")
     if spec.dtype == "string" and is_huge(stats.flags):
         lines.append(
             "numbers beyond float32 (at most 3.4e38), so they stay text; to store them: "
             "{dtype: float64, stored: tensor}"
         )
-    if inferred.source.infers_types and stats.dtype == "string":
-        lines += _class_proposal(stats)
+    texts = _few_texts(stats)
+    if (
+        inferred.source.infers_types
+        and stats.dtype == "string"
+        and len(texts) > 1  # few texts, in many rows
+        and stats.rows - stats.missing >= 2 * len(texts)
+    ):
+        lines.append(f"perhaps classes: {_flow(sorted(texts))}")
+        if len(texts) <= MAX_LISTED:
+            lines.append(f"rows of each: {_counts(texts)}")
     return lines
 
 
@@ -274,26 +277,6 @@ def _values_line(stats: ColumnStats) -> str:
         number = more if stats.distinct is None else f"{stats.distinct:,}"
         words.append(f"{number} distinct")
     return ", ".join(words)
-
-
-def _nulls_line(stats: ColumnStats) -> str:
-    share = f"{100 * stats.missing / stats.rows:.1f}"
-    if share == "0.0":
-        share = "under 0.1"
-    if share == "100.0" and stats.missing < stats.rows:
-        share = "over 99.9"
-    return f"missing in {stats.missing:,} of {stats.rows:,} rows ({share} %)"
-
-
-def _class_proposal(stats: ColumnStats) -> list[str]:
-    """Returns lines that propose classes, if few texts are in many rows."""
-    texts = _few_texts(stats)
-    if len(texts) < 2 or stats.rows - stats.missing < 2 * len(texts):
-        return []
-    lines = [f"perhaps classes: {_flow(sorted(texts))}"]
-    if len(texts) <= MAX_LISTED:
-        lines.append(f"rows of each: {_counts(texts)}")
-    return lines
 
 
 def _few_texts(stats: ColumnStats) -> Mapping[str, int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,22 +24,14 @@ _EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
 _MAX_BYTES = 48_000
 
 
-@dataclass(frozen=True, slots=True)
-class Thumbnail:
-    """A small image.
+class Thumbnail(NamedTuple):
+    """A small image."""
 
-    Attributes:
-      mime: type of its bytes; "" if the image cannot be shown.
-      data: an encoded image.
-      width, height: of the original.
-      problem: why it cannot be shown.
-    """
-
-    mime: str
-    data: bytes
-    width: int = 0
+    mime: str  # type of its bytes; "" if the image cannot be shown
+    data: bytes  # an encoded image
+    width: int = 0  # of the original
     height: int = 0
-    problem: str = ""
+    problem: str = ""  # why it cannot be shown
 
 
 def holds_images(feature: FeatureSpec) -> bool:
@@ -126,23 +117,14 @@ ALL = -1  # in place of a class, where there are none
 
 
 class ContactSheet:
-    """The first images of each class, or of all.
-
-    Args:
-      feature: that holds the images.
-      label: the feature that tells their classes; "" if there is none.
-      num_classes: of the label.
-      max_images: at most.
-
-    Attributes:
-      feature, label: the same.
-      of_classes: how many classes there are, also such without images here.
-    """
+    """The first images of each class, or of all."""
 
     def __init__(
         self, feature: str, label: str, num_classes: int, max_images: int
     ) -> None:
+        """Starts without an image; without a label that tells classes it is ""."""
         self.feature, self.label = feature, label
+        # how many classes there are, also such without images here
         self.of_classes = num_classes if label else 0
         shown = min(max(1, self.of_classes), MAX_CLASSES)
         self._each = max(1, min(MAX_OF_CLASS, max_images // shown))
@@ -171,11 +153,10 @@ class ContactSheet:
             row = self._rows[ALL if classes is None else int(classes[index])]
             if len(row) < self._each:
                 row.append(make(index))
-            elif classes is None or all(map(self._is_full, self._rows)):
+            elif classes is None or all(
+                len(row) >= self._each for row in self._rows.values()
+            ):
                 return
-
-    def _is_full(self, name: int) -> bool:
-        return len(self._rows[name]) >= self._each
 
     @property
     def rows(self) -> list[tuple[int, list[Thumbnail]]]:

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from recordmill.transforms.images.decode import check_image
-from recordmill.transforms.images.encode import (
+from recordmill.transforms.images.transform import (
     BLOCK_BYTES,
     MAX_CODE_BITS,
     code_lengths,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.input_files import InputFile
-from recordmill.transforms.sources.images.layout import (
+from recordmill.transforms.sources.images.find import (
     FolderLayout,
     describe_folders,
     find_layout,

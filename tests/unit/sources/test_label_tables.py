@@ -22,7 +22,7 @@ from recordmill.transforms.sources.images.annotations import (
     Annotations,
     sorted_classes,
 )
-from recordmill.transforms.sources.images.rows import parse_references, references_to
+from recordmill.transforms.sources.images.source import parse_references, references_to
 from recordmill.transforms.sources.images.tables import (
     LabelMap,
     label_cells,

@@ -37,11 +37,12 @@ from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.images.find import (
     FoundImages,
     NamedInputs,
+    check_class_folders,
     count_endings,
     count_skipped,
+    find_layout,
     require_images,
 )
-from recordmill.transforms.sources.images.layout import check_class_folders, find_layout
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import (
     LabelColumns,
@@ -75,30 +76,21 @@ Where = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Annotations:
-    """The images of an input, and what is known of each.
+    """The images of an input, and what is known of each."""
 
-    Attributes:
-      files: the images, those of a split together; then tables and lists, once for each
-        of their rows that names no image.
-      table: a row for each, with the columns above.
-      root: what every uri begins with, before the path.
-      classes: the names that labels count.
-      splits: those that the images are in, if each is in one.
-      optional: the names of the features that some images lack.
-      facts, warnings: what was found, and what looks wrong.
-      skipped: (reason, path) of the other files.
-      checksums: of the tables and lists, and of first bytes that were read.
-    """
-
+    # the images, those of a split together; then tables and lists, once for each of their
+    # rows that names no image
     files: tuple[InputFile, ...]
-    table: pa.Table
-    root: str = ""
-    classes: tuple[str, ...] = ()
-    splits: tuple[str, ...] = ()
+    table: pa.Table  # a row for each, with the columns above
+    root: str = ""  # what every uri begins with, before the path
+    classes: tuple[str, ...] = ()  # the names that labels count
+    splits: tuple[str, ...] = ()  # those that the images are in, if each is in one
+    # the names of the features that some images lack
     optional: frozenset[str] = frozenset()
-    facts: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()  # what was found
+    warnings: tuple[str, ...] = ()  # what looks wrong
+    skipped: tuple[tuple[str, str], ...] = ()  # (reason, path) of the other files
+    # of the tables and lists, and of first bytes that were read
     checksums: tuple[FileChecksum, ...] = ()
 
     @property
@@ -371,19 +363,12 @@ def _add_names(draft: _Draft) -> None:
 
 
 class _ImageRows(NamedTuple):
-    """The rows of tables that each image has.
+    """The rows of tables that each image has."""
 
-    Attributes:
-      first: the first row of each, or -1.
-      ordered: all rows of the first image, then those of the next, ...
-      starts: where the rows of each begin among them, and the end of the last.
-      become_lists: whether an image has the values of all its rows.
-    """
-
-    first: I64
-    ordered: I64
-    starts: I64
-    become_lists: bool
+    first: I64  # the first row of each, or -1
+    ordered: I64  # all rows of the first image, then those of the next, ...
+    starts: I64  # where the rows of each begin among them, and the end of the last
+    become_lists: bool  # whether an image has the values of all its rows
 
     def values_of(self, column: pa.Array) -> pa.Array:
         """Returns the value of each image, or the list of those of its rows.

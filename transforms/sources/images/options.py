@@ -444,7 +444,7 @@ def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
 
     The others are not read for it: one inventory has one content.
     """
-    from recordmill.transforms.sources.images.layout import describe_folders
+    from recordmill.transforms.sources.images.find import describe_folders
 
     options.require_consistent()
     return describe_folders(files, options)

@@ -107,23 +107,16 @@ def find_columns(
 
 
 class LabelTable(NamedTuple):
-    """The rows of a table, or the lines of a list.
-
-    Attributes:
-      file: the table.
-      split: of all its images, or "".
-      rows: the columns; cells of CSV are text. A list has the paths, null for a blank line.
-      raw: row -> where it begins in the file, and its bytes.
-      checksums: of all its bytes.
-      rejects: rows that could not be read.
-    """
+    """The rows of a table, or the lines of a list."""
 
     file: InputFile
-    split: str
+    split: str  # of all its images, or ""
+    # cells of CSV are text; a list has the paths, null for a blank line
     rows: pa.Table
+    # row -> where it begins in the file, and its bytes
     raw: Callable[[int], tuple[int, bytes]]
-    checksums: tuple[FileChecksum, ...]
-    rejects: tuple[Reject, ...] = ()
+    checksums: tuple[FileChecksum, ...]  # of all its bytes
+    rejects: tuple[Reject, ...] = ()  # rows that could not be read
 
     def require_single(self, column: str, option: str, *, lists: bool = False) -> None:
         """Refuses a column whose values are not single ones, or lists of such."""
@@ -261,16 +254,14 @@ _FORMS = "expected a name in each line, or CSV with the columns id,name"
 
 
 class LabelMap(NamedTuple):
-    """Classes in the order of their numbers, and the class of each label of the input.
-
-    A label is the name of a class, or its number in the file. `renumbered` is the first class
-    whose number is another one in the file, with it, or "".
-    """
+    """Classes in the order of their numbers, and the class of each label of the input."""
 
     uri: str
     classes: tuple[str, ...]
+    # a label is the name of a class, or its number in the file
     class_of: Mapping[str, str]
     checksums: tuple[FileChecksum, ...]
+    # the first class whose number is another one in the file, with it, or ""
     renumbered: str = ""
 
 
