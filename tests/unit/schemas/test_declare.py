@@ -11,13 +11,10 @@ from infer_tools import renamed
 from recordmill.schemas.declared import declare_schema
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.schema_file import dump_yaml, load_schema
-from recordmill.transforms.sources.images.annotations import (
-    LABEL,
-    SPLIT,
-    Annotations,
-)
+from recordmill.transforms.sources.images.annotations import Annotations
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.images.tables import LABEL, SPLIT
 
 
 @pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])

@@ -15,8 +15,6 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.sources.images.annotations import (
     AT,
-    FEATURE,
-    LABEL,
     PROBLEM,
     RAW,
     Annotations,
@@ -24,6 +22,8 @@ from recordmill.transforms.sources.images.annotations import (
 )
 from recordmill.transforms.sources.images.source import parse_references, references_to
 from recordmill.transforms.sources.images.tables import (
+    FEATURE,
+    LABEL,
     LabelMap,
     label_cells,
     match_paths,

@@ -45,14 +45,15 @@ from recordmill.transforms.sources.images.find import (
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import (
-    LabelColumns,
+    FEATURE,
+    LABEL,
+    SPLIT,
     LabelMap,
     LabelTable,
     describe_types,
     each_label,
     find_columns,
     is_json,
-    joined,
     label_cells,
     match_paths,
     one_array,
@@ -65,9 +66,8 @@ from recordmill.transforms.sources.images.tables import (
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
 
-# Columns of the table; features have names that begin with FEATURE.
-SPLIT, LABEL, PROBLEM, AT, RAW = "split", "label", "rejected", "at", "raw"
-FEATURE = "feature "
+# More columns of the table.
+PROBLEM, AT, RAW = "rejected", "at", "raw"
 
 CONVERT_AGAIN = "or convert everything again without appending"
 
@@ -110,6 +110,12 @@ class Annotations:
             if each.name.startswith(FEATURE)
         }
 
+    @property
+    def images(self) -> list[InputFile]:
+        """Returns the files that are images."""
+        is_image = self.table[RAW].is_null().to_pylist()
+        return [file for file, one in zip(self.files, is_image, strict=True) if one]
+
     def without_files(self) -> Annotations:
         """Returns what workers need once files and table are in an inventory file."""
         kept = self.table.schema.empty_table()
@@ -149,10 +155,7 @@ class Annotations:
 
     def summary(self) -> InputSummary:
         """Returns what was found, for users."""
-        is_image = self.table[RAW].is_null().to_pylist()
-        images = [
-            f.path for f, is_one in zip(self.files, is_image, strict=True) if is_one
-        ]
+        images = [file.path for file in self.images]
         valid = self.table.filter(pc.equal(self.table[PROBLEM], ""))
         facts = list(self.facts)
         if self.label_type is None:
@@ -242,9 +245,9 @@ class _Draft:
             self.facts.append(("features", describe_types(columns)))
 
     def match(self, table: LabelTable, column: str, noun: str) -> tuple[I64, str]:
-        """Finds the images of a table or list; rows without one become rejects.
+        """Returns the index of each row's image, or -1, and how paths are read, in words.
 
-        Returns the index of each row's image, or -1, and how paths are read, in words.
+        Rows without an image become rejects.
         """
         file = table.file
         paths = text_cells(table.rows[column])
@@ -283,15 +286,8 @@ def annotate(
 ) -> Annotations:
     """Joins what is known of each image.
 
-    Args:
-      found, named: the images and the other files, and those that options name.
-      options: what has labels, splits and features.
-      reserved: names that features of tables cannot have.
-      wanted: columns that a declared schema uses; None without one.
-      storage: options of the files' storage.
-
-    Raises:
-      InputError: there are no images, or what is known of them cannot be.
+    Features of tables cannot have reserved names; a declared schema uses the wanted
+    columns, and without one they are None.
     """
     require_images(found)
     layout, warnings = find_layout(found.images, options)
@@ -409,111 +405,52 @@ def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
 def _add_tables(
     draft: _Draft, tables: Sequence[LabelTable], *, splits_elsewhere: bool
 ) -> None:
-    """Adds labels, splits and features of tables."""
-    options = draft.options
+    """Adds labels, splits and features of tables, whose rows are joined in one table."""
     elsewhere = splits_elsewhere or any(table.split for table in tables)
-    parts = [
-        (
-            table,
-            find_columns(
-                table.rows.column_names,
-                options,
-                table.file.uri,
-                splits_elsewhere=elsewhere,
-            ),
-        )
-        for table in tables
-    ]
-    indices = []
-    for table, columns in parts:
-        table.require_single(columns.path, "path_column")
+    indices, parts, by_split = [], [], []
+    for table in tables:
+        columns = find_columns(table, draft.options, splits_elsewhere=elsewhere)
         images, way = draft.match(table, columns.path, "row")
         indices.append(images)
         labels = f"labels in column {columns.label!r}" if columns.label else "no labels"
-        draft.facts.append(
-            (
-                f"table {table.file.path}",
-                f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of images; "
-                f"paths in column {columns.path!r}, {way}; {labels}",
-            )
+        fact = (
+            f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of images; "
+            f"paths in column {columns.path!r}, {way}; {labels}"
         )
+        draft.facts.append((f"table {table.file.path}", fact))
+        parts.append(table.annotations(columns, draft.options))
+        by_split.append("table" if table.split else f"column {columns.split!r}")
     names = first_names([table.file.path for table in tables], 3)
     rows = _image_rows(draft, np.concatenate(indices), names)
-    if options.label_from != "none" and parts[0][1].label:
-        for table, columns in parts:
-            table.require_single(
-                columns.label, "label_column", lists=not rows.become_lists
-            )
-        cells = joined(
-            [
-                label_cells(table.rows[columns.label], options.label_separator)
-                for table, columns in parts
-            ]
+    joined = pa.concat_tables(parts, promote_options="default")
+    cells = {name: one_array(joined[name]) for name in joined.column_names[1:]}
+    if (labels_of := cells.pop(LABEL, None)) is not None:
+        draft.labels = rows.values_of(labels_of)
+        reason = f"its row of {names} has no label: add it"
+        draft.reject(rows.with_any(_is_null(labels_of)), reason)
+    if (splits_of := cells.pop(SPLIT, None)) is not None:
+        splits = np.array(splits_of.fill_null("").to_pylist(), np.object_)
+        listed = rows.first >= 0
+        draft.splits[listed] = splits[rows.first[listed]]
+        own = np.full(len(splits), "", np.object_)
+        own[rows.ordered] = np.repeat(draft.splits, np.diff(rows.starts))
+        reason = f"its rows of {names} are in several splits: give them one"
+        draft.reject(rows.with_any(splits != own), reason)
+        draft.facts.append(("splits", f"by {by_split[0]}"))
+    features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
+    first = tables[0].file
+    for name in [name for name in features if name in draft.reserved]:
+        del features[name]
+        draft.warnings.append(
+            f"column {name!r} of {first.path} is left out: the images have a feature of "
+            "this name. Rename the column to keep it"
         )
-        draft.labels = rows.values_of(cells)
-        draft.reject(
-            rows.with_any(_is_null(cells)), f"its row of {names} has no label: add it"
-        )
-    if any(table.split or columns.split for table, columns in parts):
-        _add_splits(draft, parts, rows, names)
-    _add_features(draft, parts, rows)
-
-
-def _add_splits(
-    draft: _Draft,
-    parts: Sequence[tuple[LabelTable, LabelColumns]],
-    rows: _ImageRows,
-    names: str,
-) -> None:
-    found = []
-    for table, columns in parts:
-        if columns.split:
-            table.require_single(columns.split, "table_split_column")
-            found += text_cells(table.rows[columns.split]).fill_null("").to_pylist()
-        else:
-            found += [table.split] * table.rows.num_rows
-    splits = np.array(found, np.object_)
-    listed = rows.first >= 0
-    draft.splits[listed] = splits[rows.first[listed]]
-    own = np.full(len(splits), "", np.object_)
-    own[rows.ordered] = np.repeat(draft.splits, np.diff(rows.starts))
-    reason = f"its rows of {names} are in several splits: give them one"
-    draft.reject(rows.with_any(splits != own), reason)
-    table, columns = parts[0]
-    by = "table" if table.split else f"column {columns.split!r}"
-    draft.facts.append(("splits", f"by {by}"))
-
-
-def _add_features(
-    draft: _Draft, parts: Sequence[tuple[LabelTable, LabelColumns]], rows: _ImageRows
-) -> None:
-    names = list(dict.fromkeys(name for _, each in parts for name in each.features))
-    first = parts[0][0].file
-    draft.warnings += [
-        f"column {name!r} of {first.path} is left out: the images have a feature of this "
-        "name. Rename the column to keep it"
-        for name in names
-        if name in draft.reserved
-    ]
-    cells = {
-        name: joined(
-            [
-                one_array(table.rows[name])
-                if name in columns.features
-                else pa.nulls(table.rows.num_rows)
-                for table, columns in parts
-            ]
-        )
-        for name in names
-        if name not in draft.reserved
-    }
     are_text = (draft.wanted is None or rows.become_lists) and not is_json(first)
-    draft.add_features(cells, rows, are_text=are_text)
+    draft.add_features(features, rows, are_text=are_text)
 
 
 def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
     """Adds the splits of images by lists of their paths."""
-    draft.splits[:] = ""
     seen = np.zeros(len(draft.images), np.bool_)
     names = first_names([each.file.path for each in lists], 5)
     for each in lists:
@@ -590,11 +527,7 @@ def _finish(
 
 
 def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[str, ...]:
-    """Finds the classes of the labels, which get the names of their classes.
-
-    Refuses valid images whose label is in no class of the label map, and an input without
-    any label.
-    """
+    """Finds the classes of the labels, which get the names of their classes."""
     labels = draft.labels
     if labels is None:
         return ()
@@ -720,16 +653,8 @@ def appended(
 ) -> Annotations:
     """Returns the new images of an input, annotated as beside those of a dataset.
 
-    Args:
-      before: the images of the dataset, by its own files.
-      whole: all images, by all files.
-      new: the new images and the other new files.
-      new_paths: of all new files.
-      schema: of the dataset, if its types are kept.
-
-    Raises:
-      InputError: an image of the dataset changes, or a new one has a label that the
-        dataset does not have.
+    `before` has the images of the dataset, by its own files; `whole` all, by all files.
+    With the schema of the dataset its types are kept.
     """
     is_new = np.array([file.path in new_paths for file in whole.files], np.bool_)
     _require_same(before, whole, ~is_new)
@@ -752,24 +677,21 @@ def appended(
 
 def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
     """Checks that new files change nothing of the images of a dataset."""
-    is_image = before.table[RAW].is_null()
-    files = [
-        f for f, one in zip(before.files, is_image.to_pylist(), strict=True) if one
-    ]
+    files = before.images
     now = {whole.files[index].path: index for index in np.flatnonzero(kept).tolist()}
     known = whole.features
     names = [n for n in (SPLIT, LABEL, PROBLEM) if n in before.table.column_names]
     names += [
         FEATURE + n for n, kind in before.features.items() if known.get(n) == kind
     ]
-    old = before.table.filter(is_image).select(names).combine_chunks()
+    old = (
+        before.table.filter(before.table[RAW].is_null()).select(names).combine_chunks()
+    )
     indices = [now.get(file.path) for file in files]
     same = whole.table.select(names).take(pa.array(indices, pa.int64()))
-    if None not in indices and same.combine_chunks().equals(old):
-        rows = []
-    else:
-        rows = list(zip(files, indices, old.to_pylist(), same.to_pylist(), strict=True))
-    for file, index, row, other in rows:
+    is_same = None not in indices and same.combine_chunks().equals(old)
+    rows = () if is_same else zip(old.to_pylist(), same.to_pylist(), strict=True)
+    for file, index, (row, other) in zip(files, indices, rows, strict=False):
         if index is not None and repr(row) == repr(other):
             continue
         was, becomes = _place(row), _place(other)

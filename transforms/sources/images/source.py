@@ -62,7 +62,6 @@ from recordmill.transforms.sources.images.annotations import (
     NO_ANNOTATIONS,
     PROBLEM,
     RAW,
-    SPLIT,
     Annotations,
     annotate,
     appended,
@@ -100,6 +99,7 @@ from recordmill.transforms.sources.images.summary import (
     warn_by_names,
     warnings_of,
 )
+from recordmill.transforms.sources.images.tables import SPLIT
 from recordmill.transforms.sources.inventory import Inventory, slices
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.storage import Store

@@ -54,6 +54,8 @@ _MISSING = {
     "path_column": "has the paths of the images, or add a header line if there is none",
     "label_column": "it is, or use `label_column=none` if there is none",
 }
+# Columns of annotations; features have names that begin with FEATURE.
+SPLIT, LABEL, FEATURE = "split", "label", "feature "
 MAX_BYTES = 1 << 30  # of a table, which is held in memory
 _WITHOUT = "use `label_from=none` in place of `label_table`, for images without labels"
 
@@ -68,12 +70,13 @@ class LabelColumns(NamedTuple):
 
 
 def find_columns(
-    names: Sequence[str], options: ImagesOptions, uri: str, *, splits_elsewhere: bool
+    table: LabelTable, options: ImagesOptions, *, splits_elsewhere: bool
 ) -> LabelColumns:
-    """Finds the columns, by options or by usual names.
+    """Finds the columns of a table, by options or by usual names.
 
     A column of splits is only taken by its name if nothing else has the splits.
     """
+    names, uri = table.rows.column_names, table.file.uri
     taken = []
     for option, usual in _USUAL.items():
         column = str(getattr(options, option))
@@ -102,6 +105,7 @@ def find_columns(
             "another one in `path_column`, `label_column` or `table_split_column`"
         )
     path, label, split = taken
+    table.require_single(path, "path_column")
     others = tuple(name for name in names if name not in taken)
     return LabelColumns(path, label, split, others)
 
@@ -128,6 +132,22 @@ class LabelTable(NamedTuple):
                 f"numbers{' or lists of these' if lists else ''}: name another one with "
                 f"`{option}`"
             )
+
+    def annotations(self, columns: LabelColumns, options: ImagesOptions) -> pa.Table:
+        """Returns the rows with "path" and the columns of annotations."""
+        found = {"path": self.rows[columns.path]}
+        if columns.label:
+            lists = options.table_rows == "image"
+            self.require_single(columns.label, "label_column", lists=lists)
+            labels = label_cells(self.rows[columns.label], options.label_separator)
+            found[LABEL] = labels
+        if columns.split:
+            self.require_single(columns.split, "table_split_column")
+            found[SPLIT] = text_cells(self.rows[columns.split])
+        elif self.split:
+            found[SPLIT] = pa.array([self.split] * self.rows.num_rows)
+        found |= {FEATURE + name: self.rows[name] for name in columns.features}
+        return pa.table(found)
 
 
 def is_json(file: InputFile) -> bool:
@@ -376,15 +396,6 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
     return first_names(
         [f"{n} {f.dtype}{shape_text(f.shape) if f.shape else ''}" for n, f in told]
     )
-
-
-def joined(columns: Sequence[pa.Array]) -> pa.Array:
-    """Returns columns of several tables one after the other."""
-    kinds = {column.type for column in columns}
-    if len(kinds) > 1:  # a column without any value in one of them
-        wanted = max(kinds, key=lambda kind: kind != pa.null())
-        columns = [column.cast(wanted) for column in columns]
-    return pa.concat_arrays(columns)
 
 
 # A path may be relative to the folder of the table, to the input folder, to an input
