@@ -201,15 +201,19 @@ class Manifest(_Frozen):
         return commit_mark(self.fingerprint, self.generation)
 
     @property
+    def shards(self) -> list[ShardEntry]:
+        """Returns all shards, in order."""
+        return [shard for split in self.splits.values() for shard in split.shards]
+
+    @property
     def shard_files(self) -> list[str]:
         """Returns the names of all shards, in order."""
-        return [s.file for split in self.splits.values() for s in split.shards]
+        return [shard.file for shard in self.shards]
 
     @property
     def index_files(self) -> dict[str, FileEntry]:
         """Returns the index files that were written with the shards, by name."""
-        shards = (s for split in self.splits.values() for s in split.shards)
-        return {index_file_name(s.file): s.index for s in shards if s.index is not None}
+        return {index_file_name(s.file): s.index for s in self.shards if s.index}
 
     @property
     def rows_dropped(self) -> int:

@@ -283,28 +283,25 @@ def spell(message: str, style: Style) -> str:
     """
 
     def spelled(found: re.Match[str]) -> str:
-        option = BY_NAME.get(found[1]) or Option(found[1], "text", "CJ", "")
-        return _spell_one(option, found[2] or "", style)
+        name, value = found[1], found[2] or ""
+        option = BY_NAME.get(name) or Option(name, "text", "CJ", "")
+        flag, is_flag = option.command_flag, option.kind == "flag"
+        in_file = style == "job_file" and JOB_FILE in option.fronts
+        if style != "python" and not in_file:
+            if name in _POSITIONAL:
+                return _POSITIONAL[name]
+            if is_flag and value:
+                return flag if value == "true" else flag.replace("--", "--no-", 1)
+            return f"{flag} {value}".rstrip()
+        if in_file:
+            return f"{name}: {value}".rstrip()
+        if is_flag:
+            value = value.capitalize()
+        elif value and option.kind != "integer":
+            value = repr(value)
+        return f"{name}={value}"
 
     return _MARKED.sub(spelled, message)
-
-
-def _spell_one(option: Option, value: str, style: Style) -> str:
-    is_flag = option.kind == "flag"
-    if style == "command" or (style == "job_file" and JOB_FILE not in option.fronts):
-        if option.name in _POSITIONAL:
-            return _POSITIONAL[option.name]
-        flag = option.command_flag
-        if is_flag and value:
-            return flag if value == "true" else flag.replace("--", "--no-", 1)
-        return f"{flag} {value}" if value else flag
-    if style == "job_file":
-        return f"{option.name}: {value}" if value else f"{option.name}:"
-    if is_flag and value:
-        value = value.capitalize()
-    elif value and option.kind != "integer":
-        value = repr(value)
-    return f"{option.name}={value}"
 
 
 def parse_pairs(

@@ -194,9 +194,11 @@ def run(argv: Sequence[str]) -> int:
             raise
         if "--debug" in arguments:
             _show("".join(traceback.format_exception(error)).rstrip())
+        message = f"Error: {message}"
+        if isinstance(error, Interrupted):
+            message = error.for_people()
         if not error.in_log:
-            ended = isinstance(error, Interrupted)
-            _show(error.for_people() if ended else f"Error: {message}")
+            _show(message)
         return exit_status(error)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -45,58 +46,53 @@ def loading_snippets(
     manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
 ) -> dict[str, str]:
     """Returns programs that load a split of the dataset, by what they load it for."""
-    split = next(iter(manifest.splits), "train")
-    where = f"{quoted(folder)}, {quoted(split)}"
+    where, split = quoted(folder), quoted(next(iter(manifest.splits), "train"))
     if manifest.compression == "none":
-        snippets = {"NumPy and PyTorch": _rows_by_number(where)}
+        snippets = {"NumPy and PyTorch": _ROWS_BY_NUMBER}
     else:
-        snippets = {"NumPy": _rows_in_order(where)}
+        snippets = {"NumPy": _ROWS_IN_ORDER}
+    snippets = {k: v.replace("WHERE", f"{where}, {split}") for k, v in snippets.items()}
     if manifest.container == "tfrecord":  # tf.data reads no other
         snippets["TensorFlow"] = loading_code(manifest, names, folder)
     is_plain = manifest.compression == "none" and manifest.payload == "example"
     if is_plain and not manifest.appended:
-        code = _tfds if manifest.container == "tfrecord" else _tfds_data_source
-        snippets["TensorFlow Datasets"] = code(folder, split)
+        code = _TFDS if manifest.container == "tfrecord" else _TFDS_DATA_SOURCE
+        code = code.replace("SPLIT", split).replace("FOLDER", where)
+        snippets["TensorFlow Datasets"] = code
     return snippets
 
 
-def _rows_by_number(where: str) -> str:
-    return (
-        "from recordmill import open_dataset\n\n"
-        f"data = open_dataset({where})  # for a PyTorch DataLoader, too\n"
-        "print(len(data), data.class_names.keys())\n"
-        "for batch in data.numpy_batches(32, seed=1, epoch=0):\n"
-        "    print({name: values.shape for name, values in batch.items()})\n"
-        "    break\n"
-    )
+_ROWS_BY_NUMBER = """\
+from recordmill import open_dataset
 
+data = open_dataset(WHERE)  # for a PyTorch DataLoader, too
+print(len(data), data.class_names.keys())
+for batch in data.numpy_batches(32, seed=1, epoch=0):
+    print({name: values.shape for name, values in batch.items()})
+    break
+"""
+_ROWS_IN_ORDER = """\
+from recordmill import read_batches
 
-def _rows_in_order(where: str) -> str:
-    return (
-        "from recordmill import read_batches\n\n"
-        f"for batch in read_batches({where}):  # pyarrow.RecordBatch\n"
-        "    print(batch.num_rows, batch.schema.names)\n"
-        "    break\n"
-    )
+for batch in read_batches(WHERE):  # pyarrow.RecordBatch
+    print(batch.num_rows, batch.schema.names)
+    break
+"""
+_TFDS = """\
+import tensorflow_datasets as tfds
 
+builder = tfds.builder_from_directory(FOLDER)
+dataset = builder.as_dataset(split=SPLIT, shuffle_files=True)
+for example in dataset.take(1):
+    print({name: value.shape for name, value in example.items()})
+"""
+_TFDS_DATA_SOURCE = """\
+import tensorflow_datasets as tfds
 
-def _tfds(folder: str, split: str) -> str:
-    return (
-        "import tensorflow_datasets as tfds\n\n"
-        f"builder = tfds.builder_from_directory({quoted(folder)})\n"
-        f"dataset = builder.as_dataset(split={quoted(split)}, shuffle_files=True)\n"
-        "for example in dataset.take(1):\n"
-        "    print({name: value.shape for name, value in example.items()})\n"
-    )
-
-
-def _tfds_data_source(folder: str, split: str) -> str:
-    return (
-        "import tensorflow_datasets as tfds\n\n"
-        f"builder = tfds.builder_from_directory({quoted(folder)})\n"
-        f"source = builder.as_data_source(split={quoted(split)})  # for Grain, too\n"
-        "print(len(source), source[0].keys())\n"
-    )
+builder = tfds.builder_from_directory(FOLDER)
+source = builder.as_data_source(split=SPLIT)  # for Grain, too
+print(len(source), source[0].keys())
+"""
 
 
 LISTED_FEATURES = 1_000
@@ -152,58 +148,50 @@ def build_page(
     }
 
 
-def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> tuple[Fact, ...]:
-    tiles = [
-        Fact("Rows", f"{manifest.records:,}"),
-        Fact("Size", human_bytes(manifest.num_bytes)),
-        Fact("Splits", f"{len(manifest.splits):,}"),
-        Fact("Shards", f"{manifest.num_shards:,}"),
-        Fact("Features", f"{len(manifest.features):,}"),
-    ]
-    if statistics.classes:
-        tiles.append(
-            Fact("Classes", f"{len(next(iter(statistics.classes.values())).names):,}")
-        )
-    tiles.append(Fact("Rejected rows", f"{manifest.rows_rejected:,}"))
-    return tuple(tiles)
+def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> list[Fact]:
+    tiles = {
+        "Rows": f"{manifest.records:,}",
+        "Size": human_bytes(manifest.num_bytes),
+        "Splits": f"{len(manifest.splits):,}",
+        "Shards": f"{manifest.num_shards:,}",
+        "Features": f"{len(manifest.features):,}",
+    }
+    for classes in list(statistics.classes.values())[:1]:
+        tiles["Classes"] = f"{len(classes.names):,}"
+    tiles["Rejected rows"] = f"{manifest.rows_rejected:,}"
+    return list(starmap(Fact, tiles.items()))
 
 
-def _facts(manifest: Manifest, understood: InputSummary) -> tuple[Fact, ...]:
+def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
     order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
-    facts = [
-        Fact("Order", order),
-        Fact("Payload", manifest.payload),
-        Fact("Container", manifest.container),
-        Fact("Compression", manifest.compression),
-        Fact("Rows read", f"{manifest.rows_read:,}"),
-    ]
+    facts = {
+        "Order": order,
+        "Payload": manifest.payload,
+        "Container": manifest.container,
+        "Compression": manifest.compression,
+        "Rows read": f"{manifest.rows_read:,}",
+    }
     if manifest.map is not None:
-        facts.append(Fact("Rows dropped by map", f"{manifest.rows_dropped:,}"))
-        facts.append(Fact("Rows added by map", f"{manifest.rows_added:,}"))
+        facts["Rows dropped by map"] = f"{manifest.rows_dropped:,}"
+        facts["Rows added by map"] = f"{manifest.rows_added:,}"
     if manifest.appended:
-        facts.append(Fact("Appended", count(manifest.appended, "time")))
+        facts["Appended"] = count(manifest.appended, "time")
     if found := dict(understood.facts).get(DUPLICATES):
-        facts.append(Fact("Duplicates", found))
-    facts.append(Fact("Fingerprint", manifest.fingerprint))
-    return tuple(facts)
+        facts["Duplicates"] = found
+    return list(starmap(Fact, {**facts, "Fingerprint": manifest.fingerprint}.items()))
 
 
 def _splits(manifest: Manifest) -> Table:
     total = manifest.records
-    return Table(
-        ("Split", "Rows", "Share", "Size", "Shards"),
-        tuple(
-            (
-                shown(name),
-                f"{split.records:,}",
-                percent(split.records, total),
-                human_bytes(split.bytes),
-                f"{len(split.shards):,}",
-            )
-            for name, split in manifest.splits.items()
-        ),
-        tuple(split.records / max(1, total) for split in manifest.splits.values()),
-    )
+    rows = [
+        (
+            *(shown(name), f"{split.records:,}", percent(split.records, total)),
+            *(human_bytes(split.bytes), f"{len(split.shards):,}"),
+        )
+        for name, split in manifest.splits.items()
+    ]
+    shares = tuple(split.records / max(1, total) for split in manifest.splits.values())
+    return Table(("Split", "Rows", "Share", "Size", "Shards"), rows, shares)
 
 
 def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]:

@@ -148,9 +148,7 @@ class RunView:
         """Returns what is shown of a position; `now` are seconds of a clock."""
         rejected = position.read.rejected + position.written.rejected
         all_read = position.ranges >= self.num_ranges * position.readings
-        begun = position.shards or any(
-            name.startswith("shard-") for name in position.working
-        )
+        begun = position.shards or any(n.startswith("shard-") for n in position.working)
         if any(name.startswith("publish-") for name in position.working):
             doing = "checking the shards" if position.checked else "moving the files"
             return View("publish", doing, position.checked, rejected=rejected)
@@ -160,21 +158,18 @@ class RunView:
             self.write_rate.add(now, position.written.bytes)
             self.record_rate.add(now, position.written.rows)
             return replace(self._writing(position), rejected=rejected)
+        if all_read and position.again:
+            again = count(position.again, "range")
+            return View("read", f"again with wider types: {again} at work")
         if all_read:
-            if position.again:
-                ranges = count(position.again, "range")
-                return View("read", f"again with wider types: {ranges} at work")
             return View("plan", "cutting the shards", rejected=rejected)
+        ranges = self.num_ranges, "range"
         if not position.ranges and not position.read.positions:
-            if position.surveyed and position.surveyed < self.num_ranges:
-                done = position.surveyed
-                return View(
-                    "scan", "finding where rows begin", done, self.num_ranges, "range"
-                )
+            if 0 < (done := position.surveyed) < self.num_ranges:
+                return View("scan", "finding where rows begin", done, *ranges)
             return View("read", "starting")
         if self.by_reference:
-            doing = "listing the rows"
-            return View("scan", doing, position.ranges, self.num_ranges, "range")
+            return View("scan", "listing the rows", position.ranges, *ranges)
         self.read_rate.add(now, position.read.positions)
         self.row_rate.add(now, position.read.rows)
         return replace(self._reading(position), rejected=rejected)
@@ -263,8 +258,7 @@ class Display(Reporter):
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         super().begin(context, ranges, input_bytes)
-        by_reference = context.exchange == "reference"
-        run = RunView(input_bytes, len(ranges), by_reference=by_reference)
+        run = RunView(input_bytes, len(ranges), context.exchange == "reference")
 
         def view(finished: FinishedTasks) -> None:
             position = find_position(finished, ranges, context.readings)

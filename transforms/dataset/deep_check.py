@@ -108,24 +108,23 @@ def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
         starts, array = array.offsets.to_numpy(), array.flatten()
     # One header at a time, as each image may have another format.
     for index, data in enumerate(array):
-        reason = _image_problem(data.as_py(), feature) if data.is_valid else None
-        if reason is not None:
-            reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
+        if not data.is_valid:
+            continue
+        try:
+            header = check_image(data.as_py(), level="decode")
+        except ImageHeaderError as error:
+            reason = str(error)
+        else:
+            found = header.height, header.width, header.depth
+            expected = feature.shape or found
+            sides = zip(expected, found, strict=False)
+            fits = all(size in (None, side) for size, side in sides)
+            if fits and len(expected) == len(found):
+                continue
+            shape = shape_text(feature.shape)
+            reason = f"an image of shape {list(found)}, expected {shape}"
+        reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
     return reasons
-
-
-def _image_problem(data: bytes, feature: FeatureSpec) -> str | None:
-    try:
-        header = check_image(data, level="decode")
-    except ImageHeaderError as error:
-        return str(error)
-    found = (header.height, header.width, header.depth)
-    expected = feature.shape or (None,) * len(found)
-    if len(expected) == len(found) and all(
-        size in (None, side) for size, side in zip(expected, found, strict=True)
-    ):
-        return None
-    return f"an image of shape {list(found)}, expected {shape_text(feature.shape)}"
 
 
 _SHOWN = 3  # invalid records described for each shard; the others are counted

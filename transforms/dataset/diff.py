@@ -120,17 +120,13 @@ class SplitOverlap:
         return f"{found} with the content of one in another split"
 
     def lines(self) -> list[str]:
-        """Returns what is told of it: how many there are, and some of them."""
-        if not self.records:
-            return []
-        shown = "; ".join(
-            " = ".join(f"{split} {number}" for split, number in each)
-            for each in self.examples
-        )
-        return [
+        """Returns a line with their number and some of them, if there are any."""
+        same = (" = ".join(f"{s} {n}" for s, n in each) for each in self.examples)
+        line = (
             f"{count(self.records, 'record')} hold the same content as one of another "
-            f"split, such as (split and number of the record) {shown}"
-        ]
+            f"split, such as (split and number of the record) {'; '.join(same)}"
+        )
+        return [line] if self.records else []
 
 
 def find_overlap(

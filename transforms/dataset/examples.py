@@ -196,27 +196,19 @@ def _contents(
 ) -> tuple[dict[str, FeatureValues], str]:
     """Returns (values of a record's features, its JSON text); one of them is empty."""
     if payload == "json":
-        return {}, _indent_json(data)
+        try:
+            return {}, json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        except ValueError as error:
+            what = f"a record of {len(data)} bytes, {data[:24]!r}..."
+            raise OutputError(f"{what}, is not valid JSON: {error}") from error
     if payload == "raw":
-        return {raw_feature(schema).name: [_text_or_bytes(data)]}, ""
+        text = data.decode(errors="replace")
+        is_text = text.encode() == data and "".join(text.split()).isprintable()
+        return {raw_feature(schema).name: [text if is_text else data]}, ""
     if payload == "sequence_example":
         return decode_sequence_example(data), ""
     values = decode_example(data)
-    _join_ragged(values, data, schema)
-    return dict(sorted(values.items())), ""
-
-
-def _text_or_bytes(data: bytes) -> str | bytes:
-    """Returns a raw record as text if it is printable, otherwise as bytes."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return data
-    return text if "".join(text.split()).isprintable() else data
-
-
-def _join_ragged(values: dict[str, FeatureValues], data: bytes, schema: Schema) -> None:
-    """Replaces the keys of each ragged feature by its lists, if they are valid."""
+    # The keys of each ragged feature make lists, if they are valid.
     for feature in schema.features:
         if not feature.is_ragged:
             continue
@@ -226,12 +218,4 @@ def _join_ragged(values: dict[str, FeatureValues], data: bytes, schema: Schema) 
             for key in feature.keys:
                 del values[key]
             values[feature.name] = joined
-
-
-def _indent_json(data: bytes) -> str:
-    try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-    except ValueError as error:
-        raise OutputError(
-            f"a record of {len(data)} bytes, {data[:24]!r}..., is not valid JSON: {error}"
-        ) from error
+    return dict(sorted(values.items())), ""

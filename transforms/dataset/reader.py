@@ -143,35 +143,20 @@ def shards_to_read(
     Raises:
       UsageError: a split does not exist.
     """
-    schema = schema_of(manifest)
-    return [
-        ShardToRead(
-            store,
-            split,
-            entry,
-            manifest.compression,
-            manifest.container,
-            schema,
-            manifest.payload,
-        )
-        for split in require_splits(store, manifest, *(splits or ()))
-        for entry in manifest.splits[split].shards
-    ]
-
-
-def require_splits(store: Store, manifest: Manifest, *names: str) -> list[str]:
-    """Returns the named splits, or all, in the manifest's order.
-
-    Raises:
-      UsageError: a split does not exist.
-    """
-    for name in names:
+    for name in splits or ():
         if name not in manifest.splits:
             raise UsageError(
                 f"{store.uri}: no split {name!r}; there are "
                 f"{', '.join(map(repr, manifest.splits))}"
             )
-    return [name for name in manifest.splits if not names or name in names]
+    schema, payload = schema_of(manifest), manifest.payload
+    form = manifest.compression, manifest.container
+    return [
+        ShardToRead(store, split, entry, *form, schema, payload)
+        for split, found in manifest.splits.items()
+        for entry in found.shards
+        if not splits or split in splits
+    ]
 
 
 def record_windows(

@@ -92,12 +92,8 @@ def metadata_files(
     if inputs:
         items = [inputs, {"featureKey": label}]
         info["supervisedKeys"] = {"tuple": {"items": items}}
-    features = {
-        "pythonClassName": f"{_CLASSES}features_dict.FeaturesDict",
-        "featuresDict": {
-            "features": {spec.name: _feature(spec) for spec in schema.features}
-        },
-    }
+    members = {"features": {spec.name: _feature(spec) for spec in schema.features}}
+    features = _leaf("features_dict.FeaturesDict", "featuresDict", members)
     return {
         DATASET_INFO_NAME: json_bytes(info),
         FEATURES_NAME: json_bytes(features),
@@ -144,14 +140,8 @@ def only_label(schema: Schema) -> str:
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
     """Returns (image, label) if there is exactly one of each."""
     inputs = [f.name for f in schema.features if f.content is not Content.VALUES]
-    labels = [
-        f.name
-        for f in schema.features
-        if f.name in _LABELS
-        and f.kind is Kind.INT64
-        and f.shape == ()
-        and not f.optional
-    ]
+    known = [f for f in schema.features if f.name in _LABELS and f.kind is Kind.INT64]
+    labels = [f.name for f in known if f.shape == () and not f.optional]
     return (inputs[0], labels[0]) if len(inputs) == len(labels) == 1 else None
 
 
@@ -172,10 +162,8 @@ def _feature(spec: FeatureSpec) -> _Json:
 def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
     """Returns a feature of plain values with at most one unknown dimension."""
     if spec.class_names and spec.kind is Kind.INT64 and len(shape) <= 1:
-        count = str(len(spec.class_names))
-        leaf = _leaf(
-            "class_label_feature.ClassLabel", "classLabel", {"numClasses": count}
-        )
+        content = {"numClasses": str(len(spec.class_names))}
+        leaf = _leaf("class_label_feature.ClassLabel", "classLabel", content)
         return _sequence(leaf, shape[0]) if shape else leaf
     dtype = spec.dtype
     if spec.kind is Kind.BYTES:
@@ -184,11 +172,8 @@ def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
         dtype = "float32"  # for other dtypes TFDS reads an int64_list
     if shape:
         return _tensor(shape, dtype)
-    return (
-        _leaf("text_feature.Text", "text", {})
-        if spec.dtype == "string"
-        else _scalar(dtype)
-    )
+    is_text = spec.dtype == "string"
+    return _leaf("text_feature.Text", "text", {}) if is_text else _scalar(dtype)
 
 
 def _bytes_leaf(spec: FeatureSpec) -> _Json:
@@ -238,7 +223,7 @@ def export_tfds(
     store: Store,
     manifest: Manifest,
     folder: Path,
-    on_progress: Callable[[float, float | None], None] | None = None,
+    on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
 ) -> list[str]:
     """Fills a new or empty folder that tfds.builder_from_directory reads; returns its files.
 
@@ -263,8 +248,7 @@ def export_tfds(
             "an empty one. Name another one, or remove it"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    done = 0
-    total = sum(split.bytes for split in manifest.splits.values())
+    done, total = 0, manifest.num_bytes
     results = []
     for split, entry in manifest.splits.items():
         for number, shard in enumerate(entry.shards):
@@ -278,8 +262,7 @@ def export_tfds(
                 ShardResult(split, number, name, shard.records, size, examples, 0)
             )
             done += shard.bytes
-            if on_progress is not None:
-                on_progress(done, total)
+            on_progress(done, total)
     schema = schema_of(manifest, class_names(store, manifest))
     files = metadata_files(
         manifest.name,

@@ -152,19 +152,6 @@ def _shard_problems(
             )
 
 
-def _label_problems(
-    manifest: Manifest, names: dict[str, tuple[str, ...]]
-) -> Iterator[Problem]:
-    """Yields labels files that are missing or damaged, so labels cannot be checked."""
-    for feature in manifest.features:
-        if feature.num_classes is not None and feature.name not in names:
-            yield Problem(
-                labels_file_name(feature.name),
-                f"missing or damaged: expected the {feature.num_classes} class names of "
-                f"{feature.name!r}, with which its labels are checked",
-            )
-
-
 def metadata_problems(
     files: Mapping[str, FileEntry], sizes: Mapping[str, int], store: Store | None = None
 ) -> Iterator[Problem]:
@@ -182,7 +169,7 @@ def _index_problems(
     One that was written with its shard has to be there, as the manifest says. One that
     came later may be there: it has to agree with its shard's records and bytes.
     """
-    for shard in _shards(manifest):
+    for shard in manifest.shards:
         name = index_file_name(shard.file)
         size = sizes.get(name)
         if shard.index is not None:
@@ -334,11 +321,14 @@ def verify_store(
     """Verifies a dataset against a given manifest, which need not be stored yet."""
     level = store.list_level()
     sizes, full = level.files, full or deep
-    shards = _shards(manifest)
+    shards = manifest.shards
     present = [shard for shard in shards if shard.file in sizes]
+    replaced = None  # a dataset whose shards stay for its readers
+    if manifest.generation:
+        replaced = find_manifest(store, replaced_name(manifest.mark))
     problems = [
         *(Problem(MANIFEST_NAME, what) for what in _manifest_problems(manifest)),
-        *_shard_problems(shards, sizes, _replaced_shards(store, manifest)),
+        *_shard_problems(shards, sizes, replaced.shard_files if replaced else ()),
         *metadata_problems(manifest.files, sizes, store if full else None),
         *_index_problems(store, manifest, sizes, full=full),
         *(
@@ -361,7 +351,14 @@ def verify_store(
     if full:
         names = class_names(store, manifest)
         known = {problem.file for problem in problems}
-        problems += (p for p in _label_problems(manifest, names) if p.file not in known)
+        for feature in manifest.features:
+            file, classes = labels_file_name(feature.name), feature.num_classes
+            if classes is not None and not {feature.name, file} & {*names, *known}:
+                text = (
+                    f"missing or damaged: expected the {classes} class names of "
+                    f"{feature.name!r}, with which its labels are checked"
+                )
+                problems.append(Problem(file, text))
         schema = schema_of(manifest, names) if deep else None
         check = partial(_check_shard, store, manifest, schema, _in_turn(on_progress))
         checked = list(ahead(present, check, max(1, workers)))
@@ -384,14 +381,6 @@ def verify_store(
         metadata_files=len(manifest.files),
         problems=tuple(problems),
     )
-
-
-def _replaced_shards(store: Store, manifest: Manifest) -> set[str]:
-    """Returns the shards of the replaced dataset that stay for its readers."""
-    if not manifest.generation:
-        return set()
-    replaced = find_manifest(store, replaced_name(manifest.mark))
-    return set(replaced.shard_files) if replaced else set()
 
 
 def _check_shard(
@@ -463,7 +452,3 @@ def _in_turn(on_progress: Callable[[int], None]) -> Callable[[int], None]:
             on_progress(num_bytes)
 
     return add
-
-
-def _shards(manifest: Manifest) -> list[ShardEntry]:
-    return [shard for split in manifest.splits.values() for shard in split.shards]

@@ -32,15 +32,10 @@ from recordmill.transforms.sources.label_split import SplitRole, TimeRole
 
 ElementKind = Literal["dict", "batch", "message", "bytes"]
 
-_NAMES: dict[str, Payload] = {
-    "Example": "example",
-    "SequenceExample": "sequence_example",
-}
-_PAYLOADS: dict[str, Payload] = {
-    f"{package}.{name}": payload
-    for package in ("tensorflow", Example.DESCRIPTOR.file.package)
-    for name, payload in _NAMES.items()
-}
+_PAYLOADS: dict[str, Payload] = {}
+for _package in ("tensorflow", Example.DESCRIPTOR.file.package):
+    _PAYLOADS[f"{_package}.Example"] = "example"
+    _PAYLOADS[f"{_package}.SequenceExample"] = "sequence_example"
 
 
 @runtime_checkable
@@ -432,13 +427,8 @@ Row = Mapping[str, Any]
 _GROUP = DeclaredFeature.model_validate("string")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An Arrow batch of rows with the same forms."""
-
-    rows: list[int]  # indices of the rows in the list of dicts
-    # the columns from which features are made, and the one that decides splits
-    batch: pa.RecordBatch
+Table = tuple[list[int], pa.RecordBatch | str]
+"""Indices of rows with the same forms, and a batch of them, or why one is not valid."""
 
 
 class TableBuilder:
@@ -452,8 +442,8 @@ class TableBuilder:
         if rule.column is not None:
             self._features.setdefault(rule.column, [_GROUP])
 
-    def build(self, rows: Sequence[Row]) -> Iterator[Table | tuple[int, str]]:
-        """Yields batches of the rows, or (index, reason) of a row that is not valid."""
+    def build(self, rows: Sequence[Row]) -> Iterator[Table]:
+        """Yields batches of the rows: the columns of features, and what tells splits."""
         columns: dict[str, list[Any]] = {}
         forms: dict[str, list[Form | None]] = {}
         invalid_rows: dict[int, str] = {}
@@ -469,7 +459,7 @@ class TableBuilder:
                 columns[name].append(value)
                 forms[name].append(form)
         self._require_groups(rows, forms)
-        yield from sorted(invalid_rows.items())
+        yield from (([index], invalid_rows[index]) for index in sorted(invalid_rows))
         for members, shared_forms in _group_by_form(forms, len(rows), invalid_rows):
             yield from self._tables(columns, members, shared_forms)
 
@@ -478,7 +468,7 @@ class TableBuilder:
         columns: Mapping[str, Sequence[Any]],
         members: list[int],
         forms: Mapping[str, Form],
-    ) -> Iterator[Table | tuple[int, str]]:
+    ) -> Iterator[Table]:
         arrays = {}
         for name, features in self._features.items():
             values = [columns[name][index] for index in members]
@@ -490,12 +480,12 @@ class TableBuilder:
                 )
             except (ValueError, TypeError, OverflowError) as error:
                 if len(members) == 1:
-                    yield members[0], f"column {name!r}: {error}"
+                    yield members, f"column {name!r}: {error}"
                     return
                 for index in members:  # one by one, to find those that Arrow rejects
                     yield from self._tables(columns, [index], forms)
                 return
-        yield Table(members, pa.RecordBatch.from_pydict(arrays))
+        yield members, pa.RecordBatch.from_pydict(arrays)
 
     def _require_groups(
         self, rows: Sequence[Row], forms: Mapping[str, Sequence[Form | None]]

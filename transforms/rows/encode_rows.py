@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b, sha256
 from typing import Any
@@ -45,7 +45,6 @@ from recordmill.transforms.exchange.plan import (
 from recordmill.transforms.rows.elements import (
     Row,
     SplitRule,
-    Table,
     TableBuilder,
     element_kind,
     parse_example,
@@ -101,15 +100,8 @@ class RowsTotals:
             self.histogram.add(summary.histogram)
 
     def merge(self, other: RowsTotals) -> None:
-        self.add(
-            RowsSummary(
-                other.rows_read,
-                other.rows_rejected,
-                other.digest,
-                observed=other.observed,
-                reject=other.reject,
-            )
-        )
+        part = RowsSummary(other.rows_read, other.rows_rejected, other.digest)
+        self.add(replace(part, observed=other.observed, reject=other.reject))
         self.histogram.merge(other.histogram)
 
 
@@ -298,8 +290,14 @@ class RowsEncoder:
 
     def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowsSummary]]:
         batches = element.to_batches() if isinstance(element, pa.Table) else [element]
+        rule = self._rule
         for batch in batches:
-            self._require_group_column(batch)
+            names = batch.schema.names
+            if rule.column is not None and names.count(rule.column) != 1:
+                raise UsageError(
+                    f"{rule.option}={rule.column!r}: expected one such column in each "
+                    f"batch, got {', '.join(names)}"
+                )
             size = max(1, batch.nbytes // max(1, batch.num_rows))
             rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES // size))
             for start in range(0, batch.num_rows, rows):
@@ -314,41 +312,29 @@ class RowsEncoder:
         if self._tables is None:
             assert self.job.declared is not None  # by element_kind
             self._tables = TableBuilder(self.job.declared, self._rule)
-        for table in self._tables.build(rows):
-            if not isinstance(table, Table):
-                index, reason = table
-                self._reject(reason, row_as_json(rows[index]))
+        for members, batch in self._tables.build(rows):
+            own = [rows[index] for index in members]
+            if isinstance(batch, str):
+                self._reject(batch, row_as_json(own[0]))
                 continue
             try:
-                parts = list(self._frame(table.batch))
+                parts = list(self._frame(batch))
             except SchemaError as error:
                 # In a batch of dicts the type of a column is the type of its values:
                 # rejects.
-                if len(table.rows) > 1:
-                    for index in table.rows:
-                        yield from self._encode_dicts([rows[index]])
-                else:
-                    (index,) = table.rows
-                    self._reject(str(error), row_as_json(rows[index]))
+                if len(own) == 1:
+                    self._reject(str(error), row_as_json(own[0]))
+                for row in own if len(own) > 1 else ():
+                    yield from self._encode_dicts([row])
                 continue
             for framed in parts:
-                for row, reason in framed.invalid_rows:
-                    self._reject(reason, row_as_json(rows[table.rows[row]]))
-                yield from self._block_of(
-                    framed, table.batch, partial(_rows_at, rows, table.rows)
-                )
+                for number, reason in framed.invalid_rows:
+                    self._reject(reason, row_as_json(own[number]))
+                yield from self._block_of(framed, batch, partial(list, own))
 
     def _frame(self, batch: pa.RecordBatch) -> Iterator[FramedRows]:
         assert self.job.declared is not None  # by element_kind
         return frame_rows(batch, self.job.declared.to_schema(), self.job)
-
-    def _require_group_column(self, batch: pa.RecordBatch) -> None:
-        rule = self._rule
-        if rule.column is not None and batch.schema.names.count(rule.column) != 1:
-            raise UsageError(
-                f"{rule.option}={rule.column!r}: expected one such column in each "
-                f"batch, got {', '.join(batch.schema.names)}"
-            )
 
     def _block_of(
         self,
@@ -412,7 +398,3 @@ class RowsEncoder:
         # A limit that is a share can be checked only after the last row.
         if limit.isdigit() and self.rows_rejected > int(limit):
             raise reject_limit_error(f"{self.rows_rejected} rows or more", limit, line)
-
-
-def _rows_at(rows: Sequence[Row], indices: Sequence[int]) -> list[Row]:
-    return [rows[index] for index in indices]

@@ -38,7 +38,11 @@ from recordmill.transforms.dataset.reader import (
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.rows.read_rows import column_values, to_dicts
+from recordmill.transforms.rows.read_rows import (
+    column_values,
+    require_share,
+    to_dicts,
+)
 from recordmill.transforms.storage import LocalStore, open_store
 
 # feature's shape             array of a batch of n rows
@@ -105,15 +109,12 @@ def objects(values: Sequence[Any]) -> Column:
     return column
 
 
-Pixels = npt.NDArray[Any]
-
-
-def decoded(image: bytes | None) -> Pixels | None:
+def decoded(image: bytes | None) -> Column | None:
     """Returns the pixels of an image, or None of one that is missing."""
     return None if image is None else pixels_of(image)
 
 
-def stacked(images: list[Pixels | None]) -> Column:
+def stacked(images: list[Column | None]) -> Column:
     """Returns images of one shape as one array, others as one of objects."""
     kinds = {None if one is None else (one.shape, one.dtype) for one in images}
     if len(kinds) == 1 and None not in kinds:
@@ -246,15 +247,6 @@ def row_order(count: int, seed: int | None, epoch: int, *, near: bool) -> Order:
     else:
         rows = random.permutation(count)
     return lambda start, stop: rows[start:stop]
-
-
-def check_worker(worker: int, num_workers: int) -> None:
-    """Refuses a worker that there is not, with a UsageError."""
-    if not 0 <= worker < num_workers:
-        raise UsageError(
-            f"worker={worker} of num_workers={num_workers}: expected a worker from 0 to "
-            "num_workers - 1"
-        )
 
 
 def mixed(
@@ -457,7 +449,14 @@ class Dataset(Sequence[Row]):
 
         def begin(numbers: I64) -> Callable[[], dict[str, Column]]:
             read = self._reader(numbers)
-            return lambda: self._numpy_columns(read())
+
+            def columns() -> dict[str, Column]:
+                found = to_numpy(read(), self.schema)
+                for name in self._images:
+                    found[name] = objects([decoded(cell) for cell in found[name]])
+                return found
+
+            return columns
 
         order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
         for columns, start, stop in read_ahead(order, begin, self._window_rows):
@@ -465,12 +464,6 @@ class Dataset(Sequence[Row]):
             for name in self._images:
                 batch[name] = stacked(batch[name].tolist())
             yield batch
-
-    def _numpy_columns(self, batch: pa.RecordBatch) -> dict[str, Column]:
-        columns = to_numpy(batch, self.schema)
-        for name in self._images:
-            columns[name] = objects([decoded(cell) for cell in columns[name]])
-        return columns
 
     def stream(
         self,
@@ -504,7 +497,7 @@ class Dataset(Sequence[Row]):
             for numbers in order:
                 yield from self._rows(self.take(numbers))
             return
-        check_worker(worker, num_workers)
+        require_share("worker", worker, "num_workers", num_workers)
         shards = row_order(len(self._shards), seed, epoch, near=False)
         share = shards(0, len(self._shards))[worker::num_workers]
         rows = itertools.chain.from_iterable(
@@ -525,7 +518,7 @@ class Dataset(Sequence[Row]):
     ) -> Iterator[I64]:
         if size < 1:
             raise UsageError(f"batches of {size} rows: expected 1 row or more")
-        check_worker(worker, num_workers)
+        require_share("worker", worker, "num_workers", num_workers)
         near = not all(isinstance(shard.store, LocalStore) for shard in self._shards)
         order = row_order(len(self), seed, epoch, near=near)
         for start in range(worker * size, len(self), num_workers * size):

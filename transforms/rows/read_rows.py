@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
 
@@ -47,12 +48,22 @@ def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
+def require_share(name: str, number: int, of: str, total: int) -> None:
+    """Refuses the number of a reader, worker or process that there is not."""
+    if not 0 <= number < total:
+        raise UsageError(
+            f"{name}={number} of {of}={total}: expected a {name} from 0 to {of} - 1"
+        )
+
+
 def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
     """Returns the value of each row, as the table at the top says."""
     if feature.sequence:
-        return _steps(array, feature)
+        steps = column_values(array.values, replace(feature, sequence=False))
+        return [span and steps[span] for span in _spans(array)]
     shape, whole = feature.shape, feature.content is Content.ARRAY
-    if feature.content is Content.IMAGE or not (shape or whole):
+    plain = feature.content is Content.IMAGE or not (shape or whole)
+    if plain or (shape.count(None) > 1 and not whole):
         return list(array.to_pylist())
     if whole:
         dtype = np.dtype(feature.dtype).newbyteorder("<")
@@ -62,31 +73,25 @@ def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
             else _shaped(np.frombuffer(cell, dtype).astype(feature.dtype), shape)
             for cell in array.to_pylist()
         ]
-    if shape.count(None) > 1:
-        return list(array.to_pylist())
     if feature.dtype in ("string", "bytes"):
         return [
             None if cell is None else _shaped(np.array(cell, object), shape).tolist()
             for cell in array.to_pylist()
         ]
-    offsets = array.offsets.to_numpy()
     values = array.values.to_numpy(zero_copy_only=False)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
     return [
         # A copy: a view would keep the whole batch in memory as long as the row.
-        _shaped(values[start:stop].astype(feature.dtype), shape) if there else None
-        for start, stop, there in zip(offsets, offsets[1:], valid, strict=False)
+        span and _shaped(values[span].astype(feature.dtype), shape)
+        for span in _spans(array)
     ]
 
 
-def _steps(array: pa.Array, feature: FeatureSpec) -> list[Any]:
-    """Returns for each row the list of its steps' values."""
-    steps = column_values(array.values, replace(feature, sequence=False))
-    offsets = array.offsets.to_pylist()
+def _spans(array: pa.ListArray) -> list[slice | None]:
+    """Returns where the values of each row are; None where they are missing."""
+    bounds = pairwise(array.offsets.to_pylist())
     valid = array.is_valid().to_pylist()
     return [
-        steps[start:stop] if there else None
-        for start, stop, there in zip(offsets, offsets[1:], valid, strict=False)
+        slice(*b) if there else None for b, there in zip(bounds, valid, strict=True)
     ]
 
 
@@ -157,11 +162,7 @@ def _shards(
     storage: Mapping[str, Any] | None,
 ) -> list[ShardToRead]:
     """Returns the shards of one reader."""
-    if not 0 <= reader_index < num_readers:
-        raise UsageError(
-            f"reader_index={reader_index} of num_readers={num_readers}: expected an "
-            "index from 0 to num_readers - 1"
-        )
+    require_share("reader_index", reader_index, "num_readers", num_readers)
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
     splits = (split,) if isinstance(split, str) else split
     shards = shards_to_read(store, read_manifest(store), splits)

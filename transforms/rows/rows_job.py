@@ -173,7 +173,14 @@ def publish_rows(
                 "there any more. Run the pipeline again"
             )
         results = [replace(result, rejects=kept)]
-        return stage(allowed, results, shards, _run_metadata(context.exchange))
+        metadata = {
+            "recordmill": version("recordmill"),
+            "beam": version("apache-beam"),
+            "python": platform.python_version(),
+            "exchange": context.exchange,
+            "published_unix": round(time.time(), 3),
+        }
+        return stage(allowed, results, shards, json_bytes(metadata))
 
     with (
         acquire_for_commit(store, exclusive=exclusive) as lease,
@@ -184,18 +191,6 @@ def publish_rows(
             rows.workspace.remove()
             workspace.remove()
     return manifest
-
-
-def _run_metadata(exchange: str) -> bytes:
-    return json_bytes(
-        {
-            "recordmill": version("recordmill"),
-            "beam": version("apache-beam"),
-            "python": platform.python_version(),
-            "exchange": exchange,
-            "published_unix": round(time.time(), 3),
-        }
-    )
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from recordmill.schemas.errors import UsageError
 from recordmill.transforms.rows.open_dataset import Dataset, Row
+from recordmill.transforms.rows.read_rows import require_share
 
 
 class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installed here
@@ -45,11 +45,7 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
           UsageError: there is no such rank.
         """
         super().__init__()
-        if not 0 <= rank < num_ranks:
-            raise UsageError(
-                f"rank={rank} of num_ranks={num_ranks}: expected a rank from 0 to "
-                "num_ranks - 1"
-            )
+        require_share("rank", rank, "num_ranks", num_ranks)
         self._data = data
         self._seed = seed
         self._buffer = buffer
