@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "not an array": ("a.npz", with_text, "'readme.txt' is no array"),
     "no archive": ("a.npz", lambda: b"PK\3\4" + bytes(40), r"cannot be read as \.npz"),
     "two numbers": ("a.npz", lambda: npz(x=np.arange(3), y=np.arange(4)), r"a\.npz \(x\) has 3 rows, but .*a\.npz \(y\) has 4"),
-    "two shapes": ("a.npz", lambda: npz(x_train=np.ones((3, 2)), x_test=np.ones((3, 3))), r"x float \[3\], but .* has x float \[2\]"),
+    "two shapes": ("a.npz", lambda: npz(x_train=np.ones((3, 2)), x_test=np.ones((3, 3))), r"x float64 \[3\], but .* has x float64 \[2\]"),
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple, Protocol
@@ -40,11 +40,16 @@ MAX_NAMES_BYTES = 16 << 20
 ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
 Packing = Literal["", "gzip", "zlib", "deflate"]
 
-_SPLITS = frozenset(
-    {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
-)
-_SAME_SPLIT = {"t10k": "test"}  # as MNIST calls its ten thousand
+_WORDS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
+_SPLITS = {word: word for word in _WORDS} | {"t10k": "test"}  # as MNIST calls it
 _SINGULAR = {"images": "image", "labels": "label"}
+_STORED = {  # by NumPy's kind; others are int64
+    "b": (Kind.INT64, "bool"),
+    "f": (Kind.FLOAT, "float32"),
+    "S": (Kind.BYTES, "bytes"),
+    "V": (Kind.BYTES, "bytes"),
+    "U": (Kind.BYTES, "string"),
+}
 _IGNORED = re.compile(r"idx\d?|ubyte|gz|npy|npz", re.IGNORECASE)
 
 
@@ -100,19 +105,13 @@ class Field:
         """
         if class_names or self.constant is not None:
             return FeatureSpec(self.name, Kind.INT64, class_names=class_names)
-        shape = self.value_shape
         if self.is_bytes:
-            return FeatureSpec(
-                self.name, Kind.BYTES, dtype="uint8", shape=shape, content=Content.ARRAY
-            )
-        kind, dtype = {
-            "b": (Kind.INT64, "bool"),
-            "f": (Kind.FLOAT, "float32"),
-            "S": (Kind.BYTES, "bytes"),
-            "V": (Kind.BYTES, "bytes"),
-            "U": (Kind.BYTES, "string"),
-        }.get(np.dtype(self.dtype).kind, (Kind.INT64, "int64"))
-        return FeatureSpec(self.name, kind, dtype=dtype, shape=shape)
+            kind, dtype, content = Kind.BYTES, "uint8", Content.ARRAY
+        else:
+            found, content = np.dtype(self.dtype).kind, Content.VALUES
+            kind, dtype = _STORED.get(found, (Kind.INT64, "int64"))
+        shape = self.value_shape
+        return FeatureSpec(self.name, kind, dtype=dtype, shape=shape, content=content)
 
     def has_fixed_size(self, num_classes: int) -> bool:
         """Tells whether it takes as many bytes in every record."""
@@ -211,23 +210,15 @@ def part_of_records(
 
 
 class Found(NamedTuple):
-    """What a format made of its input.
+    """What a format made of its input."""
 
-    Attributes:
-      parts: in the order of the input.
-      class_names: of each column that is a class label.
-      records: what the records are, in words, or "".
-      skipped: why and which files hold no rows.
-      read: the checksums of files that hold no rows, but what rows depend on.
-      tail_reason: what a tail of a file is, for its reject.
-    """
-
-    parts: tuple[Part, ...] = ()
-    class_names: ClassNames = ()
-    records: str = ""
-    skipped: Sequence[tuple[str, str]] = ()
+    parts: tuple[Part, ...] = ()  # in the order of the input
+    class_names: ClassNames = ()  # of each column that is a class label
+    records: str = ""  # what the records are, in words
+    skipped: Sequence[tuple[str, str]] = ()  # why and which files hold no rows
+    # the checksums of files that hold no rows, but what rows depend on
     read: tuple[FileChecksum, ...] = ()
-    tail_reason: str = ""
+    tail_reason: str = ""  # what a tail of a file is, for its reject
 
 
 NOTHING_FOUND = Found()
@@ -245,17 +236,11 @@ class Finder(Protocol):
 
 
 class Role(NamedTuple):
-    """What a name says.
+    """What a name says."""
 
-    Attributes:
-      column: the name without the rest; "value" if nothing is left.
-      split: or "".
-      number: digits in it, or "".
-    """
-
-    column: str
-    split: str
-    number: str
+    column: str  # the name without the rest; "value" if nothing is left
+    split: str = ""
+    number: str = ""  # digits in it
 
 
 def role_of(name: str) -> Role:
@@ -265,18 +250,13 @@ def role_of(name: str) -> Role:
     Role(column='x', split='train', number='2')
     """
     words = [w for w in re.split(r"[^\w]+|_", name) if w and not _IGNORED.fullmatch(w)]
-    splits = {split for word in words if (split := _split(word))}
+    splits = {_SPLITS[word.lower()] for word in words if word.lower() in _SPLITS}
     if len(splits) == 1:
-        words = [word for word in words if not _split(word)]
+        words = [word for word in words if word.lower() not in _SPLITS]
     number = "-".join(word for word in words if word.isdecimal())
     column = "_".join(word for word in words if not word.isdecimal())
     column = _SINGULAR.get(column.lower(), column) or "value"
     return Role(column, splits.pop() if len(splits) == 1 else "", number)
-
-
-def _split(word: str) -> str:
-    lower = word.lower()
-    return _SAME_SPLIT.get(lower, lower if lower in _SPLITS else "")
 
 
 class NamedArray(NamedTuple):
@@ -344,30 +324,24 @@ def _where(array: RowArray) -> str:
     return f"{array.file.uri} ({', '.join(field.name for field in array.fields)})"
 
 
-def require_same_columns(parts: Sequence[Part], labels: Collection[str]) -> None:
+def require_same_columns(parts: Sequence[Part], class_names: ClassNames) -> None:
     """Refuses parts whose columns or shapes differ; labels are numbers of any type."""
-    first = parts[0]
-    expected = _columns(first, labels)
+    classes, first = dict(class_names), parts[0]
+
+    def features(part: Part) -> dict[str, FeatureSpec]:
+        return {f.name: f.feature(classes.get(f.name, ())) for f in part.fields}
+
     for part in parts[1:]:
-        found = _columns(part, labels)
-        if found != expected:
-            raise InputError(
-                f"{part.file.uri}: has {', '.join(found)}, but {first.file.uri} has "
-                f"{', '.join(expected)}; expected the same columns in all files of an "
-                "input: convert such files one by one"
+        if features(part) != features(first):
+            found, expected = (
+                ", ".join(sorted(field.described for field in each.fields))
+                for each in (part, first)
             )
-
-
-def _columns(part: Part, labels: Collection[str]) -> list[str]:
-    kinds = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "text"}
-    found = []
-    for field in part.fields:
-        kind = kinds.get(field.dtype.lstrip("<>|=")[:1], "bytes")
-        kind = "uint8" if field.is_bytes else kind
-        shape = f" {list(field.value_shape)}" if field.shape else ""
-        is_label = field.name in labels
-        found.append(f"{field.name} {'int' if is_label else f'{kind}{shape}'}")
-    return sorted(found)
+            raise InputError(
+                f"{part.file.uri}: has {found}, but {first.file.uri} has {expected}; "
+                "expected the same columns in all files of an input: convert such files "
+                "one by one"
+            )
 
 
 def files_of_names(
@@ -413,9 +387,8 @@ def read_names(
 ) -> tuple[tuple[str, ...], FileChecksum]:
     """Reads class names, one a line: as many as are expected, or any number for 0."""
     if file.size > MAX_NAMES_BYTES:
-        raise InputError(
-            f"{file.uri}: has {file.size:,} bytes, too many for names of classes"
-        )
+        found = f"has {file.size:,} bytes"
+        raise InputError(f"{file.uri}: {found}, too many for names of classes")
     content = read_file(file.uri, storage, file.seen)
     try:
         lines = content.decode().splitlines()

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -107,10 +108,7 @@ _NO_LABEL = Field("label", "<i8", constant=-1)
 
 @dataclass(frozen=True)
 class BinaryFinder:
-    """Finds records of a fixed length.
-
-    Attributes: the options.
-    """
+    """Finds records of a fixed length."""
 
     record: str = ""
     byte_order: ByteOrder = "little"
@@ -123,7 +121,9 @@ class BinaryFinder:
             raise InputError(
                 f"`layout={self.layout}` and `record` exclude each other: leave out one"
             )
-        if self.layout == "stl10" or (not self.record and _is_stl10(files)):
+        names = {PurePosixPath(f.path).name for f in files if f.path.endswith(".bin")}
+        is_stl10 = bool(names) and names <= {*_STL10_FILES, _UNLABELED}
+        if self.layout == "stl10" or (not self.record and is_stl10):
             return _find_stl10(files, storage)
         if not self.record:
             hint = next(filter(None, (_known_layout(f, storage) for f in files)), "")
@@ -134,10 +134,8 @@ class BinaryFinder:
             )
         fields, size = parse_record(self.record, self.byte_order)
         files_of_classes, rest = files_of_names(files, self.class_names)
-        data = [file for file in rest if file.path.lower().endswith(".bin")]
-        skipped = [
-            file.path for file in rest if data and file.path.lower()[-4:] != ".bin"
-        ]
+        data = [file for file in rest if _is_data(file)]
+        skipped = [file.path for file in rest if data and not _is_data(file)]
         labels = [field.name for field in fields if field.is_integer]
         class_names, read = read_class_names(files_of_classes, labels, storage)
         return Found(
@@ -192,41 +190,41 @@ def _known_layout(file: InputFile, storage: StorageOptions) -> str:
 
 def parse_record(text: str, byte_order: str) -> tuple[tuple[Field, ...], int]:
     """Parses a declaration as a user wrote it; returns fields and size of a record."""
+    try:
+        return _parse_record(text.strip(), ">" if byte_order == "big" else "<")
+    except ValueError as error:
+        raise UsageError(f"`record`: {error}") from None
+
+
+def _parse_record(text: str, order: str) -> tuple[tuple[Field, ...], int]:
     fields: list[Field] = []
     at = offset = 0
-    text = text.strip()
     if len(text) > _LONGEST:
-        raise UsageError(
-            f"`record`: {len(text):,} characters, expected at most {_LONGEST:,}"
-        )
+        raise ValueError(f"{len(text):,} characters, expected at most {_LONGEST:,}")
     while at < len(text) or not fields:
         match = _FIELD.match(text, at)
         if not match:
-            raise UsageError(f"`record`: cannot read {text[at : at + 40]!r}; {_WAY}")
-        field = _field(match, ">" if byte_order == "big" else "<", offset)
-        offset += field.num_bytes
-        fields.append(field)
+            raise ValueError(f"cannot read {text[at : at + 40]!r}; {_WAY}")
+        try:
+            fields.append(_field(match, order, offset))
+        except ValueError as error:
+            raise ValueError(f"{match[0]!r}: {error}") from None
+        offset += fields[-1].num_bytes
         at = match.end()
-        if at < len(text):
-            if text[at] != "," or at + 1 == len(text):
-                raise UsageError(
-                    f"`record`: cannot read {text[at : at + 40]!r} after "
-                    f"{match[0]!r}; {_WAY}"
-                )
-            at += 1
+        if text[at : at + 1] not in ("", ",") or text[at:] == ",":
+            rest = text[at : at + 40]
+            raise ValueError(f"cannot read {rest!r} after {match[0]!r}; {_WAY}")
+        at += 1
     if offset > MAX_ROW_BYTES:
-        raise UsageError(
-            f"`record`: a record has {offset:,} bytes, expected at most {MAX_ROW_BYTES:,}"
+        raise ValueError(
+            f"a record has {offset:,} bytes, expected at most {MAX_ROW_BYTES:,}"
         )
     named = [field for field in fields if field.name != "_"]
     if not named:
-        raise UsageError(f"`record`: has no field with a name; {_WAY}")
-    names = [field.name for field in named]
-    if len(set(names)) < len(names):
-        twice = next(name for n, name in enumerate(names) if name in names[:n])
-        raise UsageError(
-            f"`record`: two fields are named {twice!r}: rename one of them"
-        )
+        raise ValueError(f"has no field with a name; {_WAY}")
+    name, times = Counter(field.name for field in named).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"two fields are named {name!r}: rename one of them")
     return tuple(named), offset
 
 
@@ -234,53 +232,38 @@ def _field(match: re.Match[str], order: str, offset: int) -> Field:
     name, kind = match["name"].strip(), match["type"]
     sizes = [size.strip() for size in (match["shape"] or "").split(",")]
     if match["shape"] is not None and not all(map(str.isdecimal, sizes)):
-        raise UsageError(f"`record`: {match[0]!r}: found [{match['shape']}]; {_WAY}")
+        raise ValueError(f"found [{match['shape']}]; {_WAY}")
     shape = tuple(map(int, sizes)) if match["shape"] is not None else ()
     if 0 in shape or len(shape) > 8 or math.prod(shape) > MAX_ROW_BYTES:
-        raise UsageError(
-            f"`record`: {match[0]!r}: expected one to eight sizes of at least 1, together "
-            f"at most {MAX_ROW_BYTES:,} values"
+        raise ValueError(
+            "expected one to eight sizes of at least 1, together at most "
+            f"{MAX_ROW_BYTES:,} values"
         )
     if kind == "bytes":
         if len(shape) != 1 or match["axes"] is not None:
-            raise UsageError(
-                f"`record`: {match[0]!r}: bytes have one size and no axes, as in "
-                f"'{name}:bytes[10]'"
-            )
+            example = f"'{name}:bytes[10]'"
+            raise ValueError(f"bytes have one size and no axes, as in {example}")
         return Field(name, f"|V{shape[0]}", offset=offset)
     if kind not in TYPES:
-        raise UsageError(
-            f"`record`: {match[0]!r}: {kind!r} is no type; expected one of "
-            f"{', '.join(TYPES)} or bytes"
-        )
-    dtype = TYPES[kind]
-    axes = _axes(match[0], match["axes"], len(shape))
-    dtype = f"{'|' if dtype[1] == '1' else order}{dtype}"
-    return Field(name, dtype, shape, axes, offset)
+        known = ", ".join(TYPES)
+        raise ValueError(f"{kind!r} is no type; expected one of {known} or bytes")
+    dtype = f"{'|' if TYPES[kind][1] == '1' else order}{TYPES[kind]}"
+    return Field(name, dtype, shape, _axes(match["axes"], len(shape)), offset)
 
 
-def _axes(text: str, declared: str | None, rank: int) -> tuple[int, ...]:
+def _axes(declared: str | None, rank: int) -> tuple[int, ...]:
     if declared is None:
         return ()
     stored, arrow, wanted = declared.strip().partition("->")
-    if (
-        not arrow
-        or len(stored) != rank
-        or len(set(stored)) < rank
-        or sorted(stored) != sorted(wanted)
-    ):
-        raise UsageError(
-            f"`record`: {text!r}: axes {declared!r} do not tell the order of {rank} sizes; "
+    is_order = len(stored) == rank == len(set(stored))
+    if not arrow or not is_order or sorted(stored) != sorted(wanted):
+        raise ValueError(
+            f"axes {declared!r} do not tell the order of {rank} sizes; "
             "expected a letter for each as stored, ->, and the same letters as wanted, "
             "such as chw->hwc. Put the declaration in quotes: a shell takes > for itself"
         )
     axes = tuple(stored.index(letter) for letter in wanted)
     return () if axes == tuple(range(rank)) else axes
-
-
-def _is_stl10(files: Sequence[InputFile]) -> bool:
-    names = {PurePosixPath(f.path).name for f in files if f.path.endswith(".bin")}
-    return bool(names) and names <= {*_STL10_FILES, _UNLABELED}
 
 
 def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
@@ -335,14 +318,8 @@ def _array(file: InputFile, split: str, *fields: Field) -> NamedArray:
             f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {count(rows, 'row')} of "
             f"{size:,}; expected a whole number. The file is cut short: copy it again"
         )
-    return NamedArray(RowArray(file, 0, size, rows, fields), Role("", split, ""), "")
+    return NamedArray(RowArray(file, 0, size, rows, fields), Role("", split), "")
 
-
-#     CIFAR-10   label | 1024 red | 1024 green | 1024 blue        3,073 bytes
-#     CIFAR-100  coarse label | fine label | the same 3,072       3,074 bytes
-#
-# Each colour plane is 32 x 32, row-major; all bytes unsigned.
-# Source: www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 
 SIDE, CHANNELS = 32, 3
 
@@ -376,14 +353,9 @@ class CifarLayout(NamedTuple):
 
 
 CIFAR10 = CifarLayout("cifar10", "CIFAR-10", (("label", 10, "batches.meta.txt"),))
-CIFAR100 = CifarLayout(
-    "cifar100",
-    "CIFAR-100",
-    (
-        ("coarse_label", 20, "coarse_label_names.txt"),
-        ("label", 100, "fine_label_names.txt"),
-    ),
-)
+_COARSE = ("coarse_label", 20, "coarse_label_names.txt")
+_FINE = ("label", 100, "fine_label_names.txt")
+CIFAR100 = CifarLayout("cifar100", "CIFAR-100", (_COARSE, _FINE))
 _LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
 _NAME_FILES = {name for each in _LAYOUTS.values() for *_, name in each.labels}
 
@@ -396,16 +368,21 @@ class CifarFinder:
 
     def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
         by_name = {PurePosixPath(file.path).name: file for file in files}
-        data = [file for file in files if _is_data(file)]
+        data, skipped = [], []
         for file in files:
-            is_named = file.path.split("/")[-1] in _NAME_FILES
-            if file.problem and (_is_data(file) or is_named):
+            is_data, name = _is_data(file), PurePosixPath(file.path).name
+            if not is_data and name not in _NAME_FILES:
+                skipped.append(("does not end in .bin", file.path))
+                continue
+            if file.problem:
                 raise unreadable_error(file)
-            if _is_data(file) and not file.size:
+            if is_data and not file.size:
                 raise InputError(
                     f"{file.uri}: is empty, expected CIFAR records: copy the file again, or "
                     "leave it out of the inputs"
                 )
+            if is_data:
+                data.append(file)
         if not data:
             raise InputError("no CIFAR data: none of the input files ends in .bin")
         layout = find_layout(data, self.variant)
@@ -423,11 +400,7 @@ class CifarFinder:
             ),
             tuple(names),
             f"{layout.title}, {size:,} bytes each",
-            [
-                ("does not end in .bin", file.path)
-                for file in files
-                if not _is_data(file) and file.path.split("/")[-1] not in _NAME_FILES
-            ],
+            skipped,
             tuple(read),
             f"expected a whole {layout.variant} record of {size} ({len(layout.labels)} "
             f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
@@ -444,8 +417,7 @@ def find_layout(files: Sequence[InputFile], variant: Variant) -> CifarLayout:
         return _LAYOUTS[variant]
     layout = detect_layout(files[0])
     for file in files[1:]:
-        other = detect_layout(file)
-        if other != layout:
+        if (other := detect_layout(file)) != layout:
             raise InputError(
                 f"{files[0].path} is {layout.variant} and {file.path} is "
                 f"{other.variant}: convert them into two datasets, or give `variant`"

@@ -61,17 +61,13 @@ _ZIP_ERRORS = (
     NotImplementedError,
 )
 
-
+# The name of an array, where its bytes are, and how many when unpacked.
 _Member = tuple[str, RowArray, int]
-"""The name of an array, where its bytes are, and how many when unpacked."""
 
 
 @dataclass(frozen=True)
 class NumpyFinder:
-    """Finds the arrays of NumPy files.
-
-    Attributes: the options.
-    """
+    """Finds the arrays of NumPy files."""
 
     label_array: str = ""
     class_names: str = ""
@@ -153,17 +149,12 @@ def _archived(
     stop = start + info.compress_size
     if stop > file.size:
         raise InputError(f"{where} goes beyond the end of the file: copy it again")
+    if not is_packed and info.compress_size != info.file_size:
+        raise InputError(f"{where} states two sizes: copy the file again")
     array = RowArray(file, start)
     if is_packed:
-        array = RowArray(
-            file,
-            packing="deflate",
-            packed_start=start,
-            packed_stop=stop,
-            crc32=info.CRC,
-        )
-    elif info.compress_size != info.file_size:
-        raise InputError(f"{where} states two sizes: copy the file again")
+        array = RowArray(file, packing="deflate", crc32=info.CRC)
+        array = replace(array, packed_start=start, packed_stop=stop)
     return info.filename.removesuffix(".npy"), array, info.file_size
 
 
@@ -196,11 +187,7 @@ def _open_npy(
             f"{MAX_HEADER_BYTES:,}: the file is damaged"
         )
     head = (start + bytes(stream.read(max(0, length - len(start)))))[:length]
-    if len(head) < length:
-        raise InputError(
-            f"{where}: ends after {len(head):,} bytes inside its header of {length:,}: the "
-            "file is cut short; copy it again"
-        )
+    _require_header(len(head), length, where)
     header = parse_npy(head, where)
     expected = length + header.row_bytes * header.shape[0]
     if expected != size:
@@ -228,6 +215,14 @@ def _open_npy(
     return array
 
 
+def _require_header(found: int, expected: int, where: str) -> None:
+    if found < expected:
+        raise InputError(
+            f"{where}: ends after {found:,} bytes inside its header of {expected:,}: the "
+            "file is cut short; copy it again"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
     """Type and shape of an array; in Fortran order, its first axis varies fastest."""
@@ -243,11 +238,7 @@ class NpyHeader:
 
 
 def header_length(start: bytes, where: str) -> int:
-    """Returns how many bytes the header has, by the first bytes of a file.
-
-    Raises:
-      InputError: they are not those of a .npy file.
-    """
+    """Returns how many bytes the header of a .npy file has, by the first ones."""
     if not start.startswith(MAGIC):
         raise InputError(
             f"{where}: begins with {start[:6].hex(' ') or 'nothing'}, expected the mark of "
@@ -265,12 +256,9 @@ def header_length(start: bytes, where: str) -> int:
 
 
 def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
-    """Parses a header.
+    """Parses a header of as many bytes as `header_length` says.
 
-    Args:
-      head: all of its bytes, as `header_length` says.
-      where: the file, for messages.
-      least_axes: that the array must have; 0 also takes a single value.
+    With 0 as `least_axes`, it may be that of a single value.
 
     Raises:
       InputError: it is damaged, or its values can be no feature.
@@ -323,10 +311,10 @@ def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:
         axes = axes if len(axes) > 1 else ()
         return (Field(name, _type_text(dtype, name, where), shape, axes),)
     if inner:
+        names = ", ".join(map(repr, dtype.names))
         raise InputError(
             f"{where}: rows of {list(inner)} records each: save an array of one axis, or "
-            "one array for each of the fields "
-            f"{', '.join(map(repr, dtype.names))}"
+            f"one array for each of the fields {names}"
         )
     fields = []
     for field_name in dtype.names:
@@ -348,10 +336,6 @@ def _type_text(dtype: np.dtype[Any], name: str, where: str) -> str:
     return str(dtype.str)
 
 
-#     00 00 08 03 | 00 00 ea 60 | 00 00 00 1c | 00 00 00 1c      uint8, 60,000 x 28 x 28
-#
-# Source: yann.lecun.com/exdb/mnist, "The IDX file format"; numbers are big-endian.
-
 LABEL = "label"
 _TYPES = {8: "|u1", 9: "|i1", 0xB: ">i2", 0xC: ">i4", 0xD: ">f4", 0xE: ">f8"}
 _MAX_HEADER_BYTES = 4 + 4 * _MAX_AXES
@@ -362,10 +346,7 @@ _STEP_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class IdxFinder:
-    """Finds arrays in IDX files; labels of uint8 are classes.
-
-    Attributes: the options.
-    """
+    """Finds arrays in IDX files; labels of uint8 are classes."""
 
     class_names: str = ""
 
@@ -406,8 +387,8 @@ def _idx_role(name: str) -> tuple[Role, str]:
     found = [word for word in words if word.lower() in _ROLES]
     if len(found) != 1:
         return role, ""
-    rest = "_".join(word for word in words if word not in found)
-    return role._replace(column=found[0].lower().removesuffix("s")), rest
+    words.remove(found[0])
+    return role._replace(column=found[0].lower().removesuffix("s")), "_".join(words)
 
 
 def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray | None:
@@ -434,12 +415,11 @@ def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray
             f"{file.uri}: its header says {sides}, a row of {row_bytes:,} bytes; expected "
             f"1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
         )
-    is_wrong, size = expected != file.size, f"the file has {file.size:,}"
+    most, size = file.size, f"the file has {file.size:,}"
     if array.packing:
         most = file.size * _MOST_UNPACKED
-        is_wrong = expected > most
         size = f"{file.size:,} bytes of gzip hold at most {most:,}"
-    if is_wrong:
+    if expected > most or (not array.packing and expected < most):
         raise InputError(
             f"{file.uri}: its header says {sides} values of {dtype[2:]} "
             f"bytes, {expected:,} bytes with the header, but {size}. The file is "
@@ -467,21 +447,16 @@ def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
             f"{uri}: its header says {rank} axes, expected 1 to {_MAX_AXES}: the file is "
             "damaged, or not IDX"
         )
-    if len(head) < 4 + 4 * rank:
-        raise InputError(
-            f"{uri}: ends after {len(head)} bytes inside its header of {4 + 4 * rank}: "
-            "the file is cut short; copy it again"
-        )
+    _require_header(len(head), 4 + 4 * rank, uri)
     return _TYPES[head[2]], struct.unpack_from(f">{rank}I", head, 4)
 
 
 def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
     """Returns the highest label of uint8; -1 if there is none."""
     highest = -1
-    for part in parts:
-        for array in part.arrays:
-            if array.fields == (Field(LABEL, "|u1"),):
-                rows = ArrayRows(array, (0, array.num_rows), array.span, storage)
-                for labels in rows.matrices(_STEP_ROWS):
-                    highest = max(highest, int(labels.max()))
+    for array in (array for part in parts for array in part.arrays):
+        if array.fields == (Field(LABEL, "|u1"),):
+            rows = ArrayRows(array, (0, array.num_rows), array.span, storage)
+            for labels in rows.matrices(_STEP_ROWS):
+                highest = max(highest, int(labels.max()))
     return highest

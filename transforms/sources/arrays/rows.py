@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms import native
@@ -69,13 +68,9 @@ class ArrayRows:
         bounds: tuple[int, int],
         storage: StorageOptions,
     ) -> None:
-        """Opens the array.
+        """Opens an array for the rows from a first one to one after the last.
 
-        Args:
-          array: the array.
-          rows: the first one, and one after the last; of a packed array, all.
-          bounds: the bytes of the file that all rows stand for.
-          storage: options of the file's storage.
+        The bounds are those of the bytes of the file that all rows stand for.
         """
         self._array, self._rows = array, rows
         self._bounds, self._storage = bounds, storage
@@ -174,13 +169,6 @@ def _transposed_rows(
     source.read_rows(offsets, pieces, np.arange(columns))
     cells = pieces.reshape(columns, last - first, item).transpose(1, 0, 2)
     return np.ascontiguousarray(cells).reshape(last - first, array.row_bytes)
-
-
-def rows_of(part: Part, input_range: InputRange) -> tuple[int, int]:
-    """Returns the first row of a range, and one after its last."""
-    first = max(0, input_range.start - part.first) // part.scale
-    last = min(part.num_rows, (input_range.stop - part.first) // part.scale)
-    return first, max(first, last)
 
 
 def part_batch(

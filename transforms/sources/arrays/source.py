@@ -47,7 +47,6 @@ from recordmill.transforms.sources.arrays.rows import (
     Reasons,
     checksum_of,
     part_batch,
-    rows_of,
 )
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -93,7 +92,7 @@ class ArraysSource(Source):
             raise InputError(
                 f"{count(len(files), 'input file')}: none holds a row of an array"
             )
-        require_same_columns(parts, [name for name, _ in found.class_names])
+        require_same_columns(parts, found.class_names)
         used = {array.file.path for part in parts for array in part.arrays}
         arrays = (array for part in found.parts for array in part.arrays)
         unread = {a.file.path: a.file for a in arrays if a.file.path not in used}
@@ -110,19 +109,18 @@ class ArraysSource(Source):
         schema: Schema | None,
     ) -> Self:
         whole = self.prepare([*kept, *new])
-        names = {file.path for file in new}
-        parts = []
+        names, parts = {file.path for file in new}, []
         for part in whole.found.parts:
-            files = [array.file for array in part.arrays]
-            are_new = [file.path in names for file in files]
-            if any(are_new) and not all(are_new):
-                old = files[are_new.index(False)]
+            files = {
+                array.file.path in names: array.file for array in part.arrays[::-1]
+            }
+            if len(files) > 1:
                 raise InputError(
-                    f"{files[are_new.index(True)].uri}: belongs to the rows of {old.uri}, "
+                    f"{files[True].uri}: belongs to the rows of {files[False].uri}, "
                     "which were converted before: give it another name or folder, or "
                     "convert all files into another dataset"
                 )
-            if all(are_new):
+            if True in files:
                 parts.append(part)
         if not parts:
             features = schema.features if schema else ()
@@ -214,17 +212,17 @@ class ArraysSource(Source):
         )
         return max(rows, sum(file.size for file in files))
 
+    def _part_of(self, input_range: InputRange) -> Part:
+        """Returns the part that a range is of."""
+        parts = self._parts_by_path[input_range.path]
+        return next(part for part in parts if part.stop >= input_range.stop)
+
     @cached_property
     def _parts_by_path(self) -> dict[str, list[Part]]:
         found: dict[str, list[Part]] = {}
         for part in self.found.parts:
             found.setdefault(part.file.path, []).append(part)
         return found
-
-    def _part_of(self, input_range: InputRange) -> Part:
-        """Returns the part that a range is of."""
-        parts = self._parts_by_path[input_range.path]
-        return next(part for part in parts if part.stop >= input_range.stop)
 
     @cached_property
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
@@ -254,9 +252,11 @@ class ArraysSource(Source):
         is_wanted: Callable[[Field], bool],
         sink: RowSink,
     ) -> Iterator[Rows]:
-        """Reads a range with the columns that are wanted."""
+        """Reads a range with the columns that are wanted; wrong labels are rejects."""
         part = self._part_of(input_range)
-        first, last = rows_of(part, input_range)
+        start = max(0, input_range.start - part.first) // part.scale
+        stop = min(part.num_rows, (input_range.stop - part.first) // part.scale)
+        stop = max(start, stop)
         step = max(1, BATCH_BYTES // part.row_bytes)
         if any(array.transposed for array in part.arrays):
             # Its pieces are short as it is: as many rows as a range has.
@@ -264,15 +264,27 @@ class ArraysSource(Source):
         arrays = [
             ArrayRows(
                 array,
-                (first, last),
+                (start, stop),
                 self._bounds[array.file.path, array.span[0]],
                 self.storage,
             )
             for array in part.arrays
         ]
-        start = first
+
+        def rows_of(found: Sequence[U8]) -> Rows:
+            batch, reasons = self._batch(part, found, is_wanted)
+            ordinals: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
+            positions = part.first + ordinals * part.scale
+            rows = Rows(
+                batch=batch,
+                origins=self._origins(part, input_range, positions),
+                positions=positions - input_range.start,
+                raw=partial(_raw_row, found, positions),
+            )
+            return sink.reject(rows, reasons, input_range)
+
         for found in zip(*(each.matrices(step) for each in arrays), strict=True):
-            yield self._rows(part, input_range, start, found, is_wanted, sink)
+            yield rows_of(found)
             start += len(found[0])
         if part.tail and input_range.stop == part.stop:
             position = part.first + part.num_rows * part.scale
@@ -282,27 +294,6 @@ class ArraysSource(Source):
             sink.rejects.append(Reject(part.file.path, position, reason, raw))
         for each in arrays:
             sink.checksums += each.checksums()
-
-    def _rows(
-        self,
-        part: Part,
-        input_range: InputRange,
-        start: int,
-        found: Sequence[U8],
-        is_wanted: Callable[[Field], bool],
-        sink: RowSink,
-    ) -> Rows:
-        """Makes rows; those with a label that is no class are rejects."""
-        batch, reasons = self._batch(part, found, is_wanted)
-        positions: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
-        positions = part.first + positions * part.scale
-        rows = Rows(
-            batch=batch,
-            origins=self._origins(part, input_range, positions),
-            positions=positions - input_range.start,
-            raw=lambda row: (int(positions[row]), _raw(found, row)),
-        )
-        return sink.reject(rows, reasons, input_range)
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         return origins_in(part.file.path, 0, positions)
@@ -412,10 +403,12 @@ class ArraysSource(Source):
                 file.read_rows(offsets, target, rows)
 
         def raw_of(first: int, row: int) -> tuple[str, int, bytes]:
-            number = part_of[first + row]
-            inside = int(positions[first + row] - self._starts[number])
-            part = parts[number]
-            return part.file.uri, inside + part.start, _raw(found, first + row)
+            part, start = (
+                parts[part_of[first + row]],
+                self._starts[part_of[first + row]],
+            )
+            position, raw = _raw_row(found, positions, first + row)
+            return part.file.uri, position - int(start) + part.start, raw
 
         for start in range(0, len(positions) or 1, step):
             some = [records[start : start + step] for records in found]
@@ -430,10 +423,10 @@ class ArraysSource(Source):
             yield ReferencedRows(batch, kept, partial(raw_of, start))
 
 
-def _raw(found: Sequence[U8], row: int) -> bytes:
-    return b"".join(records[row].tobytes() for records in found)
+def _raw_row(found: Sequence[U8], positions: I64, row: int) -> tuple[int, bytes]:
+    raw = b"".join(records[row].tobytes() for records in found)
+    return int(positions[row]), raw
 
 
 def _zeros(part: Part, num_rows: int) -> list[U8]:
-    """Returns so many rows of zeros."""
     return [np.zeros((num_rows, array.row_bytes), np.uint8) for array in part.arrays]

@@ -43,16 +43,12 @@ _MOST_BYTES = 64 << 20  # of a file beside the records
 
 
 class BesideFiles:
-    """The files beside the records, read when they are asked for.
-
-    Attributes:
-      checksums: of those that were read, by path.
-    """
+    """The files beside the records, read when they are asked for."""
 
     def __init__(self, files: Sequence[InputFile], storage: StorageOptions) -> None:
         self._files = {file.path: file for file in files if not file.problem}
         self._storage = storage
-        self.checksums: dict[str, FileChecksum] = {}
+        self.checksums: dict[str, FileChecksum] = {}  # of those that were read, by path
 
     def read(self, path: str) -> bytes | None:
         """Returns the bytes of a file, or None if it is not among the inputs."""
@@ -75,10 +71,8 @@ class BesideFiles:
         """Returns the manifests of recordmill, by folder."""
         found = {}
         for folder, data in self.named(MANIFEST_NAME).items():
-            try:
+            with suppress(OutputRefusedError):  # another program's file of that name
                 found[folder] = Manifest.from_bytes(data, folder)
-            except OutputRefusedError:
-                continue  # another program's file of that name
         return found
 
     def in_folder(self, folder: str, name: str) -> bytes | None:
@@ -91,10 +85,8 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+# Returns the bytes of a file beside the records, by its name; None: there is none.
 ReadBeside = Callable[[str], bytes | None]
-"""Returns the bytes of a file beside the records, by its name; None: there is none."""
-
-_SIDES_OF_BOX = 4
 
 
 def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
@@ -103,8 +95,7 @@ def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
     What has no counterpart here is left out.
     """
     try:
-        stated = json.loads(data)
-        return dict(_walk(stated, "", read))
+        return dict(_walk(json.loads(data), "", read))
     except (ValueError, LookupError, TypeError, AttributeError, SchemaError):
         return {}
 
@@ -115,18 +106,15 @@ def _walk(
     if "featuresDict" in node:
         for name, child in node["featuresDict"]["features"].items():
             yield from _walk(child, f"{key}/{name}" if key else name, read)
-        return
-    found = _leaf(node, key, read)
-    if found is not None:
+    elif found := _leaf(node, key, read):
         yield key, found
 
 
 def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | None:
     kind = str(node["pythonClassName"]).rpartition(".")[2]
     if kind == "Image":
-        content = node["image"]
-        shape = _dimensions(content) or (None, None, None)
-        dtype = content.get("dtype") or "uint8"
+        shape = _dimensions(node["image"]) or (None, None, None)
+        dtype = node["image"].get("dtype") or "uint8"
         return FeatureSpec(
             key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.IMAGE
         )
@@ -143,9 +131,17 @@ def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | 
     if kind == "Text":
         return FeatureSpec(key, Kind.BYTES, dtype="string")
     if kind == "BBoxFeature":
-        return FeatureSpec(key, Kind.FLOAT, shape=(_SIDES_OF_BOX,))
+        return FeatureSpec(key, Kind.FLOAT, shape=(4,))
     if kind in ("Tensor", "Scalar"):
-        return _tensor(node["tensor"], key)
+        content, dtype = node["tensor"], str(node["tensor"]["dtype"])
+        shape, encoding = _dimensions(content), content.get("encoding") or "none"
+        if encoding == "none":
+            return FeatureSpec(key, usual_kind(dtype), dtype=dtype, shape=shape)
+        if encoding != "bytes" or dtype == "string":
+            return None
+        return FeatureSpec(
+            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.ARRAY
+        )
     if kind == "Sequence":
         inner = _leaf(node["sequence"]["feature"], key, read)
         length = int(node["sequence"].get("length") or -1)
@@ -158,18 +154,6 @@ def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | 
             dtype=inner.dtype,
             shape=outer + inner.shape,
             class_names=inner.class_names,
-        )
-    return None
-
-
-def _tensor(content: Mapping[str, Any], key: str) -> FeatureSpec | None:
-    dtype = "string" if content["dtype"] == "string" else str(content["dtype"])
-    shape, encoding = _dimensions(content), content.get("encoding") or "none"
-    if encoding == "none":
-        return FeatureSpec(key, usual_kind(dtype), dtype=dtype, shape=shape)
-    if encoding == "bytes" and dtype != "string":
-        return FeatureSpec(
-            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.ARRAY
         )
     return None
 
@@ -273,12 +257,12 @@ FEATURES_NAME = "features.json"  # of TFDS
 
 
 class ChosenFeatures(NamedTuple):
-    """The features of the records; what told them, in words; and what looks wrong."""
+    """The features of the records."""
 
     schema: Schema
     payload: Payload
-    basis: str
-    warnings: tuple[str, ...] = ()
+    basis: str  # what told them, in words
+    warnings: tuple[str, ...] = ()  # what looks wrong
 
 
 def choose_features(
@@ -381,20 +365,18 @@ def _inferred(
                 continue
             other.append(feature.name)
         features.append(_as_image(feature, records))
-    looked_at = count(len(sample), "record")
-    basis = f"inferred from {looked_at}"
+    basis, warnings = f"inferred from {count(len(sample), 'record')}", []
     if described:
         basis = (
-            f"{described} of {len(features)} as {FEATURES_NAME} says, "
-            f"checked by {looked_at}"
+            f"{described} of {len(features)} as {FEATURES_NAME} says, checked by "
+            f"{count(len(sample), 'record')}"
         )
-    warnings: tuple[str, ...] = ()
     if other:
-        warnings = (
+        warnings.append(
             f"{FEATURES_NAME} describes {', '.join(other[:5])} otherwise than the records "
-            "are: taken as they are found. To say otherwise, declare them in a `schema`",
+            "are: taken as they are found. To say otherwise, declare them in a `schema`"
         )
-    return ChosenFeatures(Schema(tuple(features)), "example", basis, warnings)
+    return ChosenFeatures(Schema(tuple(features)), "example", basis, tuple(warnings))
 
 
 def _stored(
@@ -406,27 +388,23 @@ def _stored(
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))
     if not all(folder in manifests for folder in folders):
         return None
-    found = []
+    schemas = {}
     for folder in folders:
         names = {}
         for feature in manifests[folder].features:
-            if feature.num_classes:
-                file = labels_file_name(feature.name)
-                own = _labels(beside.in_folder(folder, file))
-                if len(own) == feature.num_classes:
-                    names[feature.name] = own
-        found.append((folder, schema_of(manifests[folder], names)))
-    (first_folder, first), *others = found
-    payload = manifests[first_folder].payload
-    for folder, schema in others:
-        known = {feature.name: feature for feature in first.features}
-        for feature in schema.features:
-            _require_same_classes(
-                known.get(feature.name), first_folder, feature, folder
-            )
-        if schema != first or manifests[folder].payload != payload:
+            file = labels_file_name(feature.name)
+            own = _labels(beside.in_folder(folder, file)) if feature.num_classes else ()
+            if own and len(own) == feature.num_classes:
+                names[feature.name] = own
+        schemas[folder] = schema_of(manifests[folder], names)
+    first, payload = folders[0], manifests[folders[0]].payload
+    known = {feature.name: feature for feature in schemas[first].features}
+    for folder in folders[1:]:
+        for feature in schemas[folder].features:
+            _require_same_classes(known.get(feature.name), first, feature, folder)
+        if schemas[folder] != schemas[first] or manifests[folder].payload != payload:
             return None
-    return ChosenFeatures(first, payload, f"as {MANIFEST_NAME} says")
+    return ChosenFeatures(schemas[first], payload, f"as {MANIFEST_NAME} says")
 
 
 def _stated(beside: BesideFiles) -> dict[str, FeatureSpec]:

@@ -62,16 +62,12 @@ def open_range(input_range: InputRange, storage: StorageOptions) -> InputStream:
 
 
 def look_at(uri: str, storage: StorageOptions, seen: Seen | None) -> tuple[str, bool]:
-    """Returns the compression that the first bytes of a file tell, and if records follow.
-
-    Returns:
-      "plain", "gzip" or "zlib"; and whether a record begins in the (unpacked) file, or
-      it has none.
-    """
+    """Returns "plain", "gzip" or "zlib" by the first bytes, and whether records follow."""
     start = read_range(uri, 0, _LOOKED_AT, storage, seen)
     if not start or is_head(start[:HEAD_BYTES]):
         return "plain", True
-    for name, fits in (("gzip", start[:2] == b"\x1f\x8b"), ("zlib", _is_zlib(start))):
+    is_zlib = start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
+    for name, fits in (("gzip", start[:2] == b"\x1f\x8b"), ("zlib", is_zlib)):
         if not fits:
             continue
         unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
@@ -86,17 +82,13 @@ def look_at(uri: str, storage: StorageOptions, seen: Seen | None) -> tuple[str, 
     return "plain", False
 
 
-def _is_zlib(start: bytes) -> bool:
-    return start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
-
-
 WINDOW_BYTES = 8 << 20
 SEARCH_BYTES = 1 << 20  # searched at first for the next whole frame; then more
 MOST_SEARCHED = 64 << 20  # then the rest of the file is given up
 _MOST_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame
 
+# What follows some frames: nothing, what must be read first, a head, or damage.
 _State = Literal["done", "more", "head", "broken"]
-"""What follows some frames: nothing, what must be read first, a head, or damage."""
 
 
 class Lost(NamedTuple):
@@ -190,8 +182,8 @@ def read_frames(
             yield window
         if state in ("done", "broken"):
             return
-        at += end
-        needed = _needed(data[end:])
+        at, rest = at + end, data[end : end + HEAD_BYTES].data
+        needed = HEAD_BYTES if len(rest) < HEAD_BYTES else frame_bytes(rest)
 
 
 def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _State:
@@ -208,13 +200,6 @@ def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _S
     return "head"
 
 
-def _needed(rest: U8) -> int:
-    """Returns how many bytes must be read at least, from where a frame begins."""
-    if len(rest) < HEAD_BYTES:
-        return HEAD_BYTES
-    return frame_bytes(rest[:HEAD_BYTES].data)
-
-
 def _whole_frames(data: U8, edges: I64) -> npt.NDArray[np.bool_]:
     """Returns a mask of the frames whose data has the right checksum."""
     starts, lengths = edges[:-1], np.diff(edges)
@@ -229,18 +214,15 @@ def _window(
     offset: int, data: U8, edges: I64, good: npt.NDArray[np.bool_]
 ) -> FrameWindow:
     starts, lengths = edges[:-1], np.diff(edges)
-    lost = tuple(
-        Lost(
-            offset + start,
-            f"the checksum of the record's {length - FRAME_BYTES:,} bytes is wrong: they "
-            "are damaged",
-            bytes(data[start : start + length]),
+    lost = []
+    for row in np.flatnonzero(~good).tolist():
+        start, stop = edges[row : row + 2].tolist()
+        reason = (
+            f"the checksum of the record's {stop - start - FRAME_BYTES:,} bytes is "
         )
-        for start, length in zip(
-            starts[~good].tolist(), lengths[~good].tolist(), strict=True
-        )
-    )
-    return FrameWindow(offset, data, starts[good], lengths[good], lost)
+        raw = bytes(data[start:stop])
+        lost.append(Lost(offset + start, f"{reason}wrong: they are damaged", raw))
+    return FrameWindow(offset, data, starts[good], lengths[good], tuple(lost))
 
 
 def _search(file: InputStream, at: int, stop: int | None) -> tuple[Lost, int | None]:
@@ -307,7 +289,6 @@ _FEW = 4  # records in so many bytes: then only heads are read
 def cut_files(
     files: Sequence[InputFile],
     storage: StorageOptions,
-    *,
     whole_bytes: int = WHOLE_BYTES,
     step_bytes: int = STEP_BYTES,
 ) -> list[tuple[InputFile, int, int]]:
@@ -369,7 +350,6 @@ def read_references(
 
     Raises:
       ChangedInputError: a file is another one by now.
-      InputError: it cannot be read.
     """
     offsets, data = array_parts(references)
     found = data[offsets[0] : offsets[-1]].view(_REFERENCE)

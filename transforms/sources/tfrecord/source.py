@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Self
 
@@ -128,21 +129,20 @@ def _find_data(
     kinds: Counter[str] = Counter()
     for file in files:
         name = PurePosixPath(file.path).name
-        named = bool(_NAMED.search(name)) and not _BESIDE.search(name)
-        if file.problem or (_BESIDE.search(name) and not named):
-            others.append((file.problem or "no records by its name", file.path))
-            continue
-        if not file.size:
-            others.append(("empty", file.path))
-            continue
-        kind, fits = "", True
-        if not named or is_local(file.uri):
+        beside = bool(_BESIDE.search(name))
+        named = bool(_NAMED.search(name)) and not beside
+        reason = file.problem or ("no records by its name" if beside else "")
+        kind = ""
+        if not reason and not file.size:
+            reason = "empty"
+        elif not reason and (not named or is_local(file.uri)):
             kind, fits = look_at(file.uri, storage, file.seen)
-        if fits or named:
+            reason = "" if fits or named else "no TFRecord at its start"
+        if reason:
+            others.append((reason, file.path))
+        else:
             kinds[kind] += 1
             data.append(file)
-        else:
-            others.append(("no TFRecord at its start", file.path))
     skipped[:0] = others
     if data:
         return data, kinds
@@ -208,21 +208,18 @@ def _read_sample(
     most, share = SAMPLE_RECORDS // len(chosen), SAMPLE_BYTES // len(chosen)
     sample: list[SampledRecord] = []
     for file in chosen:
-        whole = InputRange(
-            0, file.path, file.uri, 0, file.size, 0, file.size, seen=file.seen
-        )
-        opened = open_range(whole, storage)
-        left, last = share, len(sample) + most
+        (whole,) = number_ranges([(file, 0, file.size, "")])
+        opened, left = open_range(whole, storage), share
         stop = None if opened.is_packed else file.size
         frames = (
             window.raw(row)
             for window in read_frames(opened, 0, stop, share)
             for row in range(len(window.starts))
         )
-        for offset, raw in frames:
+        for offset, raw in islice(frames, most):
             sample.append(SampledRecord(file.uri, offset, raw[HEAD_BYTES:-TAIL_BYTES]))
             left -= len(sample[-1].data)
-            if left <= 0 or len(sample) == last:
+            if left <= 0:
                 break
     return sample
 
@@ -233,13 +230,12 @@ def _require_shards(
     skipped: list[tuple[str, str]],
 ) -> list[InputFile]:
     """Returns the files without what lies in a dataset's folder and is none of its shards."""
-    there = {file.path for file in files}
     shards = {
         f"{folder}/{name}".lstrip("/")
         for folder, manifest in manifests.items()
         for name in manifest.shard_files
     }
-    for path in sorted(shards - there):
+    for path in sorted(shards - {file.path for file in files}):
         raise InputError(
             f"{path}: is missing, but {MANIFEST_NAME} beside it names it. Copy "
             "the dataset again, or give the files alone, without the folder"
@@ -262,30 +258,18 @@ _SAMPLED_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class TfrecordSource(Source):
-    """TFRecord files.
+    """TFRecord files."""
 
-    Attributes:
-      records: whether records are kept as they are, or decoded.
-      split_from: whether names of files tell splits.
-      declared: the schema of the job, or None.
-      payload: what the job's records hold.
-      whole_bytes, step_bytes: how files are cut (see cut_files).
-      window_bytes: read at once.
-      known: what is known of the input, once prepared.
-      is_appended: whether the features are those of the dataset that is there.
-      storage: options of the inputs' storage.
-    """
-
-    records: Records = "keep"
-    split_from: SplitFrom = "auto"
-    declared: DeclaredSchema | None = None
-    payload: Payload = "example"
-    whole_bytes: int = WHOLE_BYTES
+    records: Records = "keep"  # whether they are kept as they are, or decoded
+    split_from: SplitFrom = "auto"  # whether names of files tell splits
+    declared: DeclaredSchema | None = None  # the schema of the job
+    payload: Payload = "example"  # what the job's records hold
+    whole_bytes: int = WHOLE_BYTES  # how files are cut (see cut_files)
     step_bytes: int = STEP_BYTES
-    window_bytes: int = WINDOW_BYTES
-    known: _KnownInput = _KnownInput()
-    is_appended: bool = False
-    storage: StorageOptions = NO_OPTIONS
+    window_bytes: int = WINDOW_BYTES  # read at once
+    known: _KnownInput = _KnownInput()  # what is known of the input, once prepared
+    is_appended: bool = False  # whether the features are those of a dataset
+    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
 
     handles_unreadable = True  # those that are no data are passed over
     tells_checksums = True
@@ -394,14 +378,13 @@ class TfrecordSource(Source):
         known = self.known
         splits = dict(zip((f.path for f in known.files), known.splits, strict=True))
         data = [file for file in files if file.path in splits]
-        cut = cut_files(
-            data,
-            self.storage,
-            whole_bytes=self.whole_bytes,
-            step_bytes=self.step_bytes,
-        )
         return number_ranges(
-            [(file, start, stop, splits[file.path]) for file, start, stop in cut]
+            [
+                (file, start, stop, splits[file.path])
+                for file, start, stop in cut_files(
+                    data, self.storage, self.whole_bytes, self.step_bytes
+                )
+            ]
         )
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
@@ -429,8 +412,11 @@ class TfrecordSource(Source):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         if self.records == "decode":
-            return self._read_decoded(input_range, sink)
-        return self._read_kept(input_range, sink)
+            yield from self._read_decoded(input_range, sink)
+            return
+        for window, rows in self._windows(input_range, sink):
+            rows.batch = pa.record_batch([window.frames()], [FRAMED])
+            yield rows
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
@@ -466,11 +452,6 @@ class TfrecordSource(Source):
             before = file.consumed
         part = path, input_range.start, input_range.stop
         sink.checksums.append(FileChecksum(*part, file.drain()))
-
-    def _read_kept(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        for window, rows in self._windows(input_range, sink):
-            rows.batch = pa.record_batch([window.frames()], [FRAMED])
-            yield rows
 
     def _read_decoded(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         known = self.known
@@ -531,16 +512,13 @@ def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
     if job is None:
         return source
     roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")
-    for option in roles if options.records == "keep" else ():
-        if (column := getattr(job, option)) is not None:
+    asked = {option: getattr(job, option) for option in roles}
+    asked["map"] = job.map and job.map.label
+    for option, value in asked.items() if options.records == "keep" else ():
+        if value is not None:
             raise UsageError(
-                f"`{option}` {column}: the records are kept as they are, unread: use "
-                "`records=decode`"
+                f"`{option}` {value}: the records are kept as they are, unread, so there "
+                "are no columns: use `records=decode`"
             )
-    if options.records == "keep" and job.map is not None:
-        raise UsageError(
-            f"`map` {job.map.label}: the records are kept as they are, unread, so "
-            "there are no columns: use `records=decode`"
-        )
     declared = job.declared if request.as_text else None
     return replace(source, declared=declared, payload=job.payload)
