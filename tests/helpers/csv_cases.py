@@ -8,10 +8,11 @@ import operator
 import re
 import struct
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from recordmill.transforms.cast.text_values import MISSING_WORDS
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag, classify_columns
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -96,3 +97,8 @@ COLUMNS = st.one_of(CELLS, NUMBERS_ONLY, st.lists(ODD_TEXTS, min_size=1, max_siz
 def quoted(cell: str) -> bytes:
     """Returns the cell as CSV, in quotes."""
     return b'"' + cell.replace('"', '""').encode() + b'"'
+
+
+def classify(cells: pa.StringArray) -> TypeFlag:
+    """Returns the type flags of all cells of a column."""
+    return classify_columns([cells])[0]

@@ -14,9 +14,11 @@ rejected with a reason; a column whose type can hold no such value is a SchemaEr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -77,10 +79,7 @@ def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def _cast_default(feature: DeclaredFeature, where: str = "") -> pa.Scalar:
-    """Returns the default as a value of the feature.
-
-    Text is read like a cell; in place of JSON stands what the JSON would tell.
-    """
+    """Returns the default, read like a cell; of JSON cells, what the JSON would tell."""
     default = feature.default
     if feature.cell == "json" or isinstance(default, bytes):
         feature = feature.model_copy(update={"cell": "plain"})
@@ -173,10 +172,10 @@ def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     levels = len(feature.shape) + feature.sequence
     parsed = parse_json(cells, levels, feature)
     convert = cast_lists if levels else cast_values
-    made = convert(parsed.array, feature)
-    return CastResult(made.array, merge(errors, merge(parsed.errors, made.errors)))
+    return convert(parsed.array, feature).after(merge(errors, parsed.errors))
 
 
+_Found = TypeVar("_Found")
 FILE_BYTES = 64 << 20  # of files that cells name, held at once
 
 
@@ -221,21 +220,53 @@ def cast(
         raise SchemaError(_no_files(by_path[0]))
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in by_path:
-        _add_file_sizes(name, columns[name], files, sizes, errors)
+        paths = columns[name].to_pylist()
+        found = _for_each_file(name, paths, partial(_size_of, files), 0, errors)
+        sizes += [size or 0 for size in found]
     for start, stop in _parts(sizes):
         part = {
             name: array.slice(start, stop - start) for name, array in columns.items()
         }
         invalid = {row: why for row, why in errors.items() if start <= row < stop}
         for name in by_path:
-            rule = declared.features[name].picture
-            contents = _read_files(name, part[name], files, start, invalid)
-            if rule:
-                images = prefixed(name, _image_errors(contents, rule))
-                found = {start + row: why for row, why in images.items()}
-                invalid = merge(invalid, found)
-            part[name] = contents
+            paths = part[name].to_pylist()
+            # A file may go away after it was measured.
+            found = _for_each_file(name, paths, files.read, start, invalid)
+            part[name] = pa.array(found, pa.binary())
+            if rule := declared.features[name].picture:
+                images = prefixed(name, _image_errors(part[name], rule))
+                wrong = {start + row: why for row, why in images.items()}
+                invalid = merge(invalid, wrong)
         yield _keep_valid(part, invalid, start, stop)
+
+
+def _for_each_file(
+    name: str,
+    paths: Sequence[str | None],
+    function: Callable[[str], _Found],
+    start: int,
+    errors: RowErrors,
+) -> list[_Found | None]:
+    """Calls a function for the file of each row; None where a row is or gets invalid."""
+    found: list[_Found | None] = []
+    # A loop per file, as each costs a system call, or a request.
+    for row, path in enumerate(paths, start):
+        found.append(None)
+        if path is not None and row not in errors:
+            try:
+                found[-1] = function(path)
+            except SideFileError as error:
+                errors[row] = f"feature {name!r}: {error}"
+    return found
+
+
+def _size_of(files: SideFiles, path: str) -> int:
+    size = files.size(path)
+    if size > MAX_CELL_BYTES:
+        raise SideFileError(
+            f"{path!r} has {size} bytes, more than a record can hold ({MAX_CELL_BYTES})"
+        )
+    return size
 
 
 def check_columns(
@@ -313,51 +344,12 @@ def _keep_valid(
     return CastBatch(batch, kept, sorted(errors.items()))
 
 
-def _add_file_sizes(
-    name: str, paths: pa.StringArray, files: SideFiles, sizes: I64, errors: RowErrors
-) -> None:
-    """Adds the sizes of the files that the rows name; rejects rows that name none."""
-    # A loop per file, as each costs a system call, or a request.
-    for row, path in enumerate(paths.to_pylist()):
-        if path is None or row in errors:
-            continue
-        try:
-            size = files.size(path)
-            if size > MAX_CELL_BYTES:
-                raise SideFileError(
-                    f"{path!r} has {size} bytes, more than a record can hold "
-                    f"({MAX_CELL_BYTES})"
-                )
-            sizes[row] += size
-        except SideFileError as error:
-            errors[row] = f"feature {name!r}: {error}"
-
-
 def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
     """Cuts rows so that each part, unless of one row, holds FILE_BYTES at most."""
-    start = 0
-    ends = np.cumsum(sizes)
-    while start < len(sizes):
+    start, ends = 0, np.cumsum(sizes)
+    while start < len(sizes) or not start:
         before = ends[start - 1] if start else 0
         stop = int(np.searchsorted(ends, before + FILE_BYTES, side="right"))
-        stop = max(stop, start + 1)
+        stop = min(max(stop, start + 1), len(sizes))
         yield start, stop
-        start = stop
-    if not len(sizes):
-        yield 0, 0
-
-
-def _read_files(
-    name: str, paths: pa.StringArray, files: SideFiles, start: int, errors: RowErrors
-) -> pa.BinaryArray:
-    """Reads the bytes of the files; null where a row is invalid or names none."""
-    contents: list[bytes | None] = []
-    for row, path in enumerate(paths.to_pylist(), start):
-        content = None
-        if path is not None and row not in errors:
-            try:
-                content = files.read(path)
-            except SideFileError as error:  # it went away after it was measured
-                errors[row] = f"feature {name!r}: {error}"
-        contents.append(content)
-    return pa.array(contents, pa.binary())
+        start = stop or 1

@@ -126,8 +126,7 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
 def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
     """Cuts flat lists of steps: of shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]].
 
-    Returns:
-      The levels of steps and of their values, and the rows that end in mid-step.
+    Returns the levels of steps and of their values, and the rows that end in mid-step.
     """
     size = known_size(shape)
     if None in shape or not size:
@@ -181,9 +180,8 @@ def parse_json(
 ) -> CastResult:
     """Parses JSON cells into an Arrow column, with so many levels of nested lists.
 
-    Returns:
-      Lists of the widest type of the dtype's family, text for classes and times;
-      indices for classes if all cells hold them.
+    Their values are of the widest type of the dtype's family, text for classes and
+    times; indices for classes if all cells hold them.
     """
     cells = trim(cells)
     leaf = _Leaf.of(feature)

@@ -134,10 +134,8 @@ class SideFiles:
         above = posixpath.dirname(location)
         if above not in self._seen:
             self._seen[above] = self._really_within(above)
-        inside = self._seen[above]
-        if inside and os.path.islink(location):  # noqa: PTH114 (the hot call)
-            inside = self._really_within(location)
-        if not inside:
+        is_link = os.path.islink(location)  # noqa: PTH114 (the hot call)
+        if not self._seen[above] or (is_link and not self._really_within(location)):
             raise SideFileError(f"{path!r} is a link out of {self._root_name}")
         return location
 

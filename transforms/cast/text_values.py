@@ -44,15 +44,10 @@ _shown.maxstring = _shown.maxother = 60
 
 
 class CastResult(NamedTuple):
-    """A column of feature values.
+    """A column of feature values."""
 
-    Attributes:
-      array: the values, null where one is missing or invalid.
-      errors: the reason for each invalid one.
-    """
-
-    array: pa.Array
-    errors: RowErrors
+    array: pa.Array  # null where a value is missing or invalid
+    errors: RowErrors  # the reason for each invalid one
 
     def after(self, errors: RowErrors) -> CastResult:
         """Returns the column with the errors of a step before, which come first."""
@@ -138,9 +133,12 @@ def parse_values(cells: pa.StringArray, dtype: str) -> CastResult:
 
     def beyond(row: int) -> str:
         text = cells[row].as_py()
-        if is_float:
-            return beyond_float(_short(text), "float64")
-        return beyond_integer(_short(text.partition(".")[0]), dtype)
+        text = text if is_float else text.partition(".")[0]
+        if len(text) > _SHOWN_DIGITS:
+            text = f"{text[:_SHOWN_DIGITS]}..."
+        return (
+            beyond_float(text, "float64") if is_float else beyond_integer(text, dtype)
+        )
 
     errors = merge(errors, flag_invalid(written & ~present(values), beyond))
     if not is_float:
@@ -153,10 +151,7 @@ def read_column(
 ) -> pa.Array | None:
     """Returns all cells as a dtype, or None if one of them is not valid for it.
 
-    Args:
-      cells: text; missing values become nulls.
-      dtype: of booleans, integers or float64.
-      strict: whether the strict rule holds (see above).
+    The dtype is that of booleans, integers or float64; `strict` is the rule above.
     """
     if (values := _cast_all(cells, dtype, strict)) is not None:
         return values
@@ -168,9 +163,8 @@ def read_each(
 ) -> tuple[pa.Array, Mask]:
     """Matches all cells, trimmed ones, with patterns, which is slow; see `read_column`.
 
-    Returns:
-      The values, null where a cell is not valid; which cells are written as values,
-      though perhaps too large for the dtype.
+    Returns the values, null where a cell is not valid; and which cells are written as
+    values, though perhaps too large for the dtype.
     """
     pattern = {"bool": _BOOLEAN, "float64": _FLOAT}.get(dtype, _INTEGER)[strict]
     written = matches(cells, pattern)
@@ -246,11 +240,10 @@ def _cast_all(cells: pa.StringArray, dtype: str, strict: bool) -> pa.Array | Non
     if values is None:
         return None
     is_float = dtype == "float64"
+    doubtful = np.zeros(len(cells), np.bool_)
     # Behind these letters are those of nan(1) and 0x10.
     if strict or text.max() > (_EXPONENT if is_float else _NINE):
         doubtful = _doubtful(cells)
-    else:
-        doubtful = np.zeros(len(cells), np.bool_)
     if is_float:  # integers beyond int64, decimals beyond float64
         doubtful |= np.abs(values.to_numpy(zero_copy_only=False)) >= _SURE_INT64
     return _checked(values, cells, dtype, doubtful, strict)
@@ -376,10 +369,6 @@ def _lengths(cells: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.int32]
     """Returns the bytes of each cell, -1 for a null."""
     lengths = pc.binary_length(cells).fill_null(-1)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int32)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN_DIGITS else f"{text[:_SHOWN_DIGITS]}..."
 
 
 #     2024-01-31                     midnight, counted from 1970-01-01
@@ -516,8 +505,7 @@ def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:
 
 _SWAPPED = np.arange(256, dtype=np.uint8)
 _SWAPPED[list(b",.")] = list(b".,")
-_NUMBER = r"^([ \t]*[+-]?[0-9]*)%s([0-9]*(?:[eE][+-]?[0-9]+)?[ \t]*)$"
-_OTHER = "\N{NULL}"
+_WITH_PLACES = r"^[ \t]*[+-]?[0-9]*[,.][0-9]*(?:[eE][+-]?[0-9]+)?[ \t]*$"
 
 
 def swap_points(cells: pa.StringArray) -> pa.StringArray:
@@ -529,14 +517,11 @@ def swap_points(cells: pa.StringArray) -> pa.StringArray:
     start, stop = int(offsets[0]), int(offsets[-1])
     text = _SWAPPED[data[start:stop]]
     ends = pa.py_buffer(np.asarray(offsets - start, np.int32))
-    mask = None
-    if cells.null_count:
-        mask = pc.is_valid(cells).buffers()[1]
+    mask = pc.is_valid(cells).buffers()[1] if cells.null_count else None
     return pa.StringArray.from_buffers(len(cells), ends, pa.py_buffer(text), mask)
 
 
 def swap_in_numbers(cells: pa.StringArray) -> pa.StringArray:
     """Returns the cells with them swapped in those that are numbers with either."""
-    cells = pc.replace_substring_regex(cells, _NUMBER % ",", rf"\1{_OTHER}\2")
-    cells = pc.replace_substring_regex(cells, _NUMBER % r"\.", r"\1,\2")
-    return pc.replace_substring(cells, _OTHER, ".")
+    are_numbers = pa.array(matches(cells, _WITH_PLACES))
+    return pc.if_else(are_numbers, swap_points(cells), cells)

@@ -27,7 +27,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.transforms.arrow import I64, array_parts
+from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.cast.text_values import (
     ARROW_TYPES,
     CastResult,
@@ -66,12 +66,7 @@ from recordmill.transforms.encode.row_errors import (
 
 
 def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
-    """Casts values of any type but text that is to be parsed.
-
-    Args:
-      array: values, not lists.
-      dtype: the declared dtype.
-      unit: the declared unit of dates and times.
+    """Casts values (not lists) of any type but text that is to be parsed.
 
     Raises:
       SchemaError: no value of the array's type can become one of the dtype.
@@ -122,17 +117,14 @@ def _cast_valid(
 
 
 def _integers(array: pa.Array, dtype: str) -> CastResult:
-    if dtype == "bool":
-        if pt.is_boolean(array.type):
-            return CastResult(array, {})
-        values = _numbers(array)
-        wrong = (values != 0) & (values != 1)
-        errors = flag_invalid(
-            wrong, lambda i: f"{values[i]} is not a valid bool (1 or 0)"
-        )
-        return CastResult(without(array, wrong).cast(pa.bool_()), errors)
-
-    return _cast_valid(array, dtype, lambda: integer_errors(_numbers(array), dtype))
+    if dtype != "bool":
+        return _cast_valid(array, dtype, lambda: integer_errors(_numbers(array), dtype))
+    if pt.is_boolean(array.type):
+        return CastResult(array, {})
+    values = _numbers(array)
+    wrong = (values != 0) & (values != 1)
+    errors = flag_invalid(wrong, lambda i: f"{values[i]} is not a valid bool (1 or 0)")
+    return CastResult(without(array, wrong).cast(pa.bool_()), errors)
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:
@@ -181,26 +173,18 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
     valid = present(array)
     raw = array.view(bits).cast(pa.int64()).fill_null(0).to_numpy()
     counts, exact, inside = rescale(raw, unit, wanted)
-    text = _time_text(array, raw, unit)
     bad: Mask = ~(exact & inside)
-    errors = flag_invalid(
-        valid & bad, lambda i: inexact(text(i), wanted, is_exact=bool(exact[i]))
-    )
-    return CastResult(pa.array(counts, mask=bad | ~valid), errors)
 
-
-def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:
-    """Returns what shows a value: as a date or time where Arrow can write it."""
-
-    def text(row: int) -> str:
-        if pt.is_duration(array.type):
-            return f"{raw[row]} {unit}"
-        naive = array.slice(row, 1)
-        if pt.is_timestamp(array.type):
+    def reason(row: int) -> str:
+        text, naive = f"{raw[row]} {unit}", array.slice(row, 1)
+        if pt.is_timestamp(kind):
             naive = naive.cast(pa.timestamp(unit))
-        return shown(naive.cast(pa.string())[0].as_py())
+        if not pt.is_duration(kind):
+            text = shown(naive.cast(pa.string())[0].as_py())
+        return inexact(text, wanted, is_exact=bool(exact[row]))
 
-    return text
+    errors = flag_invalid(valid & bad, reason)
+    return CastResult(pa.array(counts, mask=bad | ~valid), errors)
 
 
 #     hex      two digits 0-9 a-f A-F a byte
@@ -215,9 +199,8 @@ _EXPECTED = {
 
 
 def _unbase64(text: str) -> bytes:
-    if not text.endswith("="):
-        text += "=" * (-len(text) % 4)
-    return binascii.a2b_base64(text, strict_mode=True)
+    padding = "" if text.endswith("=") else "=" * (-len(text) % 4)
+    return binascii.a2b_base64(text + padding, strict_mode=True)
 
 
 def _decode(cells: pa.StringArray, form: str) -> CastResult:

@@ -9,6 +9,7 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
     are_huge,
@@ -91,31 +92,24 @@ def is_huge(flags: int) -> bool:
 # as they are.
 
 
-def kinds_of(cells: pa.StringArray) -> dict[TypeFlag, Mask]:
-    """Returns which cells each flag stands for; those of none are text.
-
-    No cell is null or has blanks around it.
-    """
-    flags = (TypeFlag.INTEGER, TypeFlag.DECIMAL, TypeFlag.BOOLEAN, TypeFlag.HUGE)
-    found = {flag: np.zeros(len(cells), np.bool_) for flag in flags}
+def _flags_of(cells: pa.StringArray) -> I64:
+    """Returns the flag of each cell; none is null or has blanks around it."""
+    found = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
     rest = np.arange(len(cells))
-    for flag, dtype in zip(flags, ("int64", "float64", "bool"), strict=False):
+    flags = (TypeFlag.INTEGER, TypeFlag.DECIMAL, TypeFlag.BOOLEAN)
+    for flag, dtype in zip(flags, ("int64", "float64", "bool"), strict=True):
         if not len(rest):
             break
         own = cells.take(pa.array(rest))
         values, written = read_each(own, dtype, strict=True)
         valid = present(values)
-        found[flag][rest[valid]] = True
-        beyond = written & ~valid
-        if dtype == "float64" and beyond.any():
-            found[TypeFlag.HUGE][rest[beyond]] = are_huge(own.filter(pa.array(beyond)))
+        found[rest[valid]] = int(flag)
+        beyond = np.flatnonzero(written & ~valid)
+        if dtype == "float64" and len(beyond):
+            huge = are_huge(own.take(pa.array(beyond)))
+            found[rest[beyond[huge]]] = int(TypeFlag.HUGE)
         rest = rest[~valid]
     return found
-
-
-def classify(cells: pa.StringArray) -> TypeFlag:
-    """Returns the type flags of all cells. Slow: it uses regular expressions."""
-    return classify_columns([cells])[0]
 
 
 def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
@@ -125,13 +119,8 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
 
 
 def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, Mask]:
-    """Converts a column to a given dtype, whatever its cells hold.
-
-    Returns:
-      The cells, null where they are not valid for the dtype, and which those are.
-    """
-    converted = read_as(cells, dtype)
-    if converted is not None:
+    """Returns a column as a given dtype, null where cells are not valid, and which are."""
+    if (converted := read_as(cells, dtype)) is not None:
         return converted, np.zeros(len(cells), np.bool_)
     cells = without_missing(cells)
     values, _ = read_each(cells, _READ_AS[dtype], strict=True)
@@ -163,16 +152,9 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
         counts = [len(columns[at]) - columns[at].null_count for at in group]
         starts = [0, *accumulate(counts[:-1])]
         cells = without_missing(cells)
-        missing = cells.is_null().to_numpy(zero_copy_only=False)
-        text, sums = ~missing, np.zeros(len(group), np.int64)
-        kinds = {TypeFlag.MISSING: missing}
-        present_rows = np.flatnonzero(text)
-        for flag, found in kinds_of(cells.drop_null()).items():
-            kinds[flag] = np.zeros(len(cells), np.bool_)
-            kinds[flag][present_rows[found]] = True
-            text &= ~kinds[flag]
-        for flag, found in {**kinds, TypeFlag.TEXT: text}.items():
-            sums |= np.where(np.logical_or.reduceat(found, starts), int(flag), 0)
+        found = np.full(len(cells), int(TypeFlag.MISSING))
+        found[present(cells)] = _flags_of(cells.drop_null())
+        sums = np.bitwise_or.reduceat(found, starts)
         for at, total in zip(group, sums.tolist(), strict=True):
             flags[at] = TypeFlag(total)
     return flags
@@ -183,9 +165,8 @@ def convert_columns(
 ) -> tuple[list[pa.Array], list[int]]:
     """Converts columns of text to the types that are expected, if they fit.
 
-    Returns:
-      The converted columns, and the type flags that were seen in each; where these ask
-      for another type than the one expected, its cells have the type that holds both.
+    Returns the columns, and the type flags that were seen in each; where these ask for
+    another type than the one expected, the cells have the type that holds both.
     """
     arrays: list[pa.Array] = [None] * len(columns)
     observed = [int(TypeFlag.NOTHING)] * len(columns)

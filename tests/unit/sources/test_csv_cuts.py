@@ -12,6 +12,7 @@ from functools import reduce
 
 import pyarrow as pa
 import pytest
+from csv_cases import classify
 from example_counts import fuzzed
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ from recordmill.transforms.sources.csv.quotes import (
     end_state,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.text_types import TypeFlag, classify
+from recordmill.transforms.sources.text_types import TypeFlag
 
 pytestmark = pytest.mark.fuzz
 

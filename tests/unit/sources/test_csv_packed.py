@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from csv_cases import classify
 from decode_cases import decode_batch
 from frames import records_of
 from hypothesis import example, given
@@ -32,7 +33,7 @@ from recordmill.transforms.sources.csv import source as ranges
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
-from recordmill.transforms.sources.text_types import classify, column_dtype
+from recordmill.transforms.sources.text_types import column_dtype
 from recordmill.transforms.storage import LocalStore, input_stream
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import convert_range, measure_range

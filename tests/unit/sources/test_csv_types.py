@@ -8,7 +8,15 @@ import operator
 import numpy as np
 import pyarrow as pa
 import pytest
-from csv_cases import CELLS, COLUMNS, NUMBERS, ODD_TEXTS, holds_of, holds_of_all
+from csv_cases import (
+    CELLS,
+    COLUMNS,
+    NUMBERS,
+    ODD_TEXTS,
+    classify,
+    holds_of,
+    holds_of_all,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,7 +33,6 @@ from recordmill.transforms.sources.csv.inspect import (
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
-    classify,
     classify_columns,
     column_dtype,
     convert,

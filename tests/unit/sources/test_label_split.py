@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
+from csv_cases import classify
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from recordmill.transforms.sources.label_split import (
     sorted_names,
     split_by_time,
 )
-from recordmill.transforms.sources.text_types import classify, convert_columns
+from recordmill.transforms.sources.text_types import convert_columns
 
 CELLS = st.one_of(
     st.sampled_from(["", " ", "NA", "null", "true", "False", "007", "-0", "x", " x "]),

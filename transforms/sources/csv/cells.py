@@ -35,11 +35,9 @@ _SHOWN = 40  # bytes of a comment
 def without_comments(
     body: bytes, dialect: Dialect
 ) -> tuple[bytes, tuple[RowIssue, ...]]:
-    """Returns a text without its comments, and how many lines of them there were.
+    """Returns rows without comments, and how many lines of them there were.
 
-    Args:
-      body: rows from the start of one; only the last may be broken off.
-      dialect: of the text.
+    The first row is whole; the last may be broken off.
     """
     mark = dialect.comment
     if not mark or not (
@@ -221,8 +219,7 @@ def split_cells(
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Splits rows of UTF-8, no comments, in which every quoted field is closed.
 
-    Returns:
-      All cells as text (empty: null), and the rows left out with the reason.
+    Returns all cells as text (empty: null), and the rows left out with the reason.
     """
     body, null = _with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):

@@ -62,16 +62,15 @@ def read_header(
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        packed = compression_of(read(0, MARK_BYTES))
+        hint = "Say which encoding it is, for example `encoding=cp1252`"
+        if packed := compression_of(read(0, MARK_BYTES)):
+            hint = (
+                f"It is {packed} compressed, but the first file is not: convert such "
+            )
+            hint += "files by themselves, or make them alike"
         raise InputError(
             f"{uri}: the header is not UTF-8 at byte {start + error.start}: "
-            f"{raw[error.start : error.start + 8]!r}. "
-            + (
-                f"It is {packed} compressed, but the first file is not: convert such "
-                "files by themselves, or make them alike"
-                if packed
-                else "Say which encoding it is, for example `encoding=cp1252`"
-            )
+            f"{raw[error.start : error.start + 8]!r}. {hint}"
         ) from error
     cells = split_row(raw, dialect)
     if cells is None:
@@ -132,10 +131,10 @@ def _hint(name: str, dialect: Dialect) -> str:
     """Returns what to do about a name that is there twice."""
     if any(character.isdigit() for character in name):
         return "If the table has no header, say so: `header=none`"
-    lines = count(dialect.skip_rows + 1, "line")
+    lines = dialect.skip_rows + 1
     return (
-        f"Name the columns yourself, and skip {lines}: `header=none`, "
-        f"`skip_rows={dialect.skip_rows + 1}` and `columns`, for example a,b,c"
+        f"Name the columns yourself, and skip {count(lines, 'line')}: `header=none`, "
+        f"`skip_rows={lines}` and `columns`, for example a,b,c"
     )
 
 
@@ -230,15 +229,14 @@ def find_delimiter(
     rivals.remove(best)
     if not rivals:
         return best
-    both = (best, rivals[0])
     found = " and ".join(
         f"{count(len(readings[each][0]), 'column')} with {name_of(each)}"
-        for each in both
+        for each in (best, rivals[0])
     )
-    ways = " or ".join(f"`delimiter={name_of(each)}`" for each in both)
     raise InputError(
         f"{uri}: the first rows have {found} between the cells; expected one that is "
-        f"clearly better. Say which it is: {ways}"
+        f"clearly better. Say which it is: `delimiter={name_of(best)}` or "
+        f"`delimiter={name_of(rivals[0])}`"
     )
 
 
@@ -309,24 +307,18 @@ def ask_dialect(options: CsvOptions) -> Dialect:
     """
     said = options.model_dump(exclude_defaults=True)
     options = CsvOptions.model_validate(PRESETS[options.dialect] | said)
-    delimiter = "" if options.delimiter == "auto" else options.delimiter
-    quote, escape, comment = (
-        "" if mark == "none" else mark
-        for mark in (options.quote, options.escape, options.comment)
-    )
-    marks = {
-        "delimiter": delimiter,
-        "quote": quote,
-        "escape": escape,
-        "comment": comment,
-    }
+    marks = {"delimiter": "" if options.delimiter == "auto" else options.delimiter}
+    for name in ("quote", "escape", "comment"):
+        mark = getattr(options, name)
+        marks[name] = "" if mark == "none" else mark
     for (one, mark), (other, same) in combinations(marks.items(), 2):
         if mark and mark == same:
             raise UsageError(
                 f"`{one}` and `{other}` are both {mark!r}; expected two characters, or "
                 f"`{other}=none`"
             )
-    if options.decimal == "comma" and delimiter == "," and not quote:
+    delimiter, quote, escape, comment = (mark.encode() for mark in marks.values())
+    if options.decimal == "comma" and delimiter == b"," and not quote:
         raise UsageError(
             "`delimiter` and `decimal` are both a comma; expected another `delimiter`, or "
             "a `quote` around the numbers"
@@ -344,14 +336,14 @@ def ask_dialect(options: CsvOptions) -> Dialect:
             "`header`"
         )
     return Dialect(
-        delimiter=delimiter.encode(),
-        quote=quote.encode(),
+        delimiter=delimiter,
+        quote=quote,
         skip_rows=options.skip_rows,
         header=options.header,
         columns=columns,
         null_values=tuple(filter(None, nulls)),
-        escape=escape.encode(),
-        comment=comment.encode(),
+        escape=escape,
+        comment=comment,
         decimal="," if options.decimal == "comma" else ".",
     )
 
@@ -368,8 +360,7 @@ def ask_packing(options: CsvOptions) -> AskedPacking:
 def _names(text: str) -> tuple[str, ...]:
     if not text:
         return ()
-    cells = split_row(text.encode(), RFC_4180)
-    names = tuple(name.strip() for name in cells or ())
+    names = tuple(name.strip() for name in split_row(text.encode()) or ())
     if not all(names) or len(set(names)) != len(names):
         raise UsageError(
             f"`columns`: expected names that differ, with commas between, found {text!r}"

@@ -231,12 +231,8 @@ def end_states(
     # From the end: mostly a few fields lead from all states to one, or what is quoted
     # to one and what is not to another, and what stands before no longer matters.
     while stop > first and len(set(ends)) > 1:
-        quoted = {ends[state - FIELD_START] for state in (QUOTED, QUOTED_ESCAPED)}
-        others = {
-            ends[state - FIELD_START] for state in QuoteState if not is_open(state)
-        }
-        is_known = len(quoted) == len(others) == 1
-        if is_known and quote and block.find(quote, first, stop) < 0:
+        pairs = {(is_open(s), end) for s, end in zip(QuoteState, ends, strict=True)}
+        if len(pairs) == 2 and quote and block.find(quote, first, stop) < 0:
             break
         start = max(first, stop - size)
         data = np.frombuffer(block, np.uint8, stop - start, start)
@@ -291,13 +287,12 @@ def row_patterns(dialect: Dialect) -> RowPatterns:
     cell = rb"(?:%b(%b)(%b?+))?+(%b)" % (quote, inside, quote, plain)
     if not quote:
         field, cell = plain, rb"(?:(\Z\A)(\Z\A))?+(%b)" % plain
-    more = rb"(?:%b%b)*+" % (delimiter, field)
-    row = field + more
+    row = plain_row = rb"%b(?:%b%b)*+" % (field, delimiter, field)
     comment = rb"%b[^\r\n]*+" % re.escape(comment_byte)
     if comment_byte:
         row = rb"(?:%b|%b)" % (comment, row)
     end = rb"(?:\r\n|\r|\n)"
-    some_rows = rb"(?:(?!%b)%b%b%b)++" % (re.escape(comment_byte), field, more, end)
+    some_rows = rb"(?:(?!%b)%b%b)++" % (re.escape(comment_byte), plain_row, end)
     return RowPatterns(
         row=re.compile(row + rb"(\r\n|\r|\n|\Z)"),
         cell=re.compile(cell),
@@ -322,21 +317,11 @@ def row_start(
     limit: int,
     dialect: Dialect = RFC_4180,
 ) -> int | None:
-    r"""Returns the first row start at or behind a byte offset.
+    r"""Returns the first row start at or behind an offset, before which is that state.
 
     In b'1,"a\nb"\n2,c\n' rows start at 0 and 8; from offset 3, which is inside quotes,
-    the first row start is 8.
-
-    Args:
-      read: reads bytes of the file.
-      offset: where to begin to look.
-      state: of the quotes at `offset`.
-      limit: how many bytes to search.
-      dialect: of the file.
-
-    Returns:
-      A byte offset; the file's end if no row starts any more. None if neither comes
-      within the limit.
+    the first row start is 8. It is the file's end if no row starts any more, and None if
+    neither comes within the limit of bytes.
     """
     if offset == 0:
         return 0
@@ -433,16 +418,13 @@ class Body:
 def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
     """Returns the rows that have no end of their own, with the reasons to reject them.
 
-    Args:
-      read: reads bytes of the file as they are.
-      body: rows, as they are split.
+    The reader is of the file as it is, the rows are as they are split.
     """
-    broken = {}
+    broken, quotes = {}, []
     text, dialect, begin = body.text, body.dialect, body.begin
     state = end_state(text, dialect=dialect)
     if body.is_whole and is_open(state):
-        at = unclosed_quote(reader_of(text), len(text), dialect)
-        broken[body.row_at(at)] = _never_closed(read, begin + at)
+        quotes.append(unclosed_quote(reader_of(text), len(text), dialect))
     elif body.is_whole and state is ESCAPED:
         broken[len(body.spans) - 1] = _NOTHING_ESCAPED
     elif not body.is_whole or len(text) > MAX_ROW_BYTES:
@@ -454,7 +436,11 @@ def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
                 "kept: is a quoted field not closed?"
             )
     if 0 <= (at := body.unclosed - begin) < len(text):
-        broken[body.row_at(at)] = _never_closed(read, body.unclosed)
+        quotes.append(at)
+    for at in quotes:
+        line = line_of(read, begin + at)
+        reason = f"a quoted field is never closed; it opens at line {line}"
+        broken[body.row_at(at)] = reason
     return broken
 
 
@@ -540,9 +526,3 @@ def line_of(read: Reader, offset: int) -> int:
         if block.endswith(b"\r") and read(start, start + 1) == b"\n":
             line -= 1  # the next block counts it
     return line
-
-
-def _never_closed(read: Reader, offset: int) -> str:
-    """Returns the reason for the reject of a row with a quote that is never closed."""
-    line = line_of(read, offset)
-    return f"a quoted field is never closed; it opens at line {line}"

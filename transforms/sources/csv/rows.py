@@ -123,10 +123,8 @@ class RangeRows:
           ChangedInputError: a file is shorter than it was.
           InputError: a file has other columns, or cannot be unpacked.
         """
-        if input_range.files:
-            yield from self._rows_of_files(input_range, sink)
-        else:
-            yield from self._rows_of_file(input_range, sink)
+        rows_of = self._rows_of_files if input_range.files else self._rows_of_file
+        return rows_of(input_range, sink)
 
     def _rows_of_file(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Yields the rows of a block of a plain file, or of all of a packed one."""
@@ -191,13 +189,8 @@ class RangeRows:
     ) -> Iterator[Body]:
         """Cuts rows into bodies of BATCH_BYTES, or a little more; the last is less.
 
-        Args:
-          input_range: of the rows.
-          stream: its file.
-          begin: where the first row starts.
-          end: where the last row ends, or beyond the end of the file.
-          is_whole: whether the last row ends there.
-          unclosed: byte offset of the quote to mask; None: that of the range.
+        They begin at an offset and end at another, or with the file, which may be in the
+        last row (`is_whole`). The quote at `unclosed`, or that of the range, is masked.
         """
         dialect = self.dialect
         unclosed = input_range.unclosed if unclosed is None else unclosed
@@ -234,14 +227,11 @@ class RangeRows:
         elif stream.is_packed and is_open(end_state(text, dialect=dialect)):
             quote = unclosed_quote(reader_of(text), len(text), dialect)
             if len(text) - quote > UNCLOSED_BYTES:
-                yield from self._cut(
-                    input_range,
-                    stream,
-                    begin,
-                    end,
-                    is_whole=True,
-                    unclosed=begin + quote,
+                quote += begin
+                rest = self._cut(
+                    input_range, stream, begin, end, is_whole=True, unclosed=quote
                 )
+                yield from rest
                 return
         if text:
             yield Body(text, begin, dialect, unclosed, is_whole)
@@ -341,10 +331,10 @@ def _head_of(uri: str, seen: Seen, storage: StorageOptions) -> bytes:
 
 
 class _File(NamedTuple):
-    """One small file, with its columns, all its bytes, and its rows."""
+    """One small file."""
 
     input_range: InputRange
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # its columns
     data: bytes
     body: Body
 
@@ -381,10 +371,9 @@ _Split = tuple[list[Parsed], list[int], list[int]]  # rows of each file: all, an
 def _split_alone(files: Sequence[_File]) -> _Split:
     """Splits the rows of each file by itself."""
     parts = []
-    for file in files:
-        broken = find_broken_rows(reader_of(file.data), file.body)
-        path = file.input_range.path
-        parts.append(parse_rows(file.body, file.names, path, broken))
+    for input_range, names, data, body in files:
+        broken = find_broken_rows(reader_of(data), body)
+        parts.append(parse_rows(body, names, input_range.path, broken))
     counts = [parsed.num_rows for parsed in parts]
     return parts, counts, [parsed.batch.num_rows for parsed in parts]
 

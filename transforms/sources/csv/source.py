@@ -147,13 +147,11 @@ def _resolve_file(
         size = ranges[-1].stop
         quote = unclosed_quote(read, size, dialect)
         if size - quote > UNCLOSED_BYTES:
+            maps = list(surveys)
+            for at, each in enumerate(ranges):
+                if each.start <= quote < each.stop:
+                    maps[at] = survey_block(masked(read, quote, dialect), each, dialect)
             ranges = [replace(each, unclosed=quote) for each in ranges]
-            maps = [
-                survey_block(masked(read, quote, dialect), each, dialect)
-                if each.start <= quote < each.stop
-                else number
-                for each, number in zip(ranges, surveys, strict=True)
-            ]
             states = _states(maps)
     cuts = [0, *(int(state) for state in states[:-1]), 0]
     return [
@@ -164,12 +162,10 @@ def _resolve_file(
 
 def _states(maps: Sequence[int]) -> list[QuoteState]:
     """Returns the state behind each block of a file."""
-    state: QuoteState = ROW_START
-    states = []
+    states: list[QuoteState] = [ROW_START]
     for number in maps:
-        state = unpack_map(number)[state - FIELD_START]
-        states.append(state)
-    return states
+        states.append(unpack_map(number)[states[-1] - FIELD_START])
+    return states[1:]
 
 
 LOOKED_AT_BYTES = 1 << 18
@@ -184,16 +180,14 @@ def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
     read = rows.of_file(input_range)
     ends = unpack_map(survey_block(read, input_range, rows.dialect))
     if start == 0:
-        state = ends[ROW_START - FIELD_START]
-        return replace(input_range, quoted=(0, int(state)))
+        return replace(input_range, quoted=(0, int(ends[ROW_START - FIELD_START])))
     before = read(start - 1, start)
     state = FIELD_START if before in rows.dialect.field_ends else UNQUOTED
     if before in (b"\r", b"\n"):
         state = ROW_START
-    states = (state, QUOTED)
     guesses = [
         replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
-        for state in states
+        for state in (state, QUOTED)
     ]
 
     def share_rejected(guess: InputRange) -> float:
@@ -254,22 +248,20 @@ def _fit_rows(
     reasons: dict[int, str] = {}
     for name, dtype in _dtypes(names, schema).items():
         cells = rows.batch.column(name)
-        is_swapped = decimal == "," and dtype != "string"
-        column, wrong = convert_to_dtype(
-            swap_points(cells) if is_swapped else cells, dtype
-        )
+        if decimal == "," and dtype != "string":
+            column, wrong = convert_to_dtype(swap_points(cells), dtype)
+        else:
+            column, wrong = convert_to_dtype(cells, dtype)
         columns.append(column)
         invalid = wrong
         if column.null_count and not schema[name].optional:
             invalid = column.is_null().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(invalid).tolist():
-            reason = f"{name}: missing; every record of the dataset has it"
+            reason = "missing; every record of the dataset has it"
             if wrong[row]:
                 value = shown(cells[row].as_py())
-                reason = (
-                    f"{name}: {value} is not a valid {dtype}, its type in the dataset"
-                )
-            reasons.setdefault(row, reason)
+                reason = f"{value} is not a valid {dtype}, its type in the dataset"
+            reasons.setdefault(row, f"{name}: {reason}")
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     if not reasons:
         return rows, batch
