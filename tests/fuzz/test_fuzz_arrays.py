@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,14 +21,18 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.arrays.array_parts import Finder
 from recordmill.transforms.sources.arrays.fixed_records import (
-    BinaryFinder,
+    find_records,
     parse_record,
 )
-from recordmill.transforms.sources.arrays.headers import IdxFinder, NumpyFinder
+from recordmill.transforms.sources.arrays.headers import find_idx, find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import RowSink, Source
+from recordmill.transforms.sources.built_in import (
+    BinaryOptions,
+    IdxOptions,
+    NumpyOptions,
+)
 from recordmill.transforms.tasks.frame_records import frame_rows
 
 pytestmark = pytest.mark.fuzz
@@ -74,22 +79,26 @@ def records(number: int) -> bytes:
     return Random(number).randbytes(40 * (1 + number % 5))
 
 
-KINDS: dict[str, tuple[Finder, Callable[[int], bytes], str]] = {
-    "binary": (BinaryFinder(RECORD, header_bytes=2), records, "in.bin"),
-    "idx": (IdxFinder(), idx_file, "labels-idx3-ubyte"),
-    "numpy": (NumpyFinder(), numpy_file, "in.npy"),
+KINDS: dict[str, tuple[ArraysSource, Callable[[int], bytes], str]] = {
+    "binary": (
+        ArraysSource(find_records, BinaryOptions(record=RECORD, header_bytes=2)),
+        records,
+        "in.bin",
+    ),
+    "idx": (ArraysSource(find_idx, IdxOptions()), idx_file, "labels-idx3-ubyte"),
+    "numpy": (ArraysSource(find_numpy, NumpyOptions()), numpy_file, "in.npy"),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(kind: str, tmp_path: Path) -> None:
-    finder, make, name = KINDS[kind]
+    kind_of, make, name = KINDS[kind]
     path = tmp_path / name
     originals = [make(number) for number in range(18)]
     converted, errors = 0, list[str]()
     for number in range(FUZZ):
         path.write_bytes(damaged(originals[number % 18], number))
-        source = ArraysSource(finder, range_bytes=60 + number % 2 * 1000)
+        source = replace(kind_of, range_bytes=60 + number % 2 * 1000)
         try:
             reading = prepare(source, [path])
             checksums = [*reading.source.checksums_of_prepare()]

@@ -19,7 +19,8 @@ from source_tools import read
 from recordmill.schemas.errors import CorruptRecordError, InputError
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
-from recordmill.transforms.sources.arrays.fixed_records import CifarFinder, CifarSource
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource
+from recordmill.transforms.sources.built_in import CifarOptions
 from recordmill.transforms.tfrecord import crc32c, mask, read_records
 
 pytestmark = pytest.mark.fuzz
@@ -74,7 +75,7 @@ def test_cifar(tmp_path: Path) -> None:
         for row in range(records):
             data[row * CIFAR_BYTES] = random.randrange(14)
         file.write_bytes(data)
-        reading = read(CifarSource(CifarFinder("cifar10")), file)
+        reading = read(CifarSource(options=CifarOptions(variant="cifar10")), file)
         rows = [data[row * CIFAR_BYTES] for row in range(records)]
         assert [row["label"] for row in reading.rows] == [r for r in rows if r < 10]
         bad = [row * CIFAR_BYTES for row, label in enumerate(rows) if label >= 10]

@@ -20,10 +20,15 @@ from pixel_zoo import IMAGES
 
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.images.pixel_rules import PixelRules, Resize
-from recordmill.transforms.sources.arrays.fixed_records import BinaryFinder, CifarSource
-from recordmill.transforms.sources.arrays.headers import IdxFinder, NumpyFinder
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource, find_records
+from recordmill.transforms.sources.arrays.headers import find_idx, find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.built_in import (
+    BinaryOptions,
+    IdxOptions,
+    NumpyOptions,
+)
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
@@ -425,8 +430,12 @@ CASES = {
     ),
     "binary": Case(
         ArraysSource(
-            BinaryFinder(
-                "label:u8,n:u16,x:f64", "big", header_bytes=5, class_names="names.txt"
+            find_records,
+            BinaryOptions(
+                record="label:u8,n:u16,x:f64",
+                byte_order="big",
+                header_bytes=5,
+                class_names="names.txt",
             ),
             range_bytes=50,
         ),
@@ -437,7 +446,13 @@ CASES = {
     ),
     "binary, by reference": Case(
         ArraysSource(
-            BinaryFinder("label:u8,n:bytes[2],x:f64", "big", 5, "names.txt"),
+            find_records,
+            BinaryOptions(
+                record="label:u8,n:bytes[2],x:f64",
+                byte_order="big",
+                header_bytes=5,
+                class_names="names.txt",
+            ),
             range_bytes=50,
         ),
         make_records,
@@ -446,7 +461,7 @@ CASES = {
         empty="readme.html",
     ),
     "idx": Case(
-        ArraysSource(IdxFinder(), range_bytes=50),
+        ArraysSource(find_idx, IdxOptions(), range_bytes=50),
         make_idx,
         cut_short=("train-images-idx3-ubyte", 50),
         reason="its header says 20 x 3 x 2 values of 1 bytes, 136 bytes with the header, "
@@ -455,7 +470,7 @@ CASES = {
         unit="row",
     ),
     "numpy": Case(
-        ArraysSource(NumpyFinder(), range_bytes=50),
+        ArraysSource(find_numpy, NumpyOptions(), range_bytes=50),
         make_arrays,
         cut_short=("images_train.npy", 200),
         reason="20 x 3 x 2 values of 1 bytes, 248 bytes with the header, but there are 200",

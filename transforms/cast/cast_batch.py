@@ -14,11 +14,9 @@ rejected with a reason; a column whose type can hold no such value is a SchemaEr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +25,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, ImageRule
 from recordmill.schemas.errors import SchemaError
-from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, offsets_of
+from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.cell_lists import (
     cast_lists,
     feature_type,
@@ -175,7 +173,6 @@ def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     return convert(parsed.array, feature).after(merge(errors, parsed.errors))
 
 
-_Found = TypeVar("_Found")
 FILE_BYTES = 64 << 20  # of files that cells name, held at once
 
 
@@ -218,55 +215,49 @@ def cast(
         return
     if files is None:
         raise SchemaError(_no_files(by_path[0]))
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for name in by_path:
-        paths = columns[name].to_pylist()
-        found = _for_each_file(name, paths, partial(_size_of, files), 0, errors)
-        sizes += [size or 0 for size in found]
-    for start, stop in _parts(sizes):
-        part = {
-            name: array.slice(start, stop - start) for name, array in columns.items()
-        }
+    paths = {name: columns[name].to_pylist() for name in by_path}
+    for start, stop, contents in _read_parts(paths, files, batch.num_rows, errors):
+        size = stop - start
+        part = {name: array.slice(start, size) for name, array in columns.items()}
+        part |= contents
         invalid = {row: why for row, why in errors.items() if start <= row < stop}
-        for name in by_path:
-            paths = part[name].to_pylist()
-            # A file may go away after it was measured.
-            found = _for_each_file(name, paths, files.read, start, invalid)
-            part[name] = pa.array(found, pa.binary())
+        for name, found in contents.items():
             if rule := declared.features[name].picture:
-                images = prefixed(name, _image_errors(part[name], rule))
+                images = prefixed(name, _image_errors(found, rule))
                 wrong = {start + row: why for row, why in images.items()}
                 invalid = merge(invalid, wrong)
         yield _keep_valid(part, invalid, start, stop)
 
 
-def _for_each_file(
-    name: str,
-    paths: Sequence[str | None],
-    function: Callable[[str], _Found],
-    start: int,
+def _read_parts(
+    paths: dict[str, list[str | None]],
+    files: SideFiles,
+    num_rows: int,
     errors: RowErrors,
-) -> list[_Found | None]:
-    """Calls a function for the file of each row; None where a row is or gets invalid."""
-    found: list[_Found | None] = []
-    # A loop per file, as each costs a system call, or a request.
-    for row, path in enumerate(paths, start):
-        found.append(None)
-        if path is not None and row not in errors:
-            try:
-                found[-1] = function(path)
-            except SideFileError as error:
-                errors[row] = f"feature {name!r}: {error}"
-    return found
+) -> Iterator[tuple[int, int, dict[str, pa.Array]]]:
+    """Yields the files of rows from a first one on, about FILE_BYTES at once.
 
-
-def _size_of(files: SideFiles, path: str) -> int:
-    size = files.size(path)
-    if size > MAX_CELL_BYTES:
-        raise SideFileError(
-            f"{path!r} has {size} bytes, more than a record can hold ({MAX_CELL_BYTES})"
-        )
-    return size
+    They are null where a row names none; a row whose file cannot be read is invalid.
+    """
+    contents: dict[str, list[bytes | None]] = {name: [] for name in paths}
+    start = held = 0
+    for stop in range(num_rows + 1):
+        if held >= FILE_BYTES or stop == num_rows:
+            arrays = {n: pa.array(found, pa.binary()) for n, found in contents.items()}
+            for found in contents.values():
+                found.clear()
+            yield start, stop, arrays
+            start, held = stop, 0
+        # A loop per file, as each costs a system call, or a request.
+        for name in paths if stop < num_rows else ():
+            path, content = paths[name][stop], None
+            if path is not None and stop not in errors:
+                try:
+                    content = files.read(path)
+                except SideFileError as error:
+                    errors[stop] = f"feature {name!r}: {error}"
+            contents[name].append(content)
+            held += len(content or b"")
 
 
 def check_columns(
@@ -342,14 +333,3 @@ def _keep_valid(
         good = ~mask_of(errors, stop)[start:]
         batch, kept = batch.filter(pa.array(good)), kept[good]
     return CastBatch(batch, kept, sorted(errors.items()))
-
-
-def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
-    """Cuts rows so that each part, unless of one row, holds FILE_BYTES at most."""
-    start, ends = 0, np.cumsum(sizes)
-    while start < len(sizes) or not start:
-        before = ends[start - 1] if start else 0
-        stop = int(np.searchsorted(ends, before + FILE_BYTES, side="right"))
-        stop = min(max(stop, start + 1), len(sizes))
-        yield start, stop
-        start = stop or 1

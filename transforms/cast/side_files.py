@@ -6,22 +6,22 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.errors import with_retries
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tfrecord import crc32c
 
-_Found = TypeVar("_Found")
 FILES_ROOT = "files_root:/"  # in paths of files below a root that options name
 
 
@@ -55,23 +55,25 @@ class SideFiles:
         """Returns the files below a root that options name."""
         return cls(root, root, storage, is_given=True)
 
-    def size(self, path: str) -> int:
-        """Returns the size of a file in bytes.
+    def read(self, path: str) -> bytes:
+        """Returns all bytes of a file.
 
         Raises:
-          SideFileError: the path leads out of the root or to no file.
+          SideFileError: the path leads out of the root, or to no file that a record can
+            hold.
         """
-        return self._tried(path, self._size_of)
-
-    def read(self, path: str) -> bytes:
-        """Returns all bytes of a file; raises as `size` does."""
-        return self._tried(path, self._read_all)
-
-    def _tried(self, path: str, function: Callable[[str], _Found]) -> _Found:
-        """Calls a function with the place of a file; says which path was at fault."""
         uri = self._resolve(path)
         try:
-            return function(uri)
+            size = self._size_of(uri)
+            if size > MAX_CELL_BYTES:
+                raise SideFileError(
+                    f"{path!r} has {size} bytes, more than a record can hold "
+                    f"({MAX_CELL_BYTES})"
+                )
+            if is_local(self.root):
+                content = Path(uri).read_bytes()
+            else:
+                content = bytes(with_retries(lambda: self._system().cat_file(uri)))
         except (FileNotFoundError, NotADirectoryError):
             raise SideFileError(f"{path!r}: no such file") from None
         except IsADirectoryError:
@@ -80,6 +82,8 @@ class SideFiles:
             if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
                 raise SideFileError(f"{path!r}: {error.strerror}") from error
             raise InputError(f"{uri}: cannot be read: {error}") from error
+        self._read.add((uri, len(content), crc32c(content)))
+        return content
 
     def _size_of(self, uri: str) -> int:
         if is_local(self.root):
@@ -91,14 +95,6 @@ class SideFiles:
         if info["type"] != "file" or info["size"] is None:
             raise IsADirectoryError
         return int(info["size"])
-
-    def _read_all(self, uri: str) -> bytes:
-        if is_local(self.root):
-            content = Path(uri).read_bytes()
-        else:
-            content = bytes(with_retries(lambda: self._system().cat_file(uri)))
-        self._read.add((uri, len(content), crc32c(content)))
-        return content
 
     def checksums(self) -> Iterator[FileChecksum]:
         """Yields the checksum of each file that was read.

@@ -113,12 +113,10 @@ def _load(name: str) -> Any:
     return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
 
 
-def _arrays(finder: str) -> Callable[[Any, Request], Any]:
-    """Returns what makes the source of arrays that a class finds by these options."""
+def _arrays(find: str) -> Callable[[Any, Request], Any]:
+    """Returns what makes the source of arrays that a function finds by the options."""
     return lambda options, request: _load("arrays.source.ArraysSource")(
-        _load(finder)(**options.model_dump(exclude={"split_from"})),
-        uses_splits=options.split_from == "auto",
-        storage=request.storage,
+        _load(find), options, storage=request.storage
     )
 
 
@@ -338,8 +336,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
         options=CifarOptions,
         make_source=lambda options, request: _load("arrays.fixed_records.CifarSource")(
-            _load("arrays.fixed_records.CifarFinder")(options.variant),
-            storage=request.storage,
+            options=options, storage=request.storage
         ),
         examples=(
             (
@@ -383,7 +380,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="binary",
         summary="Records of a fixed length, as declared; STL-10.",
         options=BinaryOptions,
-        make_source=_arrays("arrays.fixed_records.BinaryFinder"),
+        make_source=_arrays("arrays.fixed_records.find_records"),
         examples=(
             (
                 "a label and an image in planes, in files like data_batch_1.bin",
@@ -402,7 +399,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="idx",
         summary="MNIST and other IDX files, .gz too.",
         options=IdxOptions,
-        make_source=_arrays("arrays.headers.IdxFinder"),
+        make_source=_arrays("arrays.headers.find_idx"),
         position_unit="row",
         examples=(
             (
@@ -416,7 +413,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         name="numpy",
         summary="Arrays of rows in .npy and .npz files.",
         options=NumpyOptions,
-        make_source=_arrays("arrays.headers.NumpyFinder"),
+        make_source=_arrays("arrays.headers.find_numpy"),
         position_unit="row",
         examples=(
             (

@@ -11,14 +11,14 @@ from source_cases import idx_bytes
 from source_tools import read
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.transforms.sources.arrays.array_parts import Finder
 from recordmill.transforms.sources.arrays.fixed_records import (
     TYPES,
-    BinaryFinder,
+    find_records,
     parse_record,
 )
-from recordmill.transforms.sources.arrays.headers import IdxFinder
+from recordmill.transforms.sources.arrays.headers import find_idx
 from recordmill.transforms.sources.arrays.source import ArraysSource
+from recordmill.transforms.sources.built_in import BinaryOptions, IdxOptions
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
@@ -29,8 +29,8 @@ def test_every_type_is_read_as_numpy_does(order: Any, tmp_path: Path) -> None:
     values = np.frombuffer(np.random.default_rng(1).bytes(dtype.itemsize * 9), dtype)
     (tmp_path / "a.bin").write_bytes(b"head" + values.tobytes())
     record = ",".join(f"{name}:{name}[2]" for name in TYPES) + ",_:u8[3], id:bytes[2]"
-    finder = BinaryFinder(record, order, header_bytes=4)
-    rows = read(ArraysSource(finder, range_bytes=100), tmp_path).rows
+    options = BinaryOptions(record=record, byte_order=order, header_bytes=4)
+    rows = read(ArraysSource(find_records, options, range_bytes=100), tmp_path).rows
     assert len(rows) == 9
     for row, value in zip(rows, values, strict=True):
         assert row.pop("u8") == value["u8"].tobytes()
@@ -45,8 +45,8 @@ def test_axes_are_put_in_the_order_that_is_wanted(tmp_path: Path) -> None:
     stored = np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5)
     (tmp_path / "a.bin").write_bytes(stored.tobytes())
     for axes, order in ("chw->hwc", (2, 3, 1)), ("cwh->hwc", (3, 2, 1)):
-        finder = BinaryFinder(f"image:u8[3,4,5]:{axes}")
-        reading = read(ArraysSource(finder), tmp_path)
+        options = BinaryOptions(record=f"image:u8[3,4,5]:{axes}")
+        reading = read(ArraysSource(find_records, options), tmp_path)
         wanted = stored.transpose(0, *order)
         assert [row["image"] for row in reading.rows] == [w.tobytes() for w in wanted]
         assert reading.source.schema()["image"].shape == wanted.shape[1:]
@@ -92,7 +92,7 @@ def test_another_layout_that_fits_is_told(
 ) -> None:
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(InputError, match=told):
-        read(ArraysSource(BinaryFinder("x:u8[100]")), tmp_path)
+        read(ArraysSource(find_records, BinaryOptions(record="x:u8[100]")), tmp_path)
 
 
 def stl10(folder: Path, **sizes: int) -> None:
@@ -113,13 +113,13 @@ def test_files_of_stl10_that_do_not_fit(
 ) -> None:
     stl10(tmp_path, **sizes)
     with pytest.raises(InputError, match=told):
-        read(ArraysSource(BinaryFinder()), tmp_path)
+        read(ArraysSource(find_records, BinaryOptions()), tmp_path)
 
 
 def test_a_label_of_no_class_is_a_reject(tmp_path: Path) -> None:
     stl10(tmp_path, train_X=27648 * 3)
     (tmp_path / "train_y.bin").write_bytes(b"\x01\x0b\x0a")
-    reading = read(ArraysSource(BinaryFinder()), tmp_path)
+    reading = read(ArraysSource(find_records, BinaryOptions()), tmp_path)
     assert [row["label"] for row in reading.rows] == [0, 9]
     (reject,) = reading.rejects
     told = "train_y.bin: label: 11 is not the label of a class (1 to 10)"
@@ -131,18 +131,18 @@ HUGE = b"\0\0\x08\x03" + b"\x7f\xff\xff\xff" * 3
 
 
 @pytest.mark.parametrize(
-    ("finder", "name", "content", "told"),
+    ("name", "content", "told"),
     [
-        (IdxFinder(), "x-idx3-ubyte", b"", "begins with nothing, expected the magic"),
-        (IdxFinder(), "x-idx3-ubyte", b"\0\0\x07\x01", "begins with 00 00 07 01"),
-        (IdxFinder(), "x-idx3-ubyte", b"\0\0\x08\xff", "says 255 axes"),
-        (IdxFinder(), "x-idx3-ubyte", b"\0\0\x08\x03\0", "inside its header of 16"),
-        (IdxFinder(), "x-idx3-ubyte", HUGE, "a row of 4,611,686,014,132,420,609 bytes"),
+        ("x-idx3-ubyte", b"", "begins with nothing, expected the magic"),
+        ("x-idx3-ubyte", b"\0\0\x07\x01", "begins with 00 00 07 01"),
+        ("x-idx3-ubyte", b"\0\0\x08\xff", "says 255 axes"),
+        ("x-idx3-ubyte", b"\0\0\x08\x03\0", "inside its header of 16"),
+        ("x-idx3-ubyte", HUGE, "a row of 4,611,686,014,132,420,609 bytes"),
     ],
 )
 def test_wrong_headers_are_told(
-    finder: Finder, name: str, content: bytes, told: str, tmp_path: Path
+    name: str, content: bytes, told: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=told):
-        read(ArraysSource(finder), tmp_path)
+        read(ArraysSource(find_idx, IdxOptions()), tmp_path)

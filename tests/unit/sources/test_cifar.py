@@ -18,13 +18,13 @@ from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.fixed_records import (
     CIFAR10,
     CIFAR100,
-    CifarFinder,
     CifarLayout,
     CifarSource,
     detect_layout,
     split_of,
 )
 from recordmill.transforms.sources.base import REFERENCE, RowSink
+from recordmill.transforms.sources.built_in import CifarOptions
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:
@@ -152,7 +152,7 @@ def test_variant_overrules_name_and_size(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(records_of(CIFAR10, 2))
     with pytest.raises(InputError, match="use `variant=cifar10`"):
         prepare(CifarSource(), [tmp_path])
-    reading = read(CifarSource(CifarFinder("cifar10")), tmp_path)
+    reading = read(CifarSource(options=CifarOptions(variant="cifar10")), tmp_path)
     assert len(reading.rows) == 2
     assert not reading.rejects
 

@@ -17,9 +17,10 @@ from hypothesis.extra import numpy as npst
 from source_tools import read
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.arrays.headers import NumpyFinder
+from recordmill.transforms.sources.arrays.headers import find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Append
+from recordmill.transforms.sources.built_in import NumpyOptions
 
 PLAIN = st.one_of(
     npst.boolean_dtypes(),
@@ -92,7 +93,9 @@ def test_rows_are_those_of_numpy_load(
         np.save(path, array)
     else:
         (np.savez if packed == "npz" else np.savez_compressed)(path, a=array)
-    reading = read(ArraysSource(NumpyFinder(), range_bytes=range_bytes), path)
+    reading = read(
+        ArraysSource(find_numpy, NumpyOptions(), range_bytes=range_bytes), path
+    )
     expected = expected_rows(array)
     assert repr(reading.rows) == repr(expected)  # nan equals nan
     assert reading.rejects == []
@@ -141,7 +144,7 @@ def test_what_cannot_be_rows_is_refused(case: str, tmp_path: Path) -> None:
     name, make, told = WRONG[case]
     (tmp_path / name).write_bytes(make())
     with pytest.raises(InputError, match=told):
-        read(ArraysSource(NumpyFinder()), tmp_path)
+        read(ArraysSource(find_numpy, NumpyOptions()), tmp_path)
 
 
 def test_a_damaged_member_of_an_archive_is_found_by_its_checksum(
@@ -154,14 +157,14 @@ def test_a_damaged_member_of_an_archive_is_found_by_its_checksum(
     data = path.read_bytes()
     path.write_bytes(data.replace(crc.to_bytes(4, "little"), b"crc!"))
     with pytest.raises(InputError, match="has not the checksum that the file states"):
-        read(ArraysSource(NumpyFinder()), path)
+        read(ArraysSource(find_numpy, NumpyOptions()), path)
 
 
 def test_names_tell_columns_splits_and_order(tmp_path: Path) -> None:
     for name in ("x_train_0", "x_train_1", "x_test"):
         np.save(tmp_path / f"{name}.npy", np.arange(2) + len(name))
         np.save(tmp_path / f"{name.replace('x', 'labels')}.npy", np.arange(2))
-    source = read(ArraysSource(NumpyFinder()), tmp_path).source
+    source = read(ArraysSource(find_numpy, NumpyOptions()), tmp_path).source
     found = [(p.split, [a.file.path for a in p.arrays]) for p in source.found.parts]
     assert found == [
         ("test", ["labels_test.npy", "x_test.npy"]),
@@ -174,10 +177,10 @@ def test_names_tell_columns_splits_and_order(tmp_path: Path) -> None:
 
 def test_a_new_column_of_rows_that_were_converted_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", np.zeros((3, 2), np.uint8))
-    kept = read(ArraysSource(NumpyFinder()), tmp_path).files
+    kept = read(ArraysSource(find_numpy, NumpyOptions()), tmp_path).files
     np.save(tmp_path / "labels.npy", np.arange(3))
-    both = read(ArraysSource(NumpyFinder()), tmp_path).files
+    both = read(ArraysSource(find_numpy, NumpyOptions()), tmp_path).files
     new = [file for file in both if file not in kept]
     told = r"labels\.npy: belongs to the rows of .*images\.npy, which were converted"
     with pytest.raises(InputError, match=told):
-        ArraysSource(NumpyFinder()).prepare(new, Append(kept, None))
+        ArraysSource(find_numpy, NumpyOptions()).prepare(new, Append(kept, None))

@@ -20,10 +20,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -222,17 +222,8 @@ class Found(NamedTuple):
 
 
 NOTHING_FOUND = Found()
-
-
-class Finder(Protocol):
-    """Finds the arrays of one format; a frozen value that holds the format's options."""
-
-    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
-        """Returns the arrays of files.
-
-        Raises:
-          InputError: the files cannot be of the format, or do not fit each other.
-        """
+# Finds the arrays of one format in files, by its options.
+Finder = Callable[[Any, Sequence[InputFile], StorageOptions], Found]
 
 
 class Role(NamedTuple):

@@ -46,6 +46,7 @@ from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,
     Field,
+    Finder,
     Found,
     NamedArray,
     Part,
@@ -61,7 +62,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
 from recordmill.transforms.sources.arrays.rows import Reasons
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Rows, RowSink
-from recordmill.transforms.sources.built_in import ByteOrder, Layout, Variant
+from recordmill.transforms.sources.built_in import BinaryOptions, CifarOptions, Variant
 from recordmill.transforms.sources.listing import unreadable_error
 from recordmill.transforms.storage.reading import read_range
 
@@ -106,72 +107,68 @@ _LABEL = Field("label", "|u1", wraps=(-1, *range(10)))
 _NO_LABEL = Field("label", "<i8", constant=-1)
 
 
-@dataclass(frozen=True)
-class BinaryFinder:
+def find_records(
+    options: BinaryOptions, files: Sequence[InputFile], storage: StorageOptions
+) -> Found:
     """Finds records of a fixed length."""
-
-    record: str = ""
-    byte_order: ByteOrder = "little"
-    header_bytes: int = 0
-    class_names: str = ""
-    layout: Layout = "auto"
-
-    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
-        if self.record and self.layout != "auto":
-            raise InputError(
-                f"`layout={self.layout}` and `record` exclude each other: leave out one"
-            )
-        names = {PurePosixPath(f.path).name for f in files if f.path.endswith(".bin")}
-        is_stl10 = bool(names) and names <= {*_STL10_FILES, _UNLABELED}
-        if self.layout == "stl10" or (not self.record and is_stl10):
-            return _find_stl10(files, storage)
-        if not self.record:
-            hint = next(filter(None, (_known_layout(f, storage) for f in files)), "")
-            raise InputError(
-                "`record` is not given, and the files are not those of a published "
-                f"layout{f' ({hint})' if hint else ''}: declare the record, as in "
-                "record='label:u8,image:u8[3,32,32]:chw->hwc'"
-            )
-        fields, size = parse_record(self.record, self.byte_order)
-        files_of_classes, rest = files_of_names(files, self.class_names)
-        data = [file for file in rest if _is_data(file)]
-        skipped = [file.path for file in rest if data and not _is_data(file)]
-        labels = [field.name for field in fields if field.is_integer]
-        class_names, read = read_class_names(files_of_classes, labels, storage)
-        return Found(
-            tuple(self._part(file, fields, size, storage) for file in data or rest),
-            class_names,
-            f"{size:,} bytes each",
-            [("does not end in .bin", path) for path in skipped],
-            read,
-            f"expected a whole record of {size:,}: the file is cut short, or `record` "
-            "or `header_bytes` is wrong",
+    if options.record and options.layout != "auto":
+        raise InputError(
+            f"`layout={options.layout}` and `record` exclude each other: leave out one"
         )
+    names = {PurePosixPath(f.path).name for f in files if f.path.endswith(".bin")}
+    is_stl10 = bool(names) and names <= {*_STL10_FILES, _UNLABELED}
+    if options.layout == "stl10" or (not options.record and is_stl10):
+        return _find_stl10(files, storage)
+    if not options.record:
+        hint = next(filter(None, (_known_layout(f, storage) for f in files)), "")
+        raise InputError(
+            "`record` is not given, and the files are not those of a published "
+            f"layout{f' ({hint})' if hint else ''}: declare the record, as in "
+            "record='label:u8,image:u8[3,32,32]:chw->hwc'"
+        )
+    fields, size = parse_record(options.record, options.byte_order)
+    files_of_classes, rest = files_of_names(files, options.class_names)
+    data = [file for file in rest if _is_data(file)]
+    skipped = [file.path for file in rest if data and not _is_data(file)]
+    labels = [field.name for field in fields if field.is_integer]
+    class_names, read = read_class_names(files_of_classes, labels, storage)
+    return Found(
+        tuple(
+            _part(file, fields, size, options.header_bytes, storage)
+            for file in data or rest
+        ),
+        class_names,
+        f"{size:,} bytes each",
+        [("does not end in .bin", path) for path in skipped],
+        read,
+        f"expected a whole record of {size:,}: the file is cut short, or `record` "
+        "or `header_bytes` is wrong",
+    )
 
-    def _part(
-        self,
-        file: InputFile,
-        fields: tuple[Field, ...],
-        size: int,
-        storage: StorageOptions,
-    ) -> Part:
-        header = self.header_bytes
-        if file.size < header or not file.size:
-            raise InputError(
-                f"{file.uri}: has {count(file.size, 'byte')}, expected "
-                f"{f'a header of {header:,} and ' if header else ''}records of {size:,}: "
-                "copy the file again, or leave it out of the inputs"
-            )
-        split = role_of(file.path.rpartition("/")[2].rpartition(".")[0]).split
-        part = part_of_records(file, size, fields, split, header)
-        if part.tail and (other := _known_layout(file, storage)):
-            raise InputError(
-                f"{file.uri}: {file.size:,} bytes are no whole number of records: "
-                f"{count(part.tail, 'byte')} follow {count(part.num_rows, 'record')} of "
-                f"{size:,} ({size - part.tail:,} are missing to the next). {other}. Correct "
-                "`record` or `header_bytes`, or copy the file again if it is cut short"
-            )
-        return part
+
+def _part(
+    file: InputFile,
+    fields: tuple[Field, ...],
+    size: int,
+    header: int,
+    storage: StorageOptions,
+) -> Part:
+    if file.size < header or not file.size:
+        raise InputError(
+            f"{file.uri}: has {count(file.size, 'byte')}, expected "
+            f"{f'a header of {header:,} and ' if header else ''}records of {size:,}: "
+            "copy the file again, or leave it out of the inputs"
+        )
+    split = role_of(file.path.rpartition("/")[2].rpartition(".")[0]).split
+    part = part_of_records(file, size, fields, split, header)
+    if part.tail and (other := _known_layout(file, storage)):
+        raise InputError(
+            f"{file.uri}: {file.size:,} bytes are no whole number of records: "
+            f"{count(part.tail, 'byte')} follow {count(part.num_rows, 'record')} of "
+            f"{size:,} ({size - part.tail:,} are missing to the next). {other}. Correct "
+            "`record` or `header_bytes`, or copy the file again if it is cut short"
+        )
+    return part
 
 
 def _known_layout(file: InputFile, storage: StorageOptions) -> str:
@@ -360,51 +357,48 @@ _LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
 _NAME_FILES = {name for each in _LAYOUTS.values() for *_, name in each.labels}
 
 
-@dataclass(frozen=True)
-class CifarFinder:
+def find_cifar(
+    options: CifarOptions, files: Sequence[InputFile], storage: StorageOptions
+) -> Found:
     """Finds CIFAR records."""
-
-    variant: Variant = "auto"  # cifar10 or cifar100; auto: by file name and size
-
-    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
-        by_name = {PurePosixPath(file.path).name: file for file in files}
-        data, skipped = [], []
-        for file in files:
-            is_data, name = _is_data(file), PurePosixPath(file.path).name
-            if not is_data and name not in _NAME_FILES:
-                skipped.append(("does not end in .bin", file.path))
-                continue
-            if file.problem:
-                raise unreadable_error(file)
-            if is_data and not file.size:
-                raise InputError(
-                    f"{file.uri}: is empty, expected CIFAR records: copy the file again, or "
-                    "leave it out of the inputs"
-                )
-            if is_data:
-                data.append(file)
-        if not data:
-            raise InputError("no CIFAR data: none of the input files ends in .bin")
-        layout = find_layout(data, self.variant)
-        size, names, read = layout.record_bytes, [], []
-        for label, number, name in layout.labels:
-            own = tuple(map(str, range(number)))
-            if name in by_name:
-                own, checksum = read_names(by_name[name], storage, number)
-                read.append(checksum)
-            names.append((label, own))
-        return Found(
-            tuple(
-                part_of_records(file, size, layout.fields, split_of(file.path))
-                for file in data
-            ),
-            tuple(names),
-            f"{layout.title}, {size:,} bytes each",
-            skipped,
-            tuple(read),
-            f"expected a whole {layout.variant} record of {size} ({len(layout.labels)} "
-            f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
-        )
+    by_name = {PurePosixPath(file.path).name: file for file in files}
+    data, skipped = [], []
+    for file in files:
+        is_data, name = _is_data(file), PurePosixPath(file.path).name
+        if not is_data and name not in _NAME_FILES:
+            skipped.append(("does not end in .bin", file.path))
+            continue
+        if file.problem:
+            raise unreadable_error(file)
+        if is_data and not file.size:
+            raise InputError(
+                f"{file.uri}: is empty, expected CIFAR records: copy the file again, or "
+                "leave it out of the inputs"
+            )
+        if is_data:
+            data.append(file)
+    if not data:
+        raise InputError("no CIFAR data: none of the input files ends in .bin")
+    layout = find_layout(data, options.variant)
+    size, names, read = layout.record_bytes, [], []
+    for label, number, name in layout.labels:
+        own = tuple(map(str, range(number)))
+        if name in by_name:
+            own, checksum = read_names(by_name[name], storage, number)
+            read.append(checksum)
+        names.append((label, own))
+    return Found(
+        tuple(
+            part_of_records(file, size, layout.fields, split_of(file.path))
+            for file in data
+        ),
+        tuple(names),
+        f"{layout.title}, {size:,} bytes each",
+        skipped,
+        tuple(read),
+        f"expected a whole {layout.variant} record of {size} ({len(layout.labels)} "
+        f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
+    )
 
 
 def _is_data(file: InputFile) -> bool:
@@ -460,11 +454,15 @@ def split_of(path: str) -> str:
     return "train" if _TRAIN_FILE.fullmatch(name) else ""
 
 
+_DEFAULTS = CifarOptions(variant="auto")
+
+
 @dataclass(frozen=True)
 class CifarSource(ArraysSource):
     """CIFAR binary files; files that are no records may be of any kind."""
 
-    finder: CifarFinder = CifarFinder()
+    find: Finder = find_cifar
+    options: CifarOptions = _DEFAULTS
 
     handles_unreadable = True
     refuses_roles = True

@@ -41,6 +41,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     role_of,
 )
 from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
+from recordmill.transforms.sources.built_in import IdxOptions, NumpyOptions
 from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
 from recordmill.transforms.storage.reading import open_stream, read_range
 
@@ -65,44 +66,38 @@ _ZIP_ERRORS = (
 _Member = tuple[str, RowArray, int]
 
 
-@dataclass(frozen=True)
-class NumpyFinder:
+def find_numpy(
+    options: NumpyOptions, files: Sequence[InputFile], storage: StorageOptions
+) -> Found:
     """Finds the arrays of NumPy files."""
-
-    label_array: str = ""
-    class_names: str = ""
-
-    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
-        files_of_classes, rest = files_of_names(files, self.class_names)
-        named: list[NamedArray] = []
-        skipped: list[tuple[str, str]] = []
-        any_labels = False
-        for file in rest:
-            members = _members(file, storage)
-            if members is None:
-                skipped.append(("neither .npy nor .npz", file.path))
-            for member in members or ():
-                names = (member[0], member[0].removesuffix(".npy"), file.path)
-                is_label = bool(self.label_array) and self.label_array in names
-                any_labels |= is_label
-                named.append(_named(file, member, is_label, storage))
-        if self.label_array and not any_labels:
-            raise InputError(
-                f"`label_array`: no array is named {self.label_array!r}; found "
-                f"{', '.join(sorted(each.role.column for each in named)) or 'none'}. Name "
-                "the file among the inputs, as in recordmill convert numpy images.npy "
-                "labels.npy OUT"
-            )
-        if not named:
-            raise InputError(
-                f"none of {count(len(files), 'input file')} is a .npy or .npz file"
-            )
-        parts = parts_of(named)
-        columns = [
-            f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"
-        ]
-        classes, read = read_class_names(files_of_classes, columns, storage)
-        return Found(tuple(parts), classes, skipped=skipped, read=read)
+    files_of_classes, rest = files_of_names(files, options.class_names)
+    named: list[NamedArray] = []
+    skipped: list[tuple[str, str]] = []
+    any_labels = False
+    for file in rest:
+        members = _members(file, storage)
+        if members is None:
+            skipped.append(("neither .npy nor .npz", file.path))
+        for member in members or ():
+            names = (member[0], member[0].removesuffix(".npy"), file.path)
+            is_label = bool(options.label_array) and options.label_array in names
+            any_labels |= is_label
+            named.append(_named(file, member, is_label, storage))
+    if options.label_array and not any_labels:
+        raise InputError(
+            f"`label_array`: no array is named {options.label_array!r}; found "
+            f"{', '.join(sorted(each.role.column for each in named)) or 'none'}. Name "
+            "the file among the inputs, as in recordmill convert numpy images.npy "
+            "labels.npy OUT"
+        )
+    if not named:
+        raise InputError(
+            f"none of {count(len(files), 'input file')} is a .npy or .npz file"
+        )
+    parts = parts_of(named)
+    columns = [f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"]
+    classes, read = read_class_names(files_of_classes, columns, storage)
+    return Found(tuple(parts), classes, skipped=skipped, read=read)
 
 
 def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
@@ -344,36 +339,33 @@ _MOST_UNPACKED = 1032  # bytes that deflate makes of one, at most
 _STEP_ROWS = 1 << 20
 
 
-@dataclass(frozen=True)
-class IdxFinder:
+def find_idx(
+    options: IdxOptions, files: Sequence[InputFile], storage: StorageOptions
+) -> Found:
     """Finds arrays in IDX files; labels of uint8 are classes."""
-
-    class_names: str = ""
-
-    def find(self, files: Sequence[InputFile], storage: StorageOptions) -> Found:
-        files_of_classes, rest = files_of_names(files, self.class_names)
-        named: list[NamedArray] = []
-        skipped: list[tuple[str, str]] = []
-        for file in rest:
-            role, key = _idx_role(PurePosixPath(file.path).name)
-            array = _open_idx(file, role.column, storage)
-            if array is None:
-                skipped.append(("not named like IDX, and does not begin so", file.path))
-            else:
-                named.append(NamedArray(array, role, f"{folder_of(file.path)}/{key}"))
-        if not named:
-            raise InputError(
-                f"none of {count(len(files), 'input file')} is an IDX file, such as "
-                "train-images-idx3-ubyte or train-labels-idx1-ubyte.gz"
-            )
-        parts = parts_of(named, labels_last=True)
-        columns = [field.name for field in parts[0].fields if field.is_integer]
-        names, read = read_class_names(files_of_classes, columns, storage)
-        if not files_of_classes and LABEL in columns:
-            numbers = _highest_label(parts, storage) + 1
-            if numbers:
-                names = ((LABEL, tuple(map(str, range(numbers)))),)
-        return Found(tuple(parts), names, skipped=skipped, read=read)
+    files_of_classes, rest = files_of_names(files, options.class_names)
+    named: list[NamedArray] = []
+    skipped: list[tuple[str, str]] = []
+    for file in rest:
+        role, key = _idx_role(PurePosixPath(file.path).name)
+        array = _open_idx(file, role.column, storage)
+        if array is None:
+            skipped.append(("not named like IDX, and does not begin so", file.path))
+        else:
+            named.append(NamedArray(array, role, f"{folder_of(file.path)}/{key}"))
+    if not named:
+        raise InputError(
+            f"none of {count(len(files), 'input file')} is an IDX file, such as "
+            "train-images-idx3-ubyte or train-labels-idx1-ubyte.gz"
+        )
+    parts = parts_of(named, labels_last=True)
+    columns = [field.name for field in parts[0].fields if field.is_integer]
+    names, read = read_class_names(files_of_classes, columns, storage)
+    if not files_of_classes and LABEL in columns:
+        numbers = _highest_label(parts, storage) + 1
+        if numbers:
+            names = ((LABEL, tuple(map(str, range(numbers)))),)
+    return Found(tuple(parts), names, skipped=skipped, read=read)
 
 
 def _idx_role(name: str) -> tuple[Role, str]:

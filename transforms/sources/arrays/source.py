@@ -22,6 +22,7 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import (
@@ -73,9 +74,9 @@ _ENTRY_BYTES = 40  # of a feature in a record, beside its value
 class ArraysSource(Source):
     """Rows of equal size in arrays."""
 
-    finder: Finder  # finds the arrays of a format
+    find: Finder  # finds the arrays of a format
+    options: SourceOptions  # of the format
     range_bytes: int = RANGE_BYTES  # of the rows of a range
-    uses_splits: bool = True  # whether names of files tell splits
     # what the format made of the input, once prepared; of its parts those with rows
     found: Found = NOTHING_FOUND
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
@@ -86,7 +87,7 @@ class ArraysSource(Source):
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         if append is not None:
             return self._prepare_append(append.kept, files, append.schema)
-        found = self.finder.find(files, self.storage)
+        found = self.find(self.options, files, self.storage)
         parts = [part for part in found.parts if part.num_rows or part.tail]
         if not parts:
             raise InputError(
@@ -97,7 +98,7 @@ class ArraysSource(Source):
         arrays = (array for part in found.parts for array in part.arrays)
         unread = {a.file.path: a.file for a in arrays if a.file.path not in used}
         read = [checksum_of(f, 0, f.size, self.storage) for f in unread.values()]
-        if not self.uses_splits:
+        if getattr(self.options, "split_from", "auto") == "none":
             parts = [replace(part, split="") for part in parts]
         kept = found._replace(parts=tuple(parts), read=(*found.read, *read))
         return replace(self, found=kept)
