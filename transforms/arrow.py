@@ -112,12 +112,7 @@ def views_at(
     """Returns values that lie in buffers as an array of views.
 
     To cast it to binary copies each value once, in their order: 0.3 us for 900 bytes.
-
-    Args:
-      buffers: that hold the values.
-      buffer_of: index of the buffer of each value.
-      starts: byte offset of each value there, below 2 GiB.
-      lengths: bytes of each value.
+    `starts` are offsets in the buffer of each value, below 2 GiB.
     """
     views = np.zeros(len(lengths), _VIEW)
     views["length"] = lengths

@@ -24,11 +24,8 @@ _CONTENT = re.compile(_PREFIX + "[0-9a-f]{8}(?:/([0-9]{1,18}))?")
 def contents(parts: Iterable[FileChecksum], sizes: dict[str, int]) -> dict[str, str]:
     """Returns the content of each file of which something was read.
 
-    Where parts begin and end does not matter, as long as they join.
-
-    Args:
-      parts: of any files, in any order; a part may be there several times.
-      sizes: of the files that matter, by path.
+    Parts may come in any order and several times, as long as they join; files that
+    `sizes` does not have are left out.
 
     Raises:
       ChangedInputError: a part was read several times, and was not the same.
@@ -75,10 +72,6 @@ def _content(path: str, parts: list[FileChecksum], size: int) -> str:
 
 def bytes_of_content(content: str, size: int) -> int | None:
     """Returns how many bytes of a file its content speaks of; None if it is no content.
-
-    Args:
-      content: as `contents` gives it, or a version.
-      size: of the file.
 
     >>> bytes_of_content("crc32c:e3069283", 9), bytes_of_content("crc32c:00000000/4", 9)
     (9, 4)

@@ -66,9 +66,8 @@ def require_fast_crc() -> None:
 def seal(framed: pa.BinaryArray) -> None:
     """Writes lengths and checksums into the free bytes around every example.
 
-    Args:
-      framed: rows of 12 free bytes, the example, 4 free bytes. The buffer is changed in
-        place, so nothing else may use it.
+    Rows are 12 free bytes, the example, 4 free bytes. The buffer is changed in place,
+    so nothing else may use it.
     """
     if len(framed) == 0:
         return
@@ -78,10 +77,6 @@ def seal(framed: pa.BinaryArray) -> None:
 
 def check_frames(framed: pa.BinaryArray, where: str) -> None:
     """Verifies length and both checksums of records that were read from scratch.
-
-    Args:
-      framed: one framed record in each row.
-      where: what was read, for the error message.
 
     Raises:
       RecordmillError: a record is damaged.
@@ -98,10 +93,7 @@ def check_frames(framed: pa.BinaryArray, where: str) -> None:
 def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
     """Returns the index of the first frame whose length or checksums are wrong, or None.
 
-    Args:
-      buffer: bytes with frames anywhere in them.
-      starts: where each frame begins.
-      lengths: the bytes of each frame, 16 or more.
+    Frames of 16 bytes or more may lie anywhere in the buffer.
     """
     found = native.loops.damaged(
         buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
@@ -115,11 +107,7 @@ def open_stream(raw: BinaryIO, compression: str) -> BinaryIO:
 
 
 def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
-    """Yields the data of every record after verifying both checksums.
-
-    Args:
-      stream: an uncompressed stream, at its start.
-      uri: the file's name for error messages.
+    """Yields the data of every record of an uncompressed stream, both checksums verified.
 
     Raises:
       CorruptRecordError: a record is damaged; names file, record and byte offset.
@@ -190,12 +178,8 @@ def _describe(field: str, found: memoryview, data: memoryview) -> str:
 def find_frames(data: U8, at: int = 0) -> I64:
     """Returns where frames begin that follow each other, and where the last one ends.
 
-    Only their heads are checked. The search ends before a frame that does not lie in the
-    data, or whose length is damaged, and after MOST_FRAMES.
-
-    Args:
-      data: some bytes of a file.
-      at: where a frame begins in them.
+    Only their heads are checked, from `at` on. The search ends before a frame that does
+    not lie in the data, or whose length is damaged, and after MOST_FRAMES.
     """
     starts = np.empty(min(MOST_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
     count = native.loops.frames(data, at, starts)
@@ -218,13 +202,8 @@ def frame_bytes(head: bytes | memoryview) -> int:
 def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
     """Searches for a frame whose checksums are right, whatever lies before it.
 
-    Args:
-      data: some bytes of a file.
-      at: where the search begins.
-
-    Returns:
-      Where such a frame begins, or None; and how many bytes of the data are needed to
-      tell of each that begins in it, if there are more in the file.
+    Returns where such a frame begins, or None; and how many bytes of the data are
+    needed to tell of each that begins in it, if there are more in the file.
     """
     needed = 0
     last = len(data) - FRAME_BYTES

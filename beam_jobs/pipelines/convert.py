@@ -58,11 +58,7 @@ def convert_dataset(
 ) -> PCollection[Manifest]:
     """Builds all steps of a job; the last one publishes the dataset.
 
-    Args:
-      pipeline: to which the steps are added.
-      context: the run.
-      ranges: all input ranges, in order.
-      run_metadata: for the run's JSON file, such as versions and the runner.
+    `run_metadata` is what run.json says, such as versions and the runner.
     """
     if len(ranges) == 1 and context.exchange != "engine":
         return (

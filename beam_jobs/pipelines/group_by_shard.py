@@ -33,8 +33,7 @@ from recordmill.transforms.tasks.write_shard import write_inline
 class Total(beam.CombineFn):
     """A CombineFn that adds parts to a total, first those of a bundle in its worker.
 
-    Args:
-      nothing: makes a total of no parts, which has `add` for a part, and `merge`.
+    `nothing` makes a total of no parts, which has `add` for a part, and `merge`.
     """
 
     def __init__(self, nothing: Callable[[], Any]) -> None:

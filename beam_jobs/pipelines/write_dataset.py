@@ -192,12 +192,7 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
 
 
 def declared_of(schema: Any) -> DeclaredSchema:
-    """Returns the declared schema that an argument is.
-
-    Raises:
-      UsageError: it is not one.
-      SchemaError: a feature is not valid.
-    """
+    """Returns the declared schema that an argument is."""
     if isinstance(schema, DeclaredSchema):
         return schema
     if isinstance(schema, Schema):
@@ -211,11 +206,7 @@ def declared_of(schema: Any) -> DeclaredSchema:
 
 
 def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
-    """Returns the job with its schema.
-
-    Raises:
-      SchemaError: the schema does not suit rows, or not the payload.
-    """
+    """Returns the job with its schema, which has to suit rows and the payload."""
     for name, feature in declared.features.items():
         if feature.bytes_from:
             raise SchemaError(

@@ -76,9 +76,7 @@ class KeptViews(PipelineOptions):
 def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     """Parses Beam's options strictly, with defaults for the embedded runner.
 
-    Args:
-      beam_args: as Beam spells them.
-      workers: threads of the embedded runner; 0 for one per core.
+    `workers` are threads of the embedded runner; 0 for one per core.
 
     Raises:
       UsageError: Beam does not know an option, or refuses its value.
@@ -218,14 +216,8 @@ def run_in_thread(
 ) -> None:
     """Runs a function in a thread, and calls `on_poll` from this thread meanwhile.
 
-    Args:
-      run: the function.
-      done: is set when it has ended.
-      on_poll: its error ends this, while the thread goes on.
-      seconds: from one call of `on_poll` to the next.
-
-    Raises:
-      BaseException: the error of the function, or of `on_poll`.
+    `done` is set when it has ended. An error of `on_poll` ends this, while the thread
+    goes on.
     """
     failures: list[BaseException] = []
 

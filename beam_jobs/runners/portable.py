@@ -174,12 +174,7 @@ def _require_environment(runner: PortableRunner, options: PipelineOptions) -> No
 
 
 def require_listening(address: str, server: str, option: str) -> None:
-    """Waits up to CONNECT_SECONDS for a server that listens at host:port.
-
-    Raises:
-      UsageError: the address is not valid.
-      RecordmillError: no server listens.
-    """
+    """Waits up to CONNECT_SECONDS for a server that listens at host:port."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -246,10 +241,7 @@ def run_remote(
 
 
 def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> str:
-    """Submits a pipeline to a runner that runs it alone, or only translates it.
-
-    Returns:
-      The job's id at the runner; "" if there is none.
+    """Submits a pipeline to a runner that runs it alone, or only translates it; returns its id.
 
     Raises:
       UsageError: the job would end with this process.
@@ -283,11 +275,7 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
 
 @contextmanager
 def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[None]:
-    """Waits until the job server answers; starts it if the runner has its own.
-
-    Raises:
-      RecordmillError: it does not answer.
-    """
+    """Waits until the job server answers; starts it if the runner has its own."""
     endpoint = options.view_as(PortableOptions).job_endpoint
     if endpoint == "embed":
         yield

@@ -44,21 +44,13 @@ def check_output(
     is_same: Callable[[Manifest], bool] | None = None,
     changes_since: Callable[[Manifest], Sequence[str]] = lambda _: (),
 ) -> Manifest | None:
-    """Checks whether a run may write to the output.
+    """Checks whether a run may write to the output; returns the manifest if there is nothing to do.
 
-    Args:
-      store: of the output.
-      run_key: of the run that is to write.
-      overwrite: whether it may replace another dataset.
-      take_over: whether it may go on where another job was killed in its commit.
-      base: fingerprint of the dataset to which the run appends, or "".
-      is_same: tells whether a dataset is the one that is to be written; without it, the
-        run's key is the fingerprint.
-      changes_since: describes how the run differs from another dataset, if known.
-
-    Returns:
-      The manifest if the output holds this dataset already; None if the run may write:
-      with overwrite also if this dataset is there, but damaged.
+    With `take_over` it may go on where another job was killed in its commit. `base` is
+    the fingerprint of the dataset to which it appends, or "". `is_same` tells whether a
+    dataset is the one that is to be written (by default, whether the run's key is its
+    fingerprint), `changes_since` how the run differs from another one. A damaged
+    dataset may be overwritten by the same one.
 
     Raises:
       OutputError: the output holds another dataset (and not overwrite) or other files.

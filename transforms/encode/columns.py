@@ -276,14 +276,10 @@ def take_apart(
 ) -> tuple[list[I64], pa.Array, RowErrors]:
     """Takes the lists of a column apart.
 
-    Args:
-      array: a plain column; a null row counts as an empty list.
-      fewest: levels that empty lists of type null are given.
-      most: levels to take apart; None takes all.
-
-    Returns:
-      For every level, outermost first, where its lists' items start (lists + 1); the
-      innermost values; and the rows with a null in place of an inner list.
+    Returns for every level, outermost first, where its lists' items start (lists + 1);
+    the innermost values; and the rows with a null in place of an inner list. A null row
+    counts as an empty list. Empty lists of type null get `fewest` levels; `most` are
+    taken apart, or all.
     """
     levels: list[I64] = []
     errors: RowErrors = {}
@@ -357,11 +353,7 @@ def open_column(
 ) -> Nested:
     """Takes a column apart, and checks its shape.
 
-    Args:
-      array: the column.
-      feature: what it is for.
-      steps: whether to take only the outer lists of a feature list apart: the leaf has
-        its steps.
+    With `steps` only the outer lists of a feature list: the leaf has its steps.
 
     Raises:
       SchemaError: the column's type cannot become the feature.
@@ -410,14 +402,10 @@ _NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
 def shape_errors(
     levels: Sequence[I64], valid: Mask | None, shape: Shape, *, ragged: bool
 ) -> RowErrors:
-    """Returns the rows whose lists do not have the shape.
+    """Returns the rows whose lists (see `take_apart`) do not have the shape.
 
-    Args:
-      levels: where each list's items start, as `take_apart` gives them.
-      valid: which rows have a value; None if all do.
-      shape: the declared one.
-      ragged: whether the lists of one row may differ in length where the shape leaves
-        it open; otherwise a row is one array, which has one size.
+    Ragged lists of one row may differ in length where the shape leaves it open;
+    otherwise a row is one array, which has one size.
     """
     errors: RowErrors = {}
     starts = np.arange(len(levels[0]) if levels else 0)  # of each row's lists
@@ -441,16 +429,10 @@ def _wrong_lists(
     valid: Mask | None,
     first: I64 | None,
 ) -> RowErrors:
-    """Returns the lists of a level that have a wrong number of items.
+    """Returns the lists of a level (0 is the outermost) that have a wrong number of items.
 
-    Args:
-      counts: items of each list.
-      shape: the declared one.
-      level: of the lists, 0 is the outermost.
-      num_levels: how many lists are nested.
-      valid: which lists are there; None if all are.
-      first: items of the first list of the row that each list is in; None if they
-        may differ.
+    `first` has the items of the first list of the row that each list is in, if they may
+    not differ.
     """
     dims = dims_in(shape, level, num_levels)
 
@@ -475,10 +457,8 @@ def _wrong_lists(
 def wrong_counts(counts: I64, dims: Shape, item_size: int = 1) -> Mask:
     """Returns which counts of values do not fill some dimensions.
 
-    Args:
-      counts: values of each list.
-      dims: the dimensions; an unknown one takes any number.
-      item_size: what one value adds to a count.
+    An unknown dimension takes any number; `item_size` is what one value adds to a
+    count.
     """
     size = item_size * known_size(dims)
     if None in dims and size == 1:
@@ -503,11 +483,7 @@ def dims_in(shape: Shape, level: int, num_levels: int) -> Shape:
 
 
 def dims_of(nested: Nested) -> I64:
-    """Returns the dimensions of each row's value; what an empty list leaves open is 0.
-
-    Returns:
-      Array of shape (rows, dimensions); zeros in the unknown ones of missing rows.
-    """
+    """Returns (rows, dimensions) of each row's value; what an empty list leaves open is 0."""
     feature, levels = nested.feature, nested.levels
     dims = np.zeros((nested.num_rows, len(feature.shape)), np.int64)
     for dimension, size in enumerate(feature.shape):

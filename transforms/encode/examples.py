@@ -78,12 +78,8 @@ from recordmill.transforms.native.numpy_loops import field_header, varint_length
 def ragged_columns(nested: Nested) -> list[StoredColumn]:
     """Returns the flat values and the row lengths, in the order of the feature's keys.
 
-    Args:
-      nested: lists for every dimension up to the last unknown one; those behind it
-        may be lists or lie flat in the innermost ones.
-
-    Raises:
-      RowsError: rows with a value that the feature's kind cannot hold.
+    There are lists for every dimension up to the last unknown one; those behind it may
+    be lists or lie flat in the innermost ones.
     """
     feature, levels = nested.feature, nested.levels
     columns = [value_column(nested)]
@@ -174,12 +170,7 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
 
 
 def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredColumn]:
-    """Returns a feature list's column: which steps each row has, and what they hold.
-
-    Raises:
-      SchemaError: the column's type does not fit the feature.
-      RowsError: rows with a step that the feature cannot hold.
-    """
+    """Returns a feature list's column: which steps each row has, and what they hold."""
     require_steps(feature, has_lists=True)
     nested = open_column(array, feature, steps=True)
     assert nested.starts is not None  # it has been opened
@@ -193,9 +184,7 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredCol
 def require_steps(feature: FeatureSpec, *, has_lists: bool) -> None:
     """Checks that records can hold a feature's steps, if it has some.
 
-    Args:
-      feature: the feature.
-      has_lists: whether the records are sequence examples, which have feature lists.
+    With `has_lists` the records are sequence examples, which have feature lists.
 
     Raises:
       SchemaError: it is a feature list and there are none, or its steps are ragged.
@@ -222,14 +211,8 @@ def encode(
 ) -> pa.BinaryArray:
     """Serializes every row as a tf.train.Example.
 
-    Args:
-      batch: the columns that the schema's features name.
-      schema: features; a null cell leaves its feature out of the example.
-      head_room: zero bytes to leave before each example (for a record's frame).
-      tail_room: zero bytes to leave behind each example.
-
-    Returns:
-      A binary array of batch.num_rows rows, its buffers fresh and writable.
+    Leaves zero bytes before and behind each example, for a record's frame. A null cell
+    leaves its feature out. The array's buffers are fresh and writable.
 
     Raises:
       SchemaError: a column is missing or its type does not fit the feature.

@@ -120,12 +120,9 @@ def seal_around(
 ) -> HollowRecords:
     """Writes lengths and checksums into the free bytes around every hollow example.
 
-    Args:
-      framed: rows of 12 free bytes, the example without its cell, 4 free bytes. The
-        buffer is changed in place, so nothing else may use it.
-      before: bytes of each row that stand before its cell.
-      cells: of the rows.
-      crcs: the CRC-32Cs of the cells; None to compute them.
+    Rows of `framed` are 12 free bytes, the example without its cell, 4 free bytes; the
+    buffer is changed in place. `before` counts the bytes before each row's cell.
+    Missing CRC-32Cs of the cells are computed.
     """
     starts, frames = array_parts(framed)
     cuts, sizes = starts[:-1] + before, _sizes(cells)
@@ -175,20 +172,10 @@ def encode_around(
 ) -> tuple[pa.BinaryArray, I64, list[memoryview]]:
     """Serializes every row as a tf.train.Example without the value of one column.
 
-    Args:
-      batch: the columns that the schema's features name.
-      schema: features.
-      column: what `large_column` returned.
-      values: those of the column, if they are known apart from it.
-      head_room: zero bytes to leave before each example.
-      tail_room: zero bytes to leave behind each example.
-
-    Returns:
-      The examples, its buffers fresh and writable; how many bytes of each row stand
-      before the missing value; and these values.
-
-    Raises:
-      SchemaError, RowsError: as `encode`.
+    `column` is what `large_column` returned, `values` are its values, if they are known
+    apart from it. Returns the examples in fresh and writable buffers; how many bytes of
+    each row stand before the missing value; and these values. Raises what `encode`
+    does.
     """
     if values is None:
         cells = viewed_values(batch[column])

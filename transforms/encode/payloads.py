@@ -40,9 +40,6 @@ def base64_texts(values: pa.BinaryArray) -> pa.BinaryArray:
     """Encodes every value of a plain binary array without nulls as base64 text.
 
     3 bytes = 24 bits -> 4 characters of 6 bits (RFC 4648, section 4: padded).
-
-    Raises:
-      RecordmillError: the texts together are beyond 2 GiB.
     """
     rest = value_lengths(values) % 3
     require_fit(4 * (int(value_lengths(values).sum()) // 3 + len(values)))
@@ -207,20 +204,7 @@ def encode_payload(
 ) -> pa.BinaryArray:
     """Encodes every row as a record, without its frame.
 
-    Args:
-      batch: the columns that the schema's features name.
-      schema: what `check_payload` let pass.
-      payload: what the records hold.
-      head_room: zero bytes to leave before each record.
-      tail_room: zero bytes to leave behind each record.
-
-    Returns:
-      A binary array of batch.num_rows rows, its buffers fresh and writable.
-
-    Raises:
-      SchemaError: a column is missing or its type does not fit the feature.
-      RowsError: rows that cannot be made into a record.
-      RecordmillError: the records together are beyond 2 GiB.
+    The schema is one that `check_payload` let pass; the rest is as in `encode`.
     """
     encoders = {
         "example": encode,
@@ -261,13 +245,7 @@ def slices_of(
 ) -> Iterator[tuple[int, int]]:
     """Cuts a batch so that the records of each slice take about `max_bytes` at most.
 
-    Args:
-      batch: columns of a source, not yet cast.
-      schema: features of the records.
-      max_bytes: of records; a single row may take more.
-
-    Yields:
-      (start, stop) of each slice; one for an empty batch.
+    A single row may take more. The batch is not yet cast; an empty one is one slice.
     """
     names = sum(len(feature.name.encode()) for feature in schema.features)
     every_row = names + _ENTRY_BYTES * len(schema.features)

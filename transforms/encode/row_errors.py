@@ -35,12 +35,7 @@ def merge(first: RowErrors, second: RowErrors) -> RowErrors:
 
 
 def by_row(errors: RowErrors, starts: I64) -> RowErrors:
-    """Returns the errors of the rows that hold these values; of several the first.
-
-    Args:
-      errors: by index of a value, ascending.
-      starts: where the values of each row start (rows + 1).
-    """
+    """Returns the errors of the rows (starting at `starts`) that hold these values; the first of each."""
     if not errors:
         return {}
     rows = rows_of(np.fromiter(errors, np.int64, len(errors)), starts).tolist()
@@ -50,12 +45,7 @@ def by_row(errors: RowErrors, starts: I64) -> RowErrors:
 
 
 def rows_of(indices: npt.NDArray[np.intp], starts: I64) -> npt.NDArray[np.intp]:
-    """Returns the row of each value.
-
-    Args:
-      indices: of values, ascending.
-      starts: where the values of each row start (rows + 1).
-    """
+    """Returns the row of each value, of rows whose values start at `starts` (rows + 1)."""
     return np.searchsorted(starts, indices, side="right") - 1
 
 
@@ -112,11 +102,7 @@ def beyond_integer(value: object, dtype: str) -> str:
 def narrow_floats(
     wide: npt.NDArray[Any], dtype: str
 ) -> tuple[npt.NDArray[Any], RowErrors]:
-    """Converts floats to another float dtype; rounding is no loss, infinity is.
-
-    Returns:
-      The floats, and the finite ones that became infinite.
-    """
+    """Converts floats to another dtype; returns them, and the finite ones that became infinite."""
     if np.can_cast(wide.dtype, dtype):
         return wide.astype(dtype, copy=False), {}
     with np.errstate(over="ignore"):
@@ -138,16 +124,13 @@ def beyond_float(value: object, dtype: str) -> str:
 def integers_as_floats(
     values: npt.NDArray[Any], dtype: str
 ) -> tuple[npt.NDArray[Any], RowErrors]:
-    """Converts integers to a float dtype, which must not round them.
+    """Converts integers to a float dtype; returns them, and those that are not exact.
 
     An integer is exact if what remains without its trailing zero bits fits the
     significand. As float32 (24 bits):
 
         2**25 + 2 = 0b10...010   lowest bit 2   (2**25 + 2) / 2 = 2**24 + 1: rounded
         2**25 + 4 = 0b10...100   lowest bit 4   (2**25 + 4) / 4 = 2**23 + 1: exact
-
-    Returns:
-      The floats, and the integers that are not exact or become infinite.
     """
     with np.errstate(over="ignore"):
         floats = values.astype(dtype)
@@ -174,12 +157,6 @@ def bound_errors(
     valid: Mask | None = None,
 ) -> RowErrors:
     """Returns the numbers that are out of their bounds; NaN is within no bounds.
-
-    Args:
-      values: numbers.
-      minimum: the lowest allowed, if there is a limit.
-      maximum: the highest allowed, if there is a limit.
-      valid: which values are there; None if all are.
 
     Raises:
       SchemaError: a bound is beyond float64.

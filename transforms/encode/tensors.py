@@ -46,10 +46,7 @@ def header_cells(
 ) -> pa.BinaryArray:
     """Returns the header of each row's payload, nothing where the row has none.
 
-    Args:
-      make_header: the header for one payload length; called once for each.
-      lengths: payload bytes of each row.
-      valid: which rows have a payload; None if all do.
+    `make_header` is called once for each payload length.
     """
     distinct, which = distinct_lengths(lengths)
     headers = pa.array(map(make_header, distinct.tolist()), pa.binary())
@@ -61,10 +58,6 @@ def delimited_stream(values: pa.BinaryArray, tag: bytes) -> pa.BinaryArray:
     """Returns each value as a length-delimited field.
 
     The values "ab", "c" with tag 0a give 0a 02 61 62 and 0a 01 63.
-
-    Args:
-      values: plain binary without nulls.
-      tag: the field's, one byte.
     """
     headers = header_cells(lambda n: field_header(tag, n), value_lengths(values))
     return pc.binary_join_element_wise(headers, values, b"")

@@ -61,17 +61,7 @@ def payload_rows(payloads: pa.Array) -> pa.RecordBatch:
 
 
 def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Returns the examples of a batch as waiting rows.
-
-    Args:
-      batch: the columns that the schema's features name.
-      schema: features; a null cell leaves its feature out of the example.
-
-    Raises:
-      SchemaError: a column is missing or its type does not fit the feature.
-      RowsError: rows with a value that a feature cannot hold.
-      RecordmillError: the records together are beyond 2 GiB.
-    """
+    """Returns the examples of a batch as waiting rows; raises what `encode` does."""
     columns = list(map(column_of, load_entries(batch, schema.features)))
     sizes, lengths = measure(columns, batch.num_rows, FRAME_BYTES)
     num_bytes = int(lengths.sum())
@@ -125,11 +115,8 @@ def join_rows(
 ) -> pa.RecordBatch:
     """Joins waiting rows: as values if all are and have the same features.
 
-    Payloads are not copied: they become views.
-
-    Args:
-      parts: at least one.
-      order: index of each row of the result among all; None: as they are.
+    Payloads are not copied: they become views. `order` has the index among all of each
+    row of the result.
     """
     schema = _common_schema(parts)
     if schema is not None:

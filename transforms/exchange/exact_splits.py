@@ -71,13 +71,9 @@ class RankSketch:
             self._near[index] = np.concatenate(kept)
 
     def limits(self, ranks: Sequence[int]) -> list[int] | None:
-        """Returns the draws that as many others lie below, one for each end.
+        """Returns for each end the draw that so many others lie below.
 
-        Args:
-          ranks: how many draws are to lie below each.
-
-        Returns:
-          None if one lies outside its window: count again with a larger width.
+        None if one lies outside its window: count again with a larger width.
         """
         found = []
         for rank, below, near in zip(ranks, self._below, self._near, strict=True):
@@ -126,11 +122,7 @@ class SplitLimits:
     ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split.
 
-        Args:
-          origins: of the rows.
-          classes: hash of each row's class; one that no row had is divided by fractions.
-          fractions: share of each split.
-          seed: the job's seed.
+        A class that no row had is divided by fractions.
         """
         if not len(self.classes):
             return assign_splits(origins, fractions, seed)
@@ -152,14 +144,9 @@ def expected_ends(fractions: Sequence[Fraction]) -> tuple[int, ...]:
 def find_limits(
     sketches: Mapping[str, RankSketch], fractions: Sequence[Fraction]
 ) -> SplitLimits | None:
-    """Returns the limits of all classes.
+    """Returns the limits of all classes, from the sketch of each class by its key.
 
-    Args:
-      sketches: of the rows of each class, by its key.
-      fractions: share of each split.
-
-    Returns:
-      None if a sketch does not reach far enough: count again with a larger width.
+    None if one does not reach far enough: count again with a larger width.
     """
     keys = sorted(sketches)
     numbers = divide([sketches[key].count for key in keys], fractions)
@@ -189,10 +176,6 @@ def divide(
 
     >>> divide([7, 3], [Fraction(4, 5), Fraction(1, 5)])
     [(6, 1), (2, 1)]
-
-    Args:
-      counts: rows of each class.
-      fractions: share of each split; they add up to 1.
     """
     owed = [Fraction(0)] * len(fractions)
     divided = []

@@ -49,13 +49,7 @@ def text_hashes(texts: Iterable[str | bytes]) -> U64:
 
 
 def origins_in(path: str, start: int, ordinals: I64) -> U64:
-    """Returns the origins of the rows of one input range.
-
-    Args:
-      path: the file, relative to the input root.
-      start: where the range starts in the file.
-      ordinals: position of each row in the range, from 0.
-    """
+    """Returns the origins of the rows, numbered from 0, of the range of a file that starts there."""
     return origins_of(np.uint64(range_hash(path, start)), ordinals)
 
 
@@ -65,22 +59,14 @@ def range_hash(path: str, start: int) -> int:
 
 
 def origins_of(hashes: U64 | np.uint64, ordinals: I64) -> U64:
-    """Returns the origins of rows.
-
-    Args:
-      hashes: the `range_hash` of each row's range, or of that of all.
-      ordinals: position of each row in its range, from 0.
-    """
+    """Returns the origins of rows, by the `range_hash` and the position in the range of each."""
     return mix(hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 
 def copy_origins(origins: U64, copies: I64) -> U64:
     """Returns the origins of rows of which several come from one row of the input.
 
-    Args:
-      origins: of the rows that they come from.
-      copies: number of each among those that come from the same row; the first, 0, has
-        that row's own origin.
+    `copies` number those of one row; the first, 0, has that row's own origin.
     """
     others = mix(origins ^ mix(copies.astype(np.uint64) * np.uint64(_GAMMA)))
     return np.where(copies == 0, origins, others)
@@ -92,12 +78,7 @@ def shuffle_keys(origins: U64, seed: int) -> U64:
 
 
 def position_keys(input_range: InputRange, positions: I64) -> U64:
-    """Returns order keys that keep the input's order.
-
-    Args:
-      input_range: the range of the rows.
-      positions: each row's position in the range, rising, below its num_positions.
-    """
+    """Returns order keys that keep the input's order, by rising positions in a range."""
     # Scaled to all of u64, so that the histogram's buckets, which are numbered by the
     # keys' high bits, are as fine here as for hashed keys. With 1000 positions in
     # total: shift = 64 - 10, so position 3 has the key 3 << 54.
@@ -112,10 +93,8 @@ def assign_splits(
 ) -> npt.NDArray[np.uint8]:
     """Assigns each row to a split, as an index into `fractions`.
 
-    Args:
-      groups: rows with equal values share a split: origins, or `value_hashes`.
-      fractions: share of each split; they add up to 1.
-      seed: the job's seed.
+    Rows with equal values of `groups` (origins, or `value_hashes`) share a split. The
+    fractions add up to 1.
     """
     if len(fractions) == 1:
         return np.zeros(len(groups), np.uint8)

@@ -99,11 +99,8 @@ def find_rows(
 ) -> slice:
     """Returns where a shard's rows are among those sorted by (split, key).
 
-    Args:
-      keys: order key of each row; some, if all of the shard are among them.
-      counts: rows of each split.
-      task: the shard.
-      skipped: rows before the first of the keys.
+    The keys may be some, `skipped` rows behind the first of all, if all of the shard
+    are among them.
     """
     begin = sum(counts[: task.split_index]) - skipped
     end = min(begin + counts[task.split_index], len(keys))
@@ -157,11 +154,8 @@ def merge_windows(
 ) -> Iterator[pa.BinaryArray]:
     """Yields the payloads of a shard in order, in windows.
 
-    Args:
-      parts: all rows of the shard.
-      window_bytes: planned bytes of a window; a single record may be larger.
-      break_ties_by_content: whether records with equal keys are ordered by their bytes
-        instead of the order of their parts.
+    A window has that many planned bytes, or one larger record. `break_ties_by_content`
+    orders records with equal keys by their bytes, not by their parts.
     """
     if not parts:
         return
@@ -214,10 +208,8 @@ def _read_rows(
 ) -> pa.BinaryArray:
     """Returns the payloads of a window, in the order of their keys.
 
-    Args:
-      readers: of the parts of a shard.
-      firsts: number of each part's first row among all, and of all rows.
-      window: numbers of the rows among all, in the order of their keys.
+    `firsts` numbers each part's first row among all, `window` has such numbers by
+    ascending key.
     """
     # Those of one part follow each other there, as parts and windows are sorted.
     by_place = np.argsort(window)
@@ -236,12 +228,7 @@ def _read_rows(
 
 
 def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:
-    """Orders records with equal keys by their bytes.
-
-    Args:
-      records: by ascending key.
-      keys: order keys of the records.
-    """
+    """Orders records with equal keys by their bytes."""
     tied = np.flatnonzero(keys[1:] == keys[:-1])
     if not len(tied):
         return records

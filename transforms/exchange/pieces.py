@@ -95,15 +95,7 @@ def read_head(piece: bytes) -> PieceHead:
 
 
 def open_piece(piece: bytes, split_index: int) -> tuple[Block, PieceHead]:
-    """Reads the rows of a piece that has some.
-
-    Args:
-      piece: the piece.
-      split_index: split of all its rows.
-
-    Returns:
-      The rows, in the order of their keys, whose planned bytes are their lengths; and
-      the head.
+    """Reads the rows, in the order of their keys, and the head of a piece that has some.
 
     Raises:
       RecordmillError: the piece is damaged.
@@ -132,17 +124,11 @@ def cut_block(
     skip: frozenset[int] = frozenset(),
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[tuple[int, bytes]]:
-    """Cuts a block into pieces, each with the number of its shard.
+    """Cuts a block into pieces; yields each behind the number of its shard.
 
-    Args:
-      block: the rows.
-      plan: the shard plan.
-      origin: the range's index, and the number of its blocks before this one.
-      skip: shards that are finished already.
-      piece_bytes: limit of a piece without its head, except for a larger record.
-
-    Yields:
-      (number of the shard as in `shard_numbers`, piece).
+    `origin` is the range's index, and the number of its blocks before this one; `skip`
+    has shards that are finished. `piece_bytes` limit a piece without its head, but for
+    a larger record.
     """
     shards = shard_numbers(plan, block.keys, block.splits)
     # Stable, so of equal keys in a block the earlier row comes first.
@@ -166,10 +152,7 @@ def reject_pieces(
 ) -> Iterator[tuple[int, bytes]]:
     """Builds pieces without records, which tell shards how many rows will not come.
 
-    Args:
-      rejects: number of planned rows that were rejected, for each shard.
-      origin: the range's index, and the number of all its blocks.
-      skip: shards that are finished already.
+    `rejects` counts those planned for each shard; the rest is as in `cut_block`.
     """
     for index, number in enumerate(np.flatnonzero(rejects).tolist()):
         if number not in skip:
@@ -193,12 +176,7 @@ def gather_inline(
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """Yields the payloads of a shard in order, in windows.
-
-    Args:
-      pieces: all pieces of the shard, in any order.
-      window_bytes: bytes of a window; a single record may be larger.
-      break_ties_by_content: see merge_windows.
+    """Yields the payloads of a shard, from its pieces in any order, as `merge_windows` does.
 
     Raises:
       RecordmillError: a piece is damaged.
@@ -216,14 +194,7 @@ def gather_inline(
 def _packable(
     rows: pa.RecordBatch, order: npt.NDArray[np.intp], num_shards: int, piece_bytes: int
 ) -> pa.RecordBatch:
-    """Returns rows in this order, as their values where these take less.
-
-    Args:
-      rows: waiting rows.
-      order: which of them, in which order.
-      num_shards: that they are for.
-      piece_bytes: limit of a piece.
-    """
+    """Returns rows in this order, as their values where these take less."""
     if has_values(rows):
         num_pieces = max(num_shards, rows.nbytes // piece_bytes)
         is_small = _overhead(rows) <= _MOST_OVERHEAD * piece_bytes

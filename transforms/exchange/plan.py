@@ -30,12 +30,7 @@ MAX_BUCKET_BITS = 20  # two vectors of 8 MB for each split fit any worker
 
 
 def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
-    """Returns how many bits of the order key number a bucket, before input is read.
-
-    Args:
-      sharding: the rule for the number of shards.
-      most_bytes: upper limit of the records' bytes.
-    """
+    """Returns how many bits of the order key number a bucket, for at most so many bytes of records."""
     shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
     wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
     return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))
@@ -60,13 +55,7 @@ class Histogram:
     def sum_of(
         cls, parts: Iterable[PackedHistogram], num_splits: int, bits: int
     ) -> Histogram:
-        """Adds packed histograms.
-
-        Args:
-          parts: of the same shape.
-          num_splits: number of splits of the job.
-          bits: see `bucket_bits`.
-        """
+        """Adds packed histograms of the same shape."""
         total = cls.empty(num_splits, bits)
         for part in parts:
             total.add(part)
@@ -145,12 +134,7 @@ def packed_histogram(
 ) -> PackedHistogram:
     """Packs the histogram of some rows: only the buckets that they fill.
 
-    Args:
-      keys: order keys, in any order; those of a sorted run take less time.
-      splits: split index of each row.
-      planned_bytes: planned bytes of each row.
-      num_splits: number of splits of the job.
-      bits: see `bucket_bits`.
+    Keys of a sorted run take less time.
     """
     buckets = (keys >> np.uint64(64 - bits)).astype(np.int64)
     buckets += splits.astype(np.int64) << bits
@@ -171,13 +155,7 @@ def _pack(shape: tuple[int, ...], *columns: npt.NDArray[np.integer]) -> PackedHi
 def shard_numbers(
     plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.int64]:
-    """Returns the number of each row's shard, as ShardPlan.task counts them.
-
-    Args:
-      plan: the shard plan of the dataset.
-      keys: order key of each row.
-      splits: split index of each row.
-    """
+    """Returns the number of each row's shard, as ShardPlan.task counts them."""
     numbers = np.zeros(len(keys), np.int64)
     first = 0
     for index, split in enumerate(plan.splits):

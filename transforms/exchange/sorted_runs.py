@@ -88,13 +88,7 @@ class SortedRunIndex:
 
 
 def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]:
-    """Packs an index; returns its bytes and the checksum for the SortedRunRef.
-
-    Args:
-      keys: order key of each row, by split, ascending within a split.
-      offsets: where each row's payload starts, and where the last one ends.
-      planned_bytes: planned bytes of each row.
-    """
+    """Packs the index of rows by split and key; returns its bytes, and their checksum."""
     rows = np.empty(len(keys), _ROW)
     rows["key"], rows["length"] = keys, np.diff(offsets)
     rows["planned"] = planned_bytes
@@ -110,13 +104,7 @@ def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]
 def read_index(
     read: ReadRange, run: SortedRunRef, uri: str, task: ShardTask | None = None
 ) -> SortedRunIndex:
-    """Reads the index of a shard's rows in a run.
-
-    Args:
-      read: reads the index's file.
-      run: the run of the index.
-      uri: the file's name for error messages.
-      task: the shard; None reads the index of all rows.
+    """Reads the index of a shard's rows in a run, or of all rows.
 
     Raises:
       RecordmillError: what was read is not what the SortedRunRef describes.
@@ -184,12 +172,7 @@ def _damaged(uri: str) -> RecordmillError:
 
 
 def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
-    """Writes a run to files.
-
-    Args:
-      stem: path without ending; both files appear whole or not at all.
-      run: the rows.
-    """
+    """Writes a run to two files, of a path without ending, that appear whole or not at all."""
     offsets = offsets_of(lengths_of(run.rows))
     index, index_crc = pack_index(run.keys, offsets, run.planned_bytes)
     path = stem.with_name(f"{stem.name}.records")
@@ -245,12 +228,7 @@ class HeldRuns:
     ) -> bool:
         """Holds a run in place of an earlier one of this name, if there is room for it.
 
-        Args:
-          folder: of the run.
-          stem: its name.
-          run: its rows.
-          seconds: that it took to make them.
-          budget: of all held runs.
+        `seconds` are those that it took to make its rows.
         """
         # Slices share buffers, and so may several rows of views.
         buffers = (each for array in run.rows.columns for each in array.buffers())
@@ -303,11 +281,7 @@ class SortedRunFolder:
     ) -> SortedRunRef:
         """Sorts rows and saves them as a run, in memory if the budget has room for it.
 
-        Args:
-          stem: its name.
-          blocks: its rows.
-          num_splits: number of splits of the job.
-          seconds: that it took to make the blocks.
+        `seconds` are those that it took to make the blocks.
         """
         run, budget = SortedRows.of(blocks, num_splits), self.budget
         if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
@@ -453,14 +427,9 @@ def gather(
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """Yields the payloads of a shard in order, in windows.
+    """Yields the payloads of a shard in order, from all sorted runs of the job in range order.
 
-    Args:
-      folder: the folder of the sorted runs.
-      runs: all sorted runs of the job, in range order.
-      task: the shard.
-      window_bytes: planned bytes of a window; a single record may be larger.
-      break_ties_by_content: see merge_windows.
+    The rest is as in `merge_windows`.
     """
     found = (folder.part(run, task) for run in runs if run.counts[task.split_index])
     return merge_windows(

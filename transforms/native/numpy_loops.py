@@ -84,10 +84,6 @@ def combine_all(crcs: U32, lengths: I64) -> int:
     """Returns the CRC-32C of all parts one behind the other, from theirs.
 
     Parts of 3, 2 and 4 bytes are followed by 6, 4 and 0 bytes.
-
-    Args:
-      crcs: of the parts.
-      lengths: bytes of each part.
     """
     behind = int(lengths.sum()) - np.cumsum(lengths)
     return int(np.bitwise_xor.reduce(shifted(crcs, behind)))
@@ -215,14 +211,10 @@ def varint_lengths(values: npt.NDArray[Any]) -> I64:
 def entry_header(
     key: bytes, kind: int, payload_length: int, *, delimited: bool
 ) -> bytes:
-    """Returns everything of a feature's map entry that stands before its payload.
+    """Returns all of a feature's map entry that stands before a payload of so many bytes.
 
-    Args:
-      key: UTF-8.
-      kind: see `Column`.
-      payload_length: bytes.
-      delimited: whether the payload is one length-delimited field of the list
-        (packed numbers, one bytes value) and not a series of such fields.
+    `delimited` payloads are one length-delimited field of the list (packed numbers, one
+    bytes value), not a series of such fields.
     """
     # An empty packed field is left out by protobuf, an empty bytes value is not.
     inner = b""
@@ -284,10 +276,9 @@ def write(
 def _values_of(column: Column, first: int, num_rows: int) -> tuple[I64, I64, I64, I64]:
     """Finds the values of some rows of a column.
 
-    Returns:
-      The rows that have values, counted from `first`; the index of each of their values;
-      the bytes that it takes in the payload; and how many values each of the rows has.
-      All floats of a row, which lie together, count as one.
+    Returns the rows that have values, counted from `first`; the index of each of their
+    values; the bytes that it takes in the payload; and how many values each of the rows
+    has. All floats of a row, which lie together, count as one.
     """
     _, kind, values, offsets, lists, valid = column
     rows = np.arange(num_rows)
@@ -664,14 +655,8 @@ def numbers(
 ) -> bool:
     """Reads cells that hold plain numbers, such as 0, -12 and (as floats) 3.50.
 
-    Args:
-      offsets: int32; cell i is data[offsets[i]:offsets[i + 1]].
-      data: bytes of the cells.
-      valid: a bit for each cell, 0 where it is missing; None: none is.
-      is_float: whether to read float64 or int64.
-      target: is filled, with 0 where a cell is missing.
-
-    Returns:
-      Whether all cells are plain; if not, what is in the target means nothing.
+    Returns whether all cells are plain; if not, what is in the target means nothing.
+    Cell i is data[offsets[i]:offsets[i + 1]]; `valid` has a bit for each cell, 0 where
+    it is missing. The target is int64 or float64, 0 where a cell is missing.
     """
     return False  # Arrow casts the cells

@@ -41,15 +41,9 @@ def renamed(path: Path) -> Iterator[Path]:
 def write_windows(
     path: Path, windows: Iterable[bytes | memoryview], *, durable: bool = False
 ) -> tuple[int, int]:
-    """Writes a file under a temporary name, then renames it; its folder is not synced.
+    """Writes a file under a temporary name, then renames it; returns its bytes and CRC-32C.
 
-    Args:
-      path: final name.
-      windows: the file's bytes, one after the other.
-      durable: whether to wait until the bytes are on disk.
-
-    Returns:
-      The bytes written, and their CRC-32C.
+    If `durable`, its bytes are on disk then; its folder is not synced.
     """
     size = crc = 0
     with renamed(path) as temporary, temporary.open("wb") as file:

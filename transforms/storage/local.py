@@ -107,13 +107,10 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 
 
 def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
-    """Gives a file the content `data` if its content is `seen`; on disk at return.
+    """Gives a file the content `data` if it has `seen`; returns whether it has, on disk.
 
-    Returns whether the content is `data` now.
-
-    Raises:
-      FileNotFoundError: a folder, or the new content, was removed meanwhile: the file
-        was not touched by this call, so call it again.
+    Raises FileNotFoundError if a folder, or the new content, was removed meanwhile: the
+    file was not touched by this call, so call it again.
     """
     folder = path.parent / SWAP_FOLDER
     with _locked(folder):

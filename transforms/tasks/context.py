@@ -99,10 +99,8 @@ class RunContext:
     ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split, shape (rows,).
 
-        Args:
-          groups: a hash per row; rows with equal hashes share a split.
-          input_range: the range of the rows; one of a split of its own decides alone.
-          classes: hash of the class of each row, if splits are exact.
+        Rows with equal hashes in `groups` share a split; a range of a split of its own
+        decides alone. `classes` are hashes, too, where splits are exact.
         """
         if input_range.split in self.own_splits:
             index = self.split_names.index(input_range.split)
@@ -141,13 +139,8 @@ def choose_exchange(
 ) -> Exchange:
     """Returns the exchange of a run.
 
-    Args:
-      wanted: name of an exchange, or "auto".
-      job: what is converted.
-      source: the prepared source.
-      files: the inventory.
-      embedded: whether the embedded runner is used, which holds in memory all that
-        passes through its shuffle.
+    `wanted` may be auto. The embedded runner holds in memory all that passes through
+    its shuffle.
 
     Raises:
       UsageError: rows cannot travel by reference here.
@@ -184,12 +177,8 @@ def split_names(
 ) -> tuple[str, ...]:
     """Returns the splits of the job, then those that the input has by itself.
 
-    The job's splits divide the files that are in no split, and those of the split train.
-
-    Args:
-      job: what is converted.
-      ranges: of the input, each with the split of its file.
-      own_splits: of the source, if all files are in one.
+    The job's splits divide the files that are in no split, and those of the split
+    train. `own_splits` are those of the source, if all files are in one.
 
     Raises:
       UsageError: a split of the job is one of the input, too, or has nothing to divide.

@@ -92,10 +92,9 @@ class RangeReader:
     def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
         """Yields all rows in lists; stops where a batch turns out to need wider types.
 
-        Args:
-          assumed_types: what each column is taken for (see Source.read).
-          num_bytes: payload bytes of a list, which ends with the batch that reaches
-            them. The caller clears it when it has done with it.
+        `assumed_types` are what each column is taken for (see Source.read). A list ends
+        with the batch that reaches `num_bytes` of payloads. The caller clears it when
+        it has done with it.
         """
         source = self.context.source
         self.encoded_types = assumed_types
@@ -154,10 +153,7 @@ class RangeReader:
     ) -> RangeResult:
         """Saves rejects and checksums, once all was read; returns the summary.
 
-        Args:
-          name: of the task.
-          rejects_name: of the task that the rejects are saved for, if it is another one.
-          runs: the sorted runs written.
+        `rejects_name` is the task that the rejects are saved for, if it is another one.
         """
         sink, workspace = self.sink, self.context.workspace
         rejects = save_rejects(workspace, rejects_name or name, sink.rejects)
@@ -278,15 +274,8 @@ def _read_whole(
 ) -> RangeReader:
     """Reads all rows of a range, again from the beginning if a batch needs wider types.
 
-    Args:
-      context: the run.
-      input_range: the range.
-      live: counts of the task.
-      assumed_types: what each column is taken for (see Source.read); () guesses.
-      keep: takes rows, and the seconds that it took to make them.
-      begin: called before the first of the rows, each time.
-      by_reference: whether payloads are references.
-      num_bytes: of payloads that are taken at once.
+    `assumed_types` () guesses; `keep` takes rows, and the seconds that it took to make
+    them; `begin` is called before the first of the rows, each time.
     """
     if context.source.infers_types and not assumed_types:
         assumed_types = context.source.sample(input_range)
@@ -325,11 +314,8 @@ def convert_range(
 ) -> RangeResult:
     """Writes the rows of a range into sorted runs, or loads what an earlier try finished.
 
-    Args:
-      context: the run.
-      input_range: the range.
-      assumed_types: what each column is taken for (see Source.read); () guesses.
-      redo: whether an earlier result is known to have other types.
+    `assumed_types` are what each column is taken for (see Source.read); () guesses.
+    With `redo` an earlier result is known to have other types.
     """
     name = f"range-{context.exchange}-{input_range.index:06d}"
     folder = context.workspace.runs
@@ -409,14 +395,7 @@ def measure_range(
     assumed_types: TypeFlags,
     redo: bool = False,
 ) -> MeasuredRange:
-    """Measures a range, or loads what an earlier try measured.
-
-    Args:
-      context: the run.
-      input_range: the range.
-      assumed_types: what each column is taken for (see Source.read); () guesses.
-      redo: whether an earlier result is known to have other types.
-    """
+    """Measures a range, or loads what an earlier try measured; the rest is as in `convert_range`."""
     name, workspace = _measured_name(input_range), context.workspace
     file = f"{CHECKPOINTS}/{name}.histogram"
     earlier = None if redo else _earlier(context, input_range, name)
@@ -462,17 +441,9 @@ def send_range(
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
     """Reads a range again and sends its rows to their shards.
 
-    Args:
-      context: the run.
-      measured: the summary of the first reading.
-      final_types: what each column holds in the whole input.
-      plan: of the shards.
-      skip: numbers of the shards that are finished.
-
-    Yields:
-      (number of the shard, piece); all of them account for every row that was planned
-      for a shard. At last the summary of the range: nothing but that one of an earlier
-      try, if all shards are finished.
+    Yields (number of the shard, piece); all of them account for every row that was
+    planned for a shard. At last the summary of the range: nothing but that one of an
+    earlier try, if all shards are finished.
 
     Raises:
       ChangedInputError: the range holds other values than when it was measured.

@@ -87,16 +87,7 @@ class Estimate:
 def estimate_run(
     context: RunContext, files: Sequence[InputFile], ranges: Sequence[InputRange]
 ) -> Estimate:
-    """Estimates what a run would write; only reads.
-
-    Args:
-      context: the prepared run; its workspace need not exist.
-      files: the inventory, with the files that cells can name.
-      ranges: the input ranges.
-
-    Raises:
-      InputError: the input cannot be read.
-    """
+    """Estimates what a prepared run would write; only reads. `files` has those that cells can name."""
     source = context.source
     whole = sum(file.size for file in files) <= WHOLE_BYTES
     if whole:

@@ -41,14 +41,9 @@ def fingerprint_of(
     """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
 
     It is the fingerprint of a dataset if the version of each file is its content, and
-    the key of a run if it is what the listing says. The reject limit does not count:
-    it changes no byte, so a run that exceeded it can be resumed with a higher one.
-
-    Args:
-      job: what is converted.
-      files: the inventory.
-      side_files: files that cells can name.
-      reading: what `registry.describe_inputs` says of the inventory.
+    the key of a run if it is what the listing says. The reject limit does not count: it
+    changes no byte, so a run that exceeded it can be resumed with a higher one.
+    `reading` is what `registry.describe_inputs` says of the inventory.
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
@@ -64,13 +59,8 @@ def appended_fingerprint(
 ) -> str:
     """Hashes all that fixes the bytes of a dataset to which files were appended.
 
-    Like `fingerprint_of` it is that of a dataset or the key of a run.
-
-    Args:
-      base: fingerprint of the dataset before, which stands for its job and files.
-      files: the new files, in order.
-      side_files: new files that cells can name.
-      reading: what `registry.describe_inputs` says of the new files.
+    Like `fingerprint_of` it is that of a dataset or the key of a run. `base` is the
+    fingerprint of the dataset before, which stands for its job and files.
     """
     return _digest(f"recordmill append {base}{reading}", (*files, *side_files))
 

@@ -51,13 +51,7 @@ def frame_rows(
 
     Mostly it is one part; several of bounded size where the records would be large, or
     where cells name files to read. Records of the column FRAMED stay as they are.
-
-    Args:
-      batch: columns of the source.
-      schema: features of the records.
-      job: its declared schema and payload are used.
-      files: reads the files that a feature with `bytes_from` names.
-      expected_schema: a schema whose bounds the values must keep, or None.
+    Values must keep the bounds of `expected_schema`.
 
     Raises:
       SchemaError: a value is outside the bounds of `expected_schema`.
@@ -98,22 +92,11 @@ def frame_around(
     values: Sequence[bytes] | None = None,
     expected_schema: Schema | None = None,
 ) -> HollowRecords | None:
-    """Returns the records of a batch with one large column of views, that not copied.
+    """Returns the records of a batch with one large column of views, which is not copied.
 
-    Args:
-      batch: columns of the source.
-      schema: features of the records.
-      job: its declared schema and payload are used.
-      crcs: the CRC-32Cs of the column's values, if they are known.
-      values: these values, if they are known apart from the batch: 2 us less for each.
-      expected_schema: a schema whose bounds the values must keep, or None.
-
-    Returns:
-      None if there are no rows or no such column, or it is not stored as it is, or a row
-      cannot be encoded: use `frame_rows`.
-
-    Raises:
-      SchemaError: a value is outside the bounds of `expected_schema`.
+    `values` and `crcs` (CRC-32C) of the column may be known apart from the batch: 2 us
+    less for each. None if there are no rows or no such column, or it is not stored as
+    it is, or a row cannot be encoded: use `frame_rows`, whose errors it raises.
     """
     column = large_column(batch, schema) if batch.num_rows else None
     if column is None or job.declared is not None or job.payload != "example":

@@ -128,9 +128,8 @@ def begin_launch(workspace: Workspace, run_key: str) -> None:
 def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
     """Renews a detached job's sign of life, unless this process did so just before.
 
-    Args:
-      workspace: of any run; if it is not a detached job's, nothing is done.
-      now: ask the store in any case.
+    Does nothing if the workspace is not a detached job's; `now` asks the store in any
+    case.
 
     Raises:
       BusyError: the job must not go on.
@@ -190,12 +189,7 @@ def end_launch(workspace: Workspace, reason: str) -> None:
 
 
 def find_launch(store: Store, name: str) -> Launch | None:
-    """Reads the sign of life of a launch; None without one.
-
-    Args:
-      store: of the output.
-      name: of the workspace.
-    """
+    """Reads the sign of life in the workspace of that name; None without one."""
     file = f"{WORK_FOLDER}/{name}/{SIGN_NAME}"
     data = store.find(file)
     return None if data is None else Launch(name, data, _is_live(store, file, data))

@@ -64,12 +64,9 @@ class Leftovers:
 def find_leftovers(
     store: Store, spare: str = "", *, detached: bool = False
 ) -> Leftovers:
-    """Finds what runs left in an output; changes nothing.
+    """Finds what runs, but the one of the workspace `spare`, left in an output; changes nothing.
 
-    Args:
-      store: of the output.
-      spare: the name of a run whose workspace is not one of them.
-      detached: whether detached jobs that may be at work are taken for ended.
+    With `detached`, detached jobs that may be at work are taken for ended.
     """
     top, work = store.list_level(), store.list_level(WORK_FOLDER)
     files = {

@@ -20,11 +20,7 @@ _MOST_SECONDS = 30.0  # of the work of one worker, by default
 
 
 def memory_budget(asked: str) -> HoldBudget:
-    """Returns what sorted runs may be held in memory.
-
-    Args:
-      asked: a size, 0, or auto (see `parse_memory`).
-    """
+    """Returns what sorted runs may be held in memory, for a size, 0 or auto."""
     size = parse_memory(asked)
     if size is None:
         most = min(_MOST_BYTES, available_memory() // _SHARE)

@@ -56,15 +56,9 @@ def save_plan_totals(workspace: Workspace, plan: ShardPlan) -> None:
 class FinishedTasks:
     """The finished tasks of a run, for reports on its progress.
 
-    Args:
-      workspace: of the run.
-      clock: gives seconds.
-
-    Attributes:
-      names: of the tasks that were finished at the last look, and when each was first
-        seen, in Unix seconds.
-      at_work: counts of the tasks that were not finished at the last look, by name.
-      in_store: whether each look costs a request of a store.
+    `names` has the tasks that were finished at the last look, and when each was first
+    seen, in Unix seconds; `at_work` the counts of the others. `in_store` tells whether
+    each look costs a request of a store.
     """
 
     def __init__(
@@ -80,14 +74,7 @@ class FinishedTasks:
         self.in_store = workspace.shared
 
     def look(self, *, now: bool = False) -> bool:
-        """Looks at the tasks again, unless it did so just before.
-
-        Args:
-          now: do it in any case, as the run is over.
-
-        Returns:
-          Whether it did.
-        """
+        """Looks at the tasks again, unless it did so just before and not `now`; tells whether it did."""
         began = self._clock()
         if began < self._next_look and not now:
             return False
@@ -207,13 +194,7 @@ class Position:
 def find_position(
     finished: FinishedTasks, ranges: Sequence[InputRange], readings: int
 ) -> Position:
-    """Adds up finished tasks, as last looked at, and those at work.
-
-    Args:
-      finished: the finished ones.
-      ranges: all input ranges.
-      readings: how many times each is read.
-    """
+    """Adds up finished tasks, as last looked at, and those at work, of ranges read so many times."""
     live, done, names = finished.at_work, finished.by_task(), finished.names
     first, last, written = Counts(), Counts(), Counts()
     for name, counts in {**live, **dict.fromkeys(names, Counts()), **done}.items():
@@ -248,11 +229,9 @@ def find_position(
 class Reporter:
     """A reporter on a run's progress; this one shows nothing, and times the stages.
 
-    The checkpoints of finished tasks show when the last range was read and the last shard
-    written; `end` comes before they are removed.
-
-    Attributes:
-      seconds: how long each stage took that is over.
+    The checkpoints of finished tasks show when the last range was read and the last
+    shard written; `end` comes before they are removed. `seconds` is how long each stage
+    took that is over.
     """
 
     def __init__(self) -> None:

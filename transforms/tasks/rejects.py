@@ -53,11 +53,7 @@ _VALUES = re.compile(
 
 
 def parse_reject(line: bytes, where: str) -> Reject:
-    """Parses one line of a rejects file; a pipeline's row has no path.
-
-    Raises:
-      OutputError: the line is not a valid reject; names `where`.
-    """
+    """Parses one line of a rejects file; a pipeline's row has no path."""
     try:
         fields = json.loads(line)
         from_pipeline = fields["uri"] is None and fields["position"] is None
@@ -168,10 +164,8 @@ def reason_kind(reason: str) -> str:
 def count_kinds(rejects: Iterable[Reject], total: int = 0) -> list[RejectKind]:
     """Counts rejects by the kind of their reasons, the commonest first.
 
-    Args:
-      rejects: those that are counted.
-      total: how many there are in all, if more than are counted; the others are of the
-        kind NOT_COUNTED, which is the last.
+    If there are more in `total`, the others are of the kind NOT_COUNTED, which is the
+    last.
     """
     rows: dict[str, int] = {}
     firsts: dict[str, Reject] = {}
@@ -247,12 +241,7 @@ def published_rejects(store: Store) -> Iterator[Reject]:
 
 
 def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
-    """Returns what finds the lines of a dataset's rejects, by its run.json.
-
-    Args:
-      store: of the dataset.
-      storage: options of the inputs' storage.
-    """
+    """Returns what finds the lines of a dataset's rejects, by its run.json."""
     return _locator(store, run_metadata_name(0), storage)
 
 
@@ -265,13 +254,7 @@ def _locator(store: Store, name: str, storage: StorageOptions) -> RejectLocator:
 
 
 def save_input(workspace: Workspace, input_root: str, source: str) -> None:
-    """Writes to a run's workspace what finds the lines of its rejects.
-
-    Args:
-      workspace: of the run.
-      input_root: the folder below which all inputs are.
-      source: name of the input format.
-    """
+    """Writes to a run's workspace what finds the lines of its rejects."""
     found = {"input_root": input_root, "source": source}
     workspace.put(_INPUT_NAME, json.dumps(found).encode())
 
@@ -303,12 +286,7 @@ def rejects_command(workspace: Workspace) -> str:
 
 
 def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
-    """Yields the rejects of runs that have not published a dataset.
-
-    Args:
-      store: of the output.
-      scratch: the scratch folder of these runs; "" for the default.
-    """
+    """Yields the rejects of runs that have not published; `scratch` is "" for the default."""
     for root, run in _unpublished_runs(store, scratch):
         yield from _rejects_in(root, root.list(f"{run}/{REJECTS_NAME}"))
 
@@ -319,11 +297,6 @@ def unpublished_locator(
     """Returns what finds the lines of the rejects that `unpublished_rejects` yields.
 
     It finds none if these runs had several inputs.
-
-    Args:
-      store: of the output.
-      scratch: the scratch folder of these runs; "" for the default.
-      storage: options of the inputs' storage.
     """
     found = {
         _locator(root, f"{run}/{_INPUT_NAME}", storage)

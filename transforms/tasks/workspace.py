@@ -84,12 +84,9 @@ class Workspace:
     ) -> Workspace:
         """Names the workspace of a run; creates no folder.
 
-        Args:
-          store: of the output.
-          run_key: of the run.
-          scratch: local folder for sorted runs and checkpoints, or ""; with `remote`,
-            one that all workers can reach, like a local output.
-          remote: whether workers can be on other machines.
+        `scratch` is a local folder for sorted runs and checkpoints, or ""; with
+        `remote`, for workers on other machines, one that all of them can reach, like a
+        local output.
         """
         name = run_key[:16]
         if isinstance(store, LocalStore):
@@ -142,10 +139,7 @@ class Workspace:
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Writes a small file of this run, in one step.
 
-        Args:
-          name: like "rejects/x".
-          data: the file's bytes.
-          durable: whether to wait until they are on disk, as an object store always does.
+        If `durable`, its bytes are on disk then, as in an object store always.
         """
         store, name = self.place(name)
         if durable and isinstance(store, LocalStore):
@@ -191,15 +185,11 @@ class Workspace:
     def create(self, exchange: str, cut: str = "") -> None:
         """Creates the folders, or continues with those of an earlier try.
 
-        Errors of that try are removed. If it used another exchange, or was of a version
-        that cut the input in another way, all of it is: the checkpoints and rejects of
-        two exchanges or cuts cannot be combined. If it encoded in another way, its
-        shards are written again: were one of its ranges to be read again, its column
-        types might come out different.
-
-        Args:
-          exchange: of the run.
-          cut: what `cut_of` says of its ranges.
+        Errors of that try are removed. If it used another exchange, or cut the input in
+        another way (see `cut_of`), all of it is: the checkpoints and rejects of two
+        cannot be combined. If it encoded in another way, its shards are written again:
+        were one of its ranges to be read again, its column types might come out
+        different.
         """
         note = " ".join(filter(None, (exchange, str(ENCODING_VERSION), cut)))
         before = (self.get(_EXCHANGE_FILE) or b"").decode()
@@ -361,15 +351,7 @@ def keeps_files(
     checksums: TaskChecksums,
     part: int,
 ) -> bool:
-    """Tells whether the files of a finished task are kept as it wrote them.
-
-    Args:
-      workspace: of the run.
-      name: of the task.
-      rejects: the totals of those that it wrote.
-      checksums: that it saved.
-      part: the part of the dataset that the run makes.
-    """
+    """Tells whether the files of a finished task of a part are kept as it wrote them."""
     kept = checksums_of(workspace, name, checksums)
     if checksums.in_file and len(kept) != checksums.in_file:
         return False
@@ -396,13 +378,9 @@ _FORM = struct.Struct("<4Q")
 
 
 class Counts(NamedTuple):
-    """What a task, or several, have done.
+    """What a task, or several, have done: positions of the input, rows, rejects, record bytes.
 
-    Attributes:
-      positions: of the input, in the unit of the source (see `InputRange`).
-      rows: that were read, rejects included; of a shard, records that were written.
-      rejected: rows that become no record.
-      bytes: of records that were written.
+    Rows include rejects; of a shard they are records that were written.
     """
 
     positions: int = 0
@@ -416,12 +394,7 @@ class Counts(NamedTuple):
 
 
 class LiveCounts:
-    """The counts of one unfinished task.
-
-    Args:
-      path: of its file; None keeps no counts.
-      clock: gives seconds.
-    """
+    """The counts of one unfinished task, in its file; without a path there are none."""
 
     def __init__(
         self, path: Path | None, clock: Callable[[], float] = time.monotonic

@@ -149,11 +149,8 @@ def write_shard(
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns what an earlier try finished.
 
-    Args:
-      context: the run.
-      task: which records the shard holds.
-      runs: all sorted runs of the job, in range order.
-      folder: of the runs, if not the run's own; None makes damaged runs again.
+    `runs` are all of the job, in range order. They are in `folder`, if not in the run's
+    own; only there damaged runs are made again.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:
@@ -182,15 +179,9 @@ def write_inline(
     *,
     already_written: bool = False,
 ) -> ShardResult:
-    """Writes a shard from pieces that came through the engine.
+    """Writes a shard from all its pieces, in any order, that came through the engine.
 
-    Args:
-      context: the run.
-      task: which records the shard holds.
-      pieces: all pieces of the shard, in any order (see
-        recordmill.transforms.exchange.pieces).
-      already_written: whether the shard was finished when the run began, so that no
-        piece was sent.
+    If it was `already_written` when the run began, no piece was sent.
 
     Raises:
       RecordmillError: such a shard is gone or was changed.
