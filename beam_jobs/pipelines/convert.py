@@ -6,7 +6,7 @@
                                                     publish <- write shards
 
 Convert, plan and write depend on the exchange. With scratch and by reference, records
-stay in sorted runs (exchange_by_files), and only metadata passes through the runner:
+stay in sorted runs, and only metadata passes through the runner:
 ranges, type flags, histograms, shard tasks, results. With the engine's own shuffle
 (exchange_by_engine) convert only measures; after the plan every range is read again and
 its records are sent in pieces. Steps that an input does not need, because its types are
@@ -24,11 +24,10 @@ import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection
 
 from recordmill.beam_jobs.pipelines.exchange import (
-    ResolveRanges,
     convert_one,
     count_range,
-    exchange_by_engine,
-    exchange_by_files,
+    exchange,
+    input_ranges_of,
     list_runs,
     plan_dataset,
     write_one,
@@ -67,15 +66,10 @@ def convert_dataset(
             | "ConvertOneRange"
             >> beam.FlatMap(convert_one_range, ranges[0], context, run_metadata)
         )
-    input_ranges = pipeline | "ResolveRanges" >> ResolveRanges(
-        context, ranges
-    )  # (InputRange, guessed TypeFlags)
+    input_ranges = input_ranges_of(pipeline, context, list(ranges))
     # A single range determines its types itself, so nothing has to be encoded again.
     redo = context.source.infers_types and len(ranges) > 1
-    if context.exchange == "engine":
-        range_results, shards = exchange_by_engine(input_ranges, context, redo=redo)
-    else:
-        range_results, shards = exchange_by_files(input_ranges, context, redo=redo)
+    results, shards = exchange(input_ranges, context, redo=redo)
     return (
         pipeline
         | beam.Create([None], reshuffle=False)
@@ -84,7 +78,7 @@ def convert_dataset(
             publish_dataset,
             context,
             run_metadata,
-            results=AsList(range_results),
+            results=AsList(results),
             shards=AsList(shards),
         )
     )

@@ -1,23 +1,23 @@
 """Resolves, converts, plans and writes: records wait in files or pass through the runner.
 
-exchange_by_files: convert -> redo -> plan -> write. Records wait in sorted runs, or are
-read by reference.
-exchange_by_engine: measure -> redo -> plan -> send in pieces -> group by shard -> write.
+Through files: convert -> redo -> plan -> write. Records wait in sorted runs, or are read by
+reference.
+By the engine: measure -> redo -> plan -> send in pieces -> group by shard -> write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
-from apache_beam.pvalue import AsList, AsSingleton, PBegin, PCollection, TaggedOutput
+from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.group_by_shard import Total, WritePieces
+from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.ranges import (
@@ -39,7 +39,6 @@ from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
-    MeasuredRange,
     convert_range,
     measure_range,
     range_histogram,
@@ -86,32 +85,40 @@ def plan_dataset(
         return plan
 
 
-def exchange_by_files(
+def exchange(
     input_ranges: PCollection[tuple[InputRange, TypeFlags]],
     context: RunContext,
     *,
     redo: bool,
 ) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
-    """Converts all ranges and writes all shards into staging.
+    """Converts all ranges and writes all shards into staging; returns their results.
 
-    Args:
-      input_ranges: ranges, each with a guess of its types.
-      context: the run.
-      redo: whether ranges that were encoded with other types are converted again.
-
-    Returns:
-      The results of all ranges and of all shards.
+    Each range comes with a guess of its types. With `redo` ranges that were encoded, or
+    measured, with other types than they turn out to have are read again.
     """
     results = input_ranges | "ConvertRanges" >> beam.Map(
         convert_one, context
     )  # RangeResult
-    if redo:
-        types = results | "GetTypes" >> beam.Map(lambda one: one.observed_types)
-        results = results | "RedoRanges" >> beam.Map(
-            redo_one, context, final_types=AsSingleton(_final_types(types))
+    by_engine = context.exchange == "engine"
+    if redo or by_engine:
+        final_types = AsSingleton(
+            results
+            | "GetTypes" >> beam.Map(lambda one: one.observed_types)
+            | "MergeTypes" >> beam.CombineGlobally(merge_types).without_defaults()
         )
-    histograms = results | "CountRanges" >> beam.FlatMap(count_range, context)
-    plan = _plan_shards(histograms, results, context)
+    if redo:
+        results = results | "RedoRanges" >> beam.Map(
+            redo_one, context, final_types=final_types
+        )
+    nothing = partial(Histogram.empty, context.num_splits, context.bucket_bits)
+    plan = (
+        results
+        | "CountRanges" >> beam.FlatMap(count_range, context)  # PackedHistogram
+        | "SumHistograms" >> beam.CombineGlobally(Total(nothing)).without_defaults()
+        | "PlanShards" >> beam.Map(plan_dataset, context, results=AsList(results))
+    )  # ShardPlan
+    if by_engine:
+        return exchange_by_engine(results, final_types, plan, context)
     runs = plan | "ListRuns" >> beam.Map(list_runs, results=AsList(results))
     shards = (
         plan
@@ -122,41 +129,24 @@ def exchange_by_files(
     return results, shards
 
 
-def _final_types(types: PCollection[TypeFlags]) -> PCollection[TypeFlags]:
-    return types | "MergeTypes" >> beam.CombineGlobally(merge_types).without_defaults()
-
-
-def _plan_shards(
-    histograms: PCollection[PackedHistogram],
-    results: PCollection[RangeResult],
-    context: RunContext,
-) -> PCollection[ShardPlan]:
-    """Adds the histograms of all ranges and cuts every split into shards."""
-    nothing = partial(Histogram.empty, context.num_splits, context.bucket_bits)
-    return (
-        histograms
-        | "SumHistograms" >> beam.CombineGlobally(Total(nothing)).without_defaults()
-        | "PlanShards" >> beam.Map(plan_dataset, context, results=AsList(results))
-    )
-
-
 def convert_one(
-    guessed: tuple[InputRange, TypeFlags], context: RunContext
+    guessed: tuple[InputRange, TypeFlags], context: RunContext, *, redo: bool = False
 ) -> RangeResult:
-    input_range, guess = guessed
+    """Converts a range; with the engine exchange only measures it."""
+    input_range, types = guessed
+    convert = measure_range if context.exchange == "engine" else convert_range
     with report_errors_to_launcher(context.workspace):
-        return convert_range(context, input_range, guess)
+        return convert(context, input_range, types, redo)
 
 
 def redo_one(
     result: RangeResult, context: RunContext, final_types: TypeFlags
 ) -> RangeResult:
-    if not context.source.needs_reencode(
+    if context.source.needs_reencode(
         result.observed_types, result.encoded_types, final_types
     ):
-        return result
-    with report_errors_to_launcher(context.workspace):
-        return convert_range(context, result.range, final_types, redo=True)
+        return convert_one((result.range, final_types), context, redo=True)
+    return result
 
 
 def count_range(result: RangeResult, context: RunContext) -> Iterator[PackedHistogram]:
@@ -177,11 +167,6 @@ def write_one(
         return write_shard(context, task, runs)
 
 
-#     measure -> redo -> plan -> send in pieces -> group by shard -> write
-#
-# Only results and finished shards are written to files, so workers need to share nothing
-# but the output.
-
 # Pieces of one range: less than 100 messages of 10 MB, the size that Python workers
 # send.
 FLINK_BUNDLE_BYTES = 900_000_000
@@ -190,79 +175,38 @@ _RESULTS = "results"
 
 
 def exchange_by_engine(
-    input_ranges: PCollection[tuple[InputRange, TypeFlags]],
+    measured: PCollection[RangeResult],
+    final_types: AsSingleton,
+    plan: PCollection[ShardPlan],
     context: RunContext,
-    *,
-    redo: bool,
 ) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
-    """Converts all ranges and writes all shards into staging.
+    """Sends the rows of measured ranges through the runner's shuffle, and writes them.
 
-    Args:
-      input_ranges: ranges, each with a guess of its types.
-      context: the run.
-      redo: whether ranges that were measured with other types are measured again.
-
-    Returns:
-      The results of all ranges and of all shards.
+    Only results and finished shards are written to files, so workers need to share
+    nothing but the output.
     """
-    measured = input_ranges | "MeasureRanges" >> beam.Map(
-        measure_one, context
-    )  # MeasuredRange
-    final_types = _final_types(
-        measured | "GetTypes" >> beam.Map(lambda one: one.result.observed_types)
-    )
-    if redo:
-        measured = measured | "MeasureAgain" >> beam.Map(
-            measure_again, context, final_types=AsSingleton(final_types)
-        )
-    histograms = measured | "GetHistograms" >> beam.Map(lambda one: one.histogram)
-    results = measured | "GetResults" >> beam.Map(lambda one: one.result)  # RangeResult
-    plan = _plan_shards(histograms, results, context)
     to_write = plan | "FindFinished" >> beam.Map(
         find_finished, context
     )  # ShardsToWrite
+    send = SendRange(context, on_flink=is_flink(measured.pipeline))
     sent = (
         measured
-        | "KeyByIndex" >> beam.Map(by_index).with_output_types(tuple[int, RangeResult])
+        | "KeyByIndex"
+        >> beam.Map(lambda one: (one.range.index, one)).with_output_types(
+            tuple[int, RangeResult]
+        )
         | "SendRanges"
-        >> beam.ParDo(
-            SendRange(context, on_flink=is_flink(input_ranges.pipeline)),
-            AsSingleton(final_types),
-            AsSingleton(to_write),
-        ).with_outputs(_RESULTS, main="pieces")
+        >> beam.ParDo(send, final_types, AsSingleton(to_write)).with_outputs(
+            _RESULTS, main="pieces"
+        )
     )
     # sent["pieces"]: (shard number, piece)
-    shards = sent["pieces"] | "WriteShards" >> WritePieces(to_write)
-    return sent[_RESULTS], shards
-
-
-def measure_one(
-    guessed: tuple[InputRange, TypeFlags], context: RunContext
-) -> MeasuredRange:
-    input_range, guess = guessed
-    with report_errors_to_launcher(context.workspace):
-        return measure_range(context, input_range, guess)
-
-
-def measure_again(
-    measured: MeasuredRange, context: RunContext, final_types: TypeFlags
-) -> MeasuredRange:
-    result = measured.result
-    if not context.source.needs_reencode(
-        result.observed_types, result.encoded_types, final_types
-    ):
-        return measured
-    with report_errors_to_launcher(context.workspace):
-        return measure_range(context, result.range, final_types, redo=True)
+    return sent[_RESULTS], write_pieces(sent["pieces"], to_write)
 
 
 def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
     with report_errors_to_launcher(context.workspace):
         return ShardsToWrite(context, plan, finished_shards(context, plan))
-
-
-def by_index(measured: MeasuredRange) -> tuple[int, RangeResult]:
-    return measured.result.range.index, measured.result
 
 
 class SendRange(beam.DoFn):
@@ -312,33 +256,27 @@ class SendRange(beam.DoFn):
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 
 
-@dataclass
-class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFlags]]]):
+def input_ranges_of(
+    pipeline: beam.Pipeline, context: RunContext, ranges: list[InputRange]
+) -> PCollection[tuple[InputRange, TypeFlags]]:
     """Emits the input ranges, surveyed if the format needs it, with guessed types."""
-
-    context: RunContext
-    ranges: Sequence[InputRange]
-
-    def expand(self, pbegin: PBegin) -> PCollection[tuple[InputRange, TypeFlags]]:
-        context, ranges = self.context, list(self.ranges)
-        if len(ranges) == 1:
-            return pbegin | beam.Create([(ranges[0], ())], reshuffle=False)
-        if context.source.input.needs_survey(ranges):
-            surveys = (
-                pbegin
-                | beam.Create(ranges)
-                | "SurveyRanges"
-                >> beam.Map(survey_range, context)  # (range index, survey)
-                | beam.CombineGlobally(ToListCombineFn()).without_defaults()
-            )
-        else:
-            no_surveys = [(input_range.index, 0) for input_range in ranges]
-            surveys = pbegin | beam.Create([no_surveys], reshuffle=False)
-        return (
-            surveys
-            | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context, ranges)
-            | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags)
+    if len(ranges) == 1:
+        return pipeline | "Range" >> beam.Create([(ranges[0], ())], reshuffle=False)
+    if context.source.input.needs_survey(ranges):
+        surveys = (
+            pipeline
+            | "Ranges" >> beam.Create(ranges)
+            | "SurveyRanges" >> beam.Map(survey_range, context)  # (index, survey)
+            | beam.CombineGlobally(ToListCombineFn()).without_defaults()
         )
+    else:
+        no_surveys = [(input_range.index, 0) for input_range in ranges]
+        surveys = pipeline | "Ranges" >> beam.Create([no_surveys], reshuffle=False)
+    return (
+        surveys
+        | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context, ranges)
+        | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags)
+    )
 
 
 @dataclass(frozen=True)

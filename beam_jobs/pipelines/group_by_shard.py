@@ -13,7 +13,6 @@ the rows of every shard, and every piece says for how many of them it accounts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -56,38 +55,29 @@ class Total(beam.CombineFn):
         return accumulator
 
 
-@dataclass
-class WritePieces(
-    beam.PTransform[PCollection[tuple[int, bytes]], PCollection[ShardResult]]
-):
-    """Groups the pieces by shard and writes every planned shard into staging."""
-
-    to_write: PCollection[ShardsToWrite]
-
-    def expand(
-        self, pieces: PCollection[tuple[int, bytes]]
-    ) -> PCollection[ShardResult]:
-        # A finished shard gets no pieces: an empty one asks for its result.
-        finished = self.to_write | "ListFinished" >> beam.FlatMap(
-            lambda to_write: ((number, b"") for number in to_write.finished)
-        )
-        keyed = [
-            part
-            | f"SetType{index}"
-            >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
-            for index, part in enumerate((pieces, finished))
-        ]
-        all_keyed = keyed | beam.Flatten()  # (shard number, piece)
-        to_write = AsSingleton(self.to_write)
-        if is_flink(pieces.pipeline):
-            return all_keyed | "WriteShards" >> beam.ParDo(
-                WriteWhenComplete(), to_write
-            )
-        return (
-            all_keyed
-            | "GroupByShard" >> beam.GroupByKey()
-            | "WriteShards" >> beam.Map(write_one, to_write=to_write)
-        )
+def write_pieces(
+    pieces: PCollection[tuple[int, bytes]], to_write: PCollection[ShardsToWrite]
+) -> PCollection[ShardResult]:
+    """Groups (shard number, piece) by shard; writes every planned shard into staging."""
+    # A finished shard gets no pieces: an empty one asks for its result.
+    finished = to_write | "ListFinished" >> beam.FlatMap(
+        lambda to_write: ((number, b"") for number in to_write.finished)
+    )
+    keyed = [
+        part
+        | f"SetType{index}"
+        >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
+        for index, part in enumerate((pieces, finished))
+    ]
+    all_keyed = keyed | beam.Flatten()
+    side = AsSingleton(to_write)
+    if is_flink(pieces.pipeline):
+        return all_keyed | "WriteShards" >> beam.ParDo(WriteWhenComplete(), side)
+    return (
+        all_keyed
+        | "GroupByShard" >> beam.GroupByKey()
+        | "WriteShards" >> beam.Map(write_one, to_write=side)
+    )
 
 
 class WriteWhenComplete(beam.DoFn):

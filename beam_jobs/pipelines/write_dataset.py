@@ -26,7 +26,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from recordmill.beam_jobs.pipelines.group_by_shard import Total, WritePieces
+from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.declared import DeclaredSchema, declare_schema, parse_declared
 from recordmill.schemas.errors import SchemaError, UsageError
@@ -484,11 +484,10 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             )
         else:
             to_write = plan | "ListShards" >> beam.Map(lambda plan: plan.to_write)
-            shards = (
-                encoded["pieces"]
-                | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
-                | "WriteShards" >> WritePieces(to_write)
+            cut = encoded["pieces"] | "CutPieces" >> beam.FlatMap(
+                cut_piece, to_write=AsSingleton(to_write)
             )
+            shards = write_pieces(cut, to_write)
         # encoded[REJECTS]: (number of a rejects file, line)
         reject_totals = (
             encoded[REJECTS]

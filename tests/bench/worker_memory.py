@@ -50,14 +50,12 @@ def exchange_by_files(context: RunContext, input_ranges: Sequence[InputRange]) -
 def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
     final: TypeFlags = ()
     measured = [measure_range(context, input_range, ()) for input_range in input_ranges]
-    parts = (one.histogram for one in measured)
+    parts = chain.from_iterable(range_histogram(context, each) for each in measured)
     total = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
-    final = reduce(
-        merge_type_flags, (one.result.observed_types for one in measured), final
-    )
+    final = reduce(merge_type_flags, (one.observed_types for one in measured), final)
     plan = plan_shards(total, context.job.sharding, context.split_names)
     for one in measured:
-        for _ in send_range(context, one.result, final, plan, frozenset()):
+        for _ in send_range(context, one, final, plan, frozenset()):
             pass  # a runner takes each piece as it comes
 
 

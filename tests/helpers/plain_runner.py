@@ -21,13 +21,10 @@ from recordmill.beam_jobs.pipelines import group_by_shard
 from recordmill.beam_jobs.pipelines.convert import publish_dataset
 from recordmill.beam_jobs.pipelines.exchange import (
     SendRange,
-    by_index,
     convert_one,
     count_range,
     find_finished,
     list_runs,
-    measure_again,
-    measure_one,
     plan_dataset,
     redo_one,
     resolve_ranges,
@@ -42,7 +39,7 @@ from recordmill.schemas.ranges import (
     merge_type_flags,
 )
 from recordmill.schemas.shards import ShardPlan, ShardResult
-from recordmill.transforms.exchange.plan import Histogram, PackedHistogram
+from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.context import RunContext
 
 Guessed = tuple[InputRange, TypeFlags]
@@ -82,15 +79,22 @@ def run_steps(
     list(publish_dataset(None, context, run_metadata, results, shards))
 
 
+def _planned(
+    guessed: list[Guessed], context: RunContext
+) -> tuple[list[RangeResult], ShardPlan, TypeFlags]:
+    results = [convert_one(each, context) for each in guessed]
+    final = reduce(merge_type_flags, (each.observed_types for each in results))
+    if context.source.infers_types:
+        results = [redo_one(each, context, final) for each in results]
+    parts = chain.from_iterable(count_range(each, context) for each in results)
+    histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
+    return results, plan_dataset(histogram, context, results), final
+
+
 def _by_files(
     guessed: list[Guessed], context: RunContext
 ) -> tuple[list[RangeResult], list[ShardResult]]:
-    results = [convert_one(each, context) for each in guessed]
-    if context.source.infers_types:
-        final = _final_types(results)
-        results = [redo_one(each, context, final) for each in results]
-    parts = chain.from_iterable(count_range(each, context) for each in results)
-    plan = _plan(parts, context, results)
+    results, plan, _ = _planned(guessed, context)
     runs = list_runs(plan, results[::-1])
     return results, [
         write_one(task, context, runs) for task in reversed(list(plan.tasks()))
@@ -100,19 +104,13 @@ def _by_files(
 def _by_engine(
     guessed: list[Guessed], context: RunContext
 ) -> tuple[list[RangeResult], list[ShardResult]]:
-    measured = [measure_one(each, context) for each in guessed]
-    final = _final_types([each.result for each in measured])
-    if context.source.infers_types:
-        measured = [measure_again(each, context, final) for each in measured]
-    first = [each.result for each in measured]
-    to_write = find_finished(
-        _plan((each.histogram for each in measured), context, first), context
-    )
+    measured, plan, final = _planned(guessed, context)
+    to_write = find_finished(plan, context)
     results: list[RangeResult] = []
     pieces: defaultdict[int, list[bytes]] = defaultdict(list)
     for each in measured:
         send = SendRange(context, on_flink=False).process
-        for sent in send(by_index(each), final, to_write):
+        for sent in send((each.range.index, each), final, to_write):
             if isinstance(sent, TaggedOutput):
                 results.append(sent.value)
             else:
@@ -121,14 +119,3 @@ def _by_engine(
     return results, [
         group_by_shard.write_one(each, to_write) for each in pieces.items()
     ]
-
-
-def _final_types(results: Sequence[RangeResult]) -> TypeFlags:
-    return reduce(merge_type_flags, (each.observed_types for each in results))
-
-
-def _plan(
-    parts: Iterator[PackedHistogram], context: RunContext, results: list[RangeResult]
-) -> ShardPlan:
-    histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
-    return plan_dataset(histogram, context, results)

@@ -111,7 +111,7 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     names = {step.unique_name for step in pipeline.components.transforms.values()}
     assert {
         "ResolveRanges",
-        "MeasureRanges",
+        "ConvertRanges",
         "PlanShards",
         "SendRanges",
         "WriteShards",

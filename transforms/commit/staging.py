@@ -73,8 +73,7 @@ from recordmill.transforms.dataset.tfds import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage.file_status import file_status
-from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.storage.reading import file_status, is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,

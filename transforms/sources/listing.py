@@ -51,9 +51,13 @@ from recordmill.transforms.storage.errors import (
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.left_out import is_left_out
-from recordmill.transforms.storage.reading import full_uri, is_local, local_path
+from recordmill.transforms.storage.reading import (
+    file_status,
+    full_uri,
+    is_local,
+    local_path,
+)
 
 
 def walk_folders(

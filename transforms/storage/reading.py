@@ -13,6 +13,8 @@ import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -508,3 +510,59 @@ def _cut_short(uri: str, stop: int) -> ChangedInputError:
         f"{uri}: ends before byte {stop}; it was longer when the run began. Do not "
         "change inputs during a run; run again"
     )
+
+
+_AT_ONCE = 8192  # files of one call
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """Sizes and times of files.
+
+    Sizes are -1 where there is no regular file, it cannot be asked, or 64 bits do not hold
+    its times.
+    """
+
+    sizes: I64
+    modified: I64  # nanoseconds since 1970
+    changed: I64  # the same of the last change of any kind, renames included
+
+
+def file_status(paths: Sequence[str]) -> FileStatus:
+    """Asks for sizes and times of local files; links are followed.
+
+    A million files take a second, in Python's own calls three.
+    """
+    facts = np.zeros((3, len(paths)), np.int64)
+    facts[0] = -1
+    starts = range(0, len(paths), _AT_ONCE)
+    if len(starts) < 2:
+        _ask(paths, facts)
+    else:
+        with ThreadPoolExecutor(os.cpu_count(), "file-status") as threads:
+            slices = [slice(start, start + _AT_ONCE) for start in starts]
+            parts = [(paths[each], facts[:, each]) for each in slices]
+            list(threads.map(_ask, *zip(*parts, strict=True)))
+    return FileStatus(*facts)
+
+
+def _ask(paths: Sequence[str], facts: I64) -> None:
+    """Fills a column of facts for each path."""
+    # Bytes that are not UTF-8 stay as they are; a path with a zero byte names no file.
+    names = ["" if "\0" in path else path for path in paths]
+    joined = os.fsencode("".join([f"{name}\0" for name in names]))
+    native.loops.status(joined, *facts)
+
+
+def available_memory() -> int:
+    """Returns the bytes of memory that are free for the page cache; 0 if unknown."""
+    available = 0
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        available = int(line.split()[1]) * 1024
+    # In a container the limit of its control group applies.
+    with suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        available = min(available, limit)
+    return available

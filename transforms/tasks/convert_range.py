@@ -352,18 +352,32 @@ def range_histogram(
     knows before reading, rejects included, is the same for every exchange.
     """
     yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
+    if context.exchange == "engine":
+        kept = _kept_histogram(context, result.range)
+        if kept is None:  # lost since
+            measure_range(context, result.range, result.encoded_types, redo=True)
+            kept = _kept_histogram(context, result.range)
+        yield kept or b""
+        return
     # Runs of references have the planned bytes of all rows: no need to list them again.
     is_listed = context.exchange == "reference" and result.runs
     if context.source.sizes_known_upfront and not is_listed:
-        for rows in context.source.list_references(result.range, RowSink()):
-            assert rows.planned_bytes is not None  # known unread
-            keys, splits = keys_and_splits(context, result.range, rows)
-            yield make_histogram(context, keys, splits, rows.planned_bytes)
+        yield from listed_histogram(context, result.range)
         return
     for run in result.runs:
         keys, planned_bytes = context.workspace.runs.keys_and_sizes(run)
         splits = np.repeat(np.arange(len(run.counts), dtype=np.uint8), run.counts)
         yield make_histogram(context, keys, splits, planned_bytes)
+
+
+def listed_histogram(
+    context: RunContext, input_range: InputRange
+) -> Iterator[PackedHistogram]:
+    """Yields those of a range whose sizes are known before it is read."""
+    for rows in context.source.list_references(input_range, RowSink()):
+        assert rows.planned_bytes is not None  # known unread
+        keys, splits = keys_and_splits(context, input_range, rows)
+        yield make_histogram(context, keys, splits, rows.planned_bytes)
 
 
 def make_histogram(
@@ -381,29 +395,17 @@ def make_histogram(
 # cheap (fixed-length records) or free (images, whose sizes are in the inventory).
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRange:
-    """A measured range, whose rows are still to be sent."""
-
-    result: RangeResult  # summary of the first reading, without sorted runs
-    histogram: PackedHistogram  # planned bytes and records for each split and bucket
-
-
 def measure_range(
     context: RunContext,
     input_range: InputRange,
     assumed_types: TypeFlags,
     redo: bool = False,
-) -> MeasuredRange:
+) -> RangeResult:
     """Measures a range, or loads what an earlier try measured; the rest is as in `convert_range`."""
     name, workspace = _measured_name(input_range), context.workspace
-    file = f"{CHECKPOINTS}/{name}.histogram"
     earlier = None if redo else _earlier(context, input_range, name)
-    if earlier is not None:
-        kept = workspace.get(file) or b""
-        histogram = kept[:-4]
-        if histogram and _sealed(histogram) == kept:
-            return MeasuredRange(earlier, histogram)
+    if earlier is not None and _kept_histogram(context, input_range) is not None:
+        return earlier
     total = Histogram.empty(context.num_splits, context.bucket_bits)
 
     def begin() -> None:
@@ -421,10 +423,21 @@ def measure_range(
             num_bytes=BLOCK_BYTES,
         )
         result = reader.save(name, _sent_name(input_range))
-        measured = MeasuredRange(result, total.to_bytes())
-        workspace.put(file, _sealed(measured.histogram))
+        workspace.put(_histogram_file(input_range), _sealed(total.to_bytes()))
         save_checkpoint(workspace, name, result)
-    return measured
+    return result
+
+
+def _histogram_file(input_range: InputRange) -> str:
+    return f"{CHECKPOINTS}/{_measured_name(input_range)}.histogram"
+
+
+def _kept_histogram(
+    context: RunContext, input_range: InputRange
+) -> PackedHistogram | None:
+    """Returns the histogram of a measured range; None if its file is not whole."""
+    kept = context.workspace.get(_histogram_file(input_range)) or b""
+    return kept[:-4] if kept[:-4] and _sealed(kept[:-4]) == kept else None
 
 
 def _sealed(data: bytes) -> bytes:

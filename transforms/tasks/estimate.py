@@ -18,7 +18,6 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import (
     InputRange,
-    RangeResult,
     TypeFlags,
     merge_type_flags,
 )
@@ -30,8 +29,8 @@ from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
     keys_and_splits,
+    listed_histogram,
     make_histogram,
-    range_histogram,
     side_files_of,
 )
 from recordmill.transforms.tasks.frame_records import frame_rows
@@ -101,7 +100,7 @@ def estimate_run(
         parts = (
             part
             for input_range in ranges
-            for part in range_histogram(context, RangeResult(input_range, 0, 0, ()))
+            for part in listed_histogram(context, input_range)
         )
         histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
         splits = tuple(_from_plan(context, histogram, sample))

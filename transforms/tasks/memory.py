@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recordmill.schemas.text import parse_memory
 from recordmill.transforms.exchange.sorted_runs import HoldBudget
-from recordmill.transforms.storage.free_memory import available_memory
+from recordmill.transforms.storage.reading import available_memory
 
 _MOST_BYTES = 1 << 30  # held by default
 _SHARE = 4  # of what is free, by default

@@ -149,8 +149,8 @@ def write_shard(
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns what an earlier try finished.
 
-    `runs` are all of the job, in range order. They are in `folder`, if not in the run's
-    own; only there damaged runs are made again.
+    `runs` are all of the job, in range order; damaged ones of the run's own folder are
+    made again, not those of another `folder`.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:

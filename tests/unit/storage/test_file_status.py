@@ -13,9 +13,8 @@ from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms import native
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage import file_status as module
-from recordmill.transforms.storage.file_status import file_status
-from recordmill.transforms.storage.reading import read_files
+from recordmill.transforms.storage import reading as module
+from recordmill.transforms.storage.reading import file_status, read_files
 
 
 @pytest.mark.parametrize("at_once", [3, 8192])  # in threads, or in one call

@@ -60,8 +60,7 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
-from recordmill.transforms.storage.free_memory import available_memory
-from recordmill.transforms.storage.reading import is_local, open_input
+from recordmill.transforms.storage.reading import available_memory, is_local, open_input
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache

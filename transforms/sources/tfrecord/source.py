@@ -72,8 +72,7 @@ from recordmill.transforms.sources.tfrecord.frames import (
     read_references,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.free_memory import available_memory
-from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.storage.reading import available_memory, is_local
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 # mnist-train.tfrecord-00000-of-00001, train-00000-of-01024, part-3.tfrecords.gz
