@@ -32,6 +32,7 @@ from recordmill.transforms.commit.versions import follow_latest
 from recordmill.transforms.sources.registry import InstalledFormats
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.lease import Holder
+from recordmill.transforms.storage.store import value_of
 from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.rejects import parse_reject
 
@@ -110,7 +111,7 @@ def read_job(data: bytes, uri: str) -> object:
 
 
 def read_holder(data: bytes, uri: str) -> object:
-    holder = Holder.from_bytes(data)
+    holder = value_of(data, Holder)
     return holder and (holder.is_on_this_machine(), holder.is_running())
 
 

@@ -28,8 +28,8 @@ from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
     fingerprint_of,
@@ -134,7 +134,8 @@ def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> 
     lines += map(_file_line, inputs.files, inputs.files.values(), told)
     # Python's gzip module writes the operating system and, by default, the time.
     packer = gzip_packer(_LEVEL)
-    return packer.compress("".join(lines).encode()) + packer.flush()
+    packed: bytes = packer.compress("".join(lines).encode()) + packer.flush()
+    return packed
 
 
 def _json_line(value: Any) -> str:

@@ -259,8 +259,8 @@ def _changed_locally(
     above = f"{folder.rstrip('/')}/"
     # One call for all. There are no files of the names of members of archives: an archive
     # is asked once for all of them.
-    now = file_status([above + path for path in files])
-    columns = now.sizes, now.modified, now.changed / 1e9
+    sizes, times, changed = file_status([above + path for path in files])
+    columns = sizes, times, changed / 1e9
     status = lru_cache(maxsize=16)(os.stat)
     for (path, file), size, modified, touched in zip(
         files.items(), *(column.tolist() for column in columns), strict=True

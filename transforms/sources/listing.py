@@ -140,10 +140,8 @@ def _list_local(name: str, notes: list[str]) -> tuple[str, list[InputFile]]:
     """
     try:
         root, files = _search_folders(name, notes)
-        status = file_status(list(files))
-        facts = zip(
-            files.items(), status.sizes.tolist(), status.modified.tolist(), strict=True
-        )
+        sizes, times, _ = file_status(list(files))
+        facts = zip(files.items(), sizes.tolist(), times.tolist(), strict=True)
         return root, [
             InputFile("", path, size, str(modified), folder)
             if size >= 0

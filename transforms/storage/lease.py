@@ -28,22 +28,21 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Self
+
+from pydantic import Field
 
 from recordmill.schemas.errors import (
     BusyError,
     Interrupted,
     OutputError,
 )
-from recordmill.transforms.storage.store import WORK_FOLDER, Store
+from recordmill.transforms.storage.store import WORK_FOLDER, Store, value_of
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
-_TYPES = {"str": (str,), "int": (int,), "bool": (bool,), "float": (int, float)}
-_MAX_PID = (1 << 31) - 1
-_MAX_RENEWALS = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,17 @@ class Holder:
     """The run that holds a lease, as written in its lock file; contains no secrets."""
 
     host: str  # name of the machine
-    pid: int  # process on it
+    pid: Annotated[int, Field(gt=0, lt=1 << 31)]  # process on it
     boot_id: str  # changes each time that the machine is started
     pid_namespace: str  # the one in which `pid` is valid (containers have their own)
     process_start: str  # in clock ticks since boot; a later one of this pid has another
     nonce: str  # random text that no other lease has
     started: str  # when the lease was taken, for people
     renewed: str  # when it was last renewed by the holder's clock, for people
-    lease_seconds: float  # how long a renewal is valid
-    renewals: int = 0  # how often it was renewed, so that no two renewals are the same
+    # how long a renewal is valid
+    lease_seconds: Annotated[float, Field(gt=0, le=MAX_LEASE_SECONDS)]
+    # how often it was renewed, so that no two renewals are the same
+    renewals: Annotated[int, Field(ge=0, le=1 << 53)] = 0
     # Whether a run that held the lease before may still be alive, as a machine that slept.
     # Such a run may yet remove lock files that it knows of, so the number of this one must
     # stay known: it is kept when it is released.
@@ -83,25 +84,6 @@ class Holder:
             lease_seconds=lease_seconds,
             unsure=unsure,
         )
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Holder | None:
-        """Returns the holder written in a lock file, or None if it cannot be parsed."""
-        try:
-            found: dict[str, Any] = json.loads(data)
-            holder = cls(**{name: found[name] for name in cls.__slots__})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return None
-        valid = (
-            all(
-                type(getattr(holder, f.name)) in _TYPES[str(f.type)]
-                for f in fields(cls)
-            )
-            and 0 <= holder.renewals <= _MAX_RENEWALS
-            and 0 < holder.pid <= _MAX_PID
-            and 0 < holder.lease_seconds <= MAX_LEASE_SECONDS
-        )
-        return holder if valid else None
 
     def to_bytes(self) -> bytes:
         expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
@@ -198,7 +180,7 @@ def unreleased_locks(store: Store, names: Iterable[str]) -> list[str]:
 def read_lock(store: Store, name: str) -> Holder | None:
     """Returns the holder in a lock file; None if it is missing or cannot be parsed."""
     data = store.find(name)
-    return None if data is None else Holder.from_bytes(data)
+    return None if data is None else value_of(data, Holder)
 
 
 def _highest_holder(store: Store) -> Holder | None:
@@ -402,7 +384,9 @@ class Lease:
             return None
         highest = highest_lock(self._store)
         found = self._store.find(self._name) if highest == self._name else None
-        holder = Holder.from_bytes(found) if found is not None else None
+        if found == self._holder.to_bytes():
+            return found
+        holder = value_of(found, Holder) if found is not None else None
         if holder is not None and holder.nonce == self._holder.nonce:
             return found
         if highest not in (None, self._name):

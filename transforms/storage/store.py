@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 
@@ -224,6 +228,25 @@ class Store(ABC):
             raise
         store.delete([name])
         return exclusive
+
+
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(
+    TypeAdapter
+)  # takes milliseconds to build
+_Value = TypeVar("_Value")
+
+
+def value_of(data: bytes, kind: type[_Value], *, strict: bool = True) -> _Value | None:
+    """Returns the dataclass that is in a JSON file; None if it is not valid."""
+    try:
+        return cast("_Value", _adapter(kind).validate_json(data, strict=strict))
+    except ValidationError:
+        return None
+
+
+def bytes_of(value: object) -> bytes:
+    """Returns a dataclass as JSON, which `value_of` reads."""
+    return _adapter(type(value)).dump_json(value, by_alias=True)
 
 
 def is_temp_file(name: str) -> bool:

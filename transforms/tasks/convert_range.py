@@ -300,12 +300,6 @@ def _earlier(
     return earlier if earlier is not None and earlier.range == input_range else None
 
 
-def _keeps_files(context: RunContext, name: str, earlier: RangeResult) -> bool:
-    return keeps_files(
-        context.workspace, name, earlier.rejects, earlier.checksums, context.part
-    )
-
-
 def convert_range(
     context: RunContext,
     input_range: InputRange,
@@ -324,7 +318,8 @@ def convert_range(
     if earlier is not None:
         # References have no checksums of their own, but are small enough to read.
         check = folder.is_whole if by_reference else folder.is_present
-        if all(map(check, earlier.runs)) and _keeps_files(context, name, earlier):
+        is_kept = keeps_files(context.workspace, name, earlier, context.part)
+        if is_kept and all(map(check, earlier.runs)):
             return earlier
     runs: list[SortedRunRef] = []
 
@@ -465,7 +460,9 @@ def send_range(
     name = _sent_name(input_range)
     if len(skip) == plan.num_shards:  # an earlier try failed behind all of them
         earlier = _earlier(context, input_range, name)
-        if earlier is not None and _keeps_files(context, name, earlier):
+        if earlier is not None and keeps_files(
+            context.workspace, name, earlier, context.part
+        ):
             yield earlier
             return
     with counting(context.workspace, name) as live:

@@ -25,7 +25,7 @@ from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
-from recordmill.transforms.storage.gzip_packer import gzip_packer
+from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
     keys_and_splits,

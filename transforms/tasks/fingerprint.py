@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
+from recordmill.schemas.ranges import RangeFile
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 # Of JobSpec: left out where they have their default.
@@ -18,17 +20,8 @@ _LATER_FIELDS = (
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 
 
-class ListedFile(Protocol):
-    """A file with what fixes the bytes that are made of it."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def version(self) -> str: ...
+ListedFile: TypeAlias = InputFile | RangeFile
+"""A file with what fixes the bytes that are made of it: path, size, version."""
 
 
 def fingerprint_of(

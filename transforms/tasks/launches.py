@@ -25,6 +25,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import Field
 
 from recordmill.schemas.errors import (
     NO_ROOM,
@@ -38,7 +41,7 @@ from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import seconds_since
-from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
 from recordmill.transforms.tasks.workspace import Workspace
 
 LIFE_SECONDS = 24 * 3600.0  # a job may wait for its cluster, and sort for hours
@@ -51,31 +54,19 @@ _renewed: dict[tuple[str, str], float] = {}  # when this process did
 _renewing = threading.Lock()
 
 
+_Time = Annotated[float, Field(ge=0, lt=1e11)]
+
+
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
     """What a launch's file says; contains no secrets."""
 
     run_key: str  # of the job
     host: str  # the launcher's, for people
-    launched: float  # when the job was given to the runner, in Unix seconds
-    renewed: float  # when a task was at work last
+    launched: _Time  # when the job was given to the runner, in Unix seconds
+    renewed: _Time  # when a task was at work last
     nonce: str  # random text, so that no two files are the same
     ended: str = ""  # why the job must not go on; "" while it may
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SignOfLife | None:
-        """Returns what a file says, or None if it cannot be parsed."""
-        try:
-            fields = json.loads(data)
-            sign = cls(**{name: fields[name] for name in cls.__slots__})
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return None
-        texts = (sign.run_key, sign.host, sign.nonce, sign.ended)
-        times = (sign.launched, sign.renewed)
-        valid = all(isinstance(text, str) for text in texts) and all(
-            type(when) in (int, float) and 0 <= when < 1e11 for when in times
-        )
-        return sign if valid else None
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
@@ -91,7 +82,7 @@ class Launch:
 
     @property
     def sign(self) -> SignOfLife | None:
-        return SignOfLife.from_bytes(self.data)
+        return value_of(self.data, SignOfLife)
 
     def is_of(self, run_key: str) -> bool:
         """Tells whether it is a launch of the job with this run key."""
@@ -166,7 +157,7 @@ def _renew(workspace: Workspace) -> None:
                 "this detached job for dead, or ended it. Nothing was published; submit it "
                 "again"
             )
-        sign = SignOfLife.from_bytes(data)
+        sign = value_of(data, SignOfLife)
         if sign is not None and sign.ended:
             raise BusyError(sign.ended)
         if sign is None:
@@ -183,7 +174,7 @@ def end_launch(workspace: Workspace, reason: str) -> None:
     store, name = workspace.store, workspace.store_name(SIGN_NAME)
     with suppress(OutputError):  # then it expires
         data = store.find(name)
-        sign = SignOfLife.from_bytes(data) if data else None
+        sign = value_of(data, SignOfLife) if data else None
         if data is not None and sign is not None:
             store.swap(replace(sign, ended=reason).to_bytes(), name, seen=data)
 
@@ -227,7 +218,7 @@ def _is_live(store: Store, name: str, data: bytes) -> bool:
     A clock that jumped must not make a working job look dead: it is dead only if the
     store's clock says so, too.
     """
-    sign = SignOfLife.from_bytes(data)
+    sign = value_of(data, SignOfLife)
     if sign is not None:
         if sign.ended:
             return False
@@ -289,10 +280,10 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
         with suppress(Exception):  # the first error matters more than this one
             file = f"errors/{uuid.uuid4().hex}.json"
             try:
-                workspace.put(file, json.dumps(asdict(note)).encode())
+                workspace.put(file, bytes_of(note))
             except Exception:  # there may be room for a short one
                 note = replace(note, traceback="")
-                workspace.put(file, json.dumps(asdict(note)).encode())
+                workspace.put(file, bytes_of(note))
         if isinstance(error, Exception):
             raise
         # SystemExit would end the worker's thread without a message, and the runner
@@ -311,13 +302,8 @@ def _message_of(error: BaseException, workspace: Workspace) -> str:
 
 def read_errors(workspace: Workspace) -> list[TaskError]:
     """Returns the errors that tasks of the run reported, oldest first."""
-    notes = []
+    notes = list[TaskError]()
     for file in workspace.names("errors"):
-        # Damaged ones are left out.
-        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            found = json.loads(workspace.get(f"errors/{file}") or b"")
-            names = ("kind", "about", "message", "traceback")
-            texts = {name: str(found[name]) for name in names}
-            is_expected, when = bool(found["expected"]), float(found["time"])
-            notes.append(TaskError(expected=is_expected, time=when, **texts))
+        note = value_of(workspace.get(f"errors/{file}") or b"", TaskError)
+        notes += [note] if note is not None else []  # damaged ones are left out
     return sorted(notes, key=lambda note: note.time)

@@ -27,20 +27,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
+from typing import NamedTuple, TypeVar
 
 from recordmill.schemas.errors import (
     OutputError,
 )
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
-from recordmill.schemas.ranges import NO_REJECTS, Reject, RejectTotals
+from recordmill.schemas.ranges import NO_REJECTS, RangeResult, Reject, RejectTotals
+from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
@@ -48,7 +46,7 @@ from recordmill.transforms.exchange.sorted_runs import (
     SortedRunFolder,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
 
 # Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet, or
 # of one launch of a detached job.
@@ -236,15 +234,11 @@ def work_folder_of(uri: str) -> str:
 CHECKPOINTS = "facts"  # the folder
 
 _Checkpoint = TypeVar("_Checkpoint")
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(
-    TypeAdapter
-)  # takes milliseconds to build
 
 
 def save_checkpoint(workspace: Workspace, name: str, checkpoint: object) -> None:
     """Writes the checkpoint of a finished task, a dataclass, as JSON."""
-    data = _adapter(type(checkpoint)).dump_json(checkpoint, by_alias=True)
-    workspace.put(f"{CHECKPOINTS}/{name}.json", data)
+    workspace.put(f"{CHECKPOINTS}/{name}.json", bytes_of(checkpoint))
 
 
 def load_checkpoint(
@@ -252,12 +246,7 @@ def load_checkpoint(
 ) -> _Checkpoint | None:
     """Returns the checkpoint of a task that an earlier try finished, or None."""
     data = workspace.get(f"{CHECKPOINTS}/{name}.json")
-    if data is None:
-        return None
-    try:
-        return cast("_Checkpoint", _adapter(kind).validate_json(data))
-    except ValidationError:
-        return None
+    return None if data is None else value_of(data, kind, strict=False)
 
 
 def discard_checkpoint(workspace: Workspace, name: str) -> None:
@@ -345,13 +334,10 @@ def _kept(workspace: Workspace, file: str) -> Sequence[FileChecksum]:
 
 
 def keeps_files(
-    workspace: Workspace,
-    name: str,
-    rejects: RejectTotals,
-    checksums: TaskChecksums,
-    part: int,
+    workspace: Workspace, name: str, result: RangeResult | ShardResult, part: int
 ) -> bool:
     """Tells whether the files of a finished task of a part are kept as it wrote them."""
+    rejects, checksums = result.rejects, result.checksums
     kept = checksums_of(workspace, name, checksums)
     if checksums.in_file and len(kept) != checksums.in_file:
         return False

@@ -66,18 +66,12 @@ class ShardCheckpoint:
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     """Returns the result of a shard that an earlier try finished, if still whole."""
-    earlier = load_checkpoint(context.workspace, task_name(task), ShardCheckpoint)
+    workspace, name = context.workspace, task_name(task)
+    earlier = load_checkpoint(workspace, name, ShardCheckpoint)
     if earlier is None or earlier.task != task:
         return None
-    result = earlier.result
-    is_kept = keeps_files(
-        context.workspace,
-        task_name(task),
-        result.rejects,
-        result.checksums,
-        context.part,
-    ) and _is_whole(context, earlier)
-    return result if is_kept else None
+    is_kept = keeps_files(workspace, name, earlier.result, context.part)
+    return earlier.result if is_kept and _is_whole(context, earlier) else None
 
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:

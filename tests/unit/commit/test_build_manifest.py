@@ -53,7 +53,6 @@ def shard(split: str, index: int, records: int, rejected: int = 0) -> ShardResul
     name = f"{split}-{index}"
     return ShardResult(
         *("".join([*split]), index, name, records, 10 * records, records, 0xABC),
-        rows_rejected=rejected,
         rejects=totals,
     )
 

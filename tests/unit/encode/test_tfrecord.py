@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import crc32c
@@ -103,32 +101,9 @@ def test_seal_equals_framing_by_the_book(examples: list[bytes], before: int) -> 
 
 @given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1))
 @example([0, 1, 0xFFFF, 0x10000, 0x1FFFF, (1 << 32) - 1, 1 << 32, 1 << 48, 1 << 62])
-def test_length_tables_equal_crc32c(lengths: list[int]) -> None:
+def test_checksums_of_lengths(lengths: list[int]) -> None:
     wanted = [mask(tfrecord.crc32c(n.to_bytes(8, "little"))) for n in lengths]
     assert numpy_loops.length_crcs(np.array(lengths, np.int64)).tolist() == wanted
-
-
-def test_length_tables_made_by_two_threads_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    meet = threading.Barrier(2, timeout=60)
-    came: set[int] = set()
-    crc = tfrecord.crc32c
-
-    def meeting(data: bytes) -> int:
-        if threading.get_ident() not in came:
-            came.add(threading.get_ident())
-            meet.wait()
-        return crc(data)
-
-    numpy_loops._length_tables.cache_clear()
-    monkeypatch.setattr(numpy_loops, "crc32c", meeting)
-    lengths = np.array([0, 3, 70_000], np.int64)
-    with ThreadPoolExecutor(2) as threads:
-        both = list(threads.map(numpy_loops.length_crcs, [lengths, lengths]))
-    wanted = [mask(crc(n.to_bytes(8, "little"))) for n in lengths.tolist()]
-    for found in (*both, numpy_loops.length_crcs(lengths)):
-        assert found.tolist() == wanted
 
 
 def test_compiled_crc_is_there() -> None:

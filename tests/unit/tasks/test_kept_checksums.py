@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
-from recordmill.schemas.ranges import NO_REJECTS
+from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.workspace import (
     MOST_IN_RESULT,
@@ -20,6 +20,11 @@ from recordmill.transforms.tasks.workspace import (
 
 FEW = [FileChecksum("a \u00e4\n.csv", 0, 9, 1 << 31)]
 MANY = [FileChecksum(f"{number}.jpg", 0, 9, number) for number in range(100)]
+
+
+def result_of(checksums: TaskChecksums) -> RangeResult:
+    everything = InputRange(0, "", "", 0, 0, 0, 0)
+    return RangeResult(everything, 0, 0, (), checksums=checksums)
 
 
 @pytest.fixture
@@ -35,8 +40,8 @@ def test_kept_and_loaded(workspace: Workspace) -> None:
     save_checksums(workspace, PREPARE, FEW[:0])
     assert (few, many) == (TaskChecksums(tuple(FEW)), TaskChecksums(in_file=100))
     assert len(MANY[:MOST_IN_RESULT]) == MOST_IN_RESULT
-    assert keeps_files(workspace, "range-0", NO_REJECTS, few, 0)
-    assert keeps_files(workspace, "range-1", NO_REJECTS, many, 0)
+    assert keeps_files(workspace, "range-0", result_of(few), 0)
+    assert keeps_files(workspace, "range-1", result_of(many), 0)
     found = load_checksums(workspace, [few, many])
     assert found is not None
     assert sorted(found) == sorted(FEW + MANY)
@@ -50,5 +55,5 @@ def test_a_file_that_power_loss_cut(workspace: Workspace, left: bytes | None) ->
     path.unlink()
     if left is not None:
         path.write_bytes(left)
-    assert not keeps_files(workspace, "range-1", NO_REJECTS, many, 0)
+    assert not keeps_files(workspace, "range-1", result_of(many), 0)
     assert load_checksums(workspace, [many]) is None
