@@ -92,7 +92,6 @@ def _cast_default(feature: DeclaredFeature, where: str = "") -> pa.Scalar:
 
 
 def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Casts the values, and checks images by their headers."""
     made = _cast(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
@@ -101,7 +100,6 @@ def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def _image_errors(images: pa.Array, rule: ImageRule) -> RowErrors:
-    """Returns the rows with bytes that are not an image that the rule allows."""
     if is_list(images.type):
         lengths = pc.list_value_length(images).fill_null(0).to_numpy()
         return by_row(_image_errors(images.flatten(), rule), offsets_of(lengths))
@@ -163,7 +161,6 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Parses text cells that hold several values, or JSON."""
     cells, errors = cast_typed(column, "string", None)
     if feature.separator:
         return cast_lists(split_cells(cells, feature.separator), feature).after(errors)
@@ -235,10 +232,7 @@ def _read_parts(
     num_rows: int,
     errors: RowErrors,
 ) -> Iterator[tuple[int, int, dict[str, pa.Array]]]:
-    """Yields the files of rows from a first one on, about FILE_BYTES at once.
-
-    They are null where a row names none; a row whose file cannot be read is invalid.
-    """
+    """Yields the files of rows from a first one on, about FILE_BYTES at once."""
     contents: dict[str, list[bytes | None]] = {name: [] for name in paths}
     start = held = 0
     for stop in range(num_rows + 1):
@@ -326,7 +320,6 @@ def _no_files(name: str) -> str:
 def _keep_valid(
     columns: dict[str, pa.Array], errors: RowErrors, start: int, stop: int
 ) -> CastBatch:
-    """Returns the valid ones of some rows."""
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
     if errors:

@@ -124,10 +124,7 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
 
 
 def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
-    """Cuts flat lists of steps: of shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]].
-
-    Returns the levels of steps and of their values, and the rows that end in mid-step.
-    """
+    """Cuts flat lists of steps: of shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]]."""
     size = known_size(shape)
     if None in shape or not size:
         raise SchemaError(
@@ -215,8 +212,6 @@ def _nested(kind: pa.DataType, levels: int) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """What the innermost values must be in JSON."""
-
     kind: pa.DataType
     expected: str
     dtype: str

@@ -107,7 +107,6 @@ class SideFiles:
             yield FileChecksum(path, 0, size, crc)
 
     def _resolve(self, path: str) -> str:
-        """Returns the path of a file in its file system."""
         if not path or "\0" in path:
             raise SideFileError(f"{path!r} is not a valid path")
         if path.startswith("/") or "://" in path:
@@ -154,7 +153,6 @@ class SideFiles:
         return filesystem_of(self.root, self.storage)[0]
 
     def _normal_path(self, uri: str) -> str:
-        """Returns a uri's path as its file system knows it, normalized."""
         if is_local(uri):
             return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
         return posixpath.normpath(filesystem_of(uri, self.storage)[1])

@@ -360,7 +360,6 @@ def _cast(cells: pa.Array, wanted: pa.DataType) -> pa.Array | None:
 
 
 def _bytes_of(cells: pa.StringArray) -> U8:
-    """Returns the bytes of all cells, end to end."""
     offsets, data = array_parts(cells)
     return data[offsets[0] : offsets[-1]]
 

@@ -204,7 +204,6 @@ def _unbase64(text: str) -> bytes:
 
 
 def _decode(cells: pa.StringArray, form: str) -> CastResult:
-    """Decodes hex or base64 cells."""
     decode = binascii.unhexlify if form == "hex" else _unbase64
     errors: RowErrors = {}
     values: list[bytes | None] = []
@@ -258,7 +257,6 @@ _LONGEST_LABEL = 64  # a longer one is not a typing error, and slow to compare
 def _label_indices(
     labels: pa.StringArray, classes: Sequence[str], dtype: str
 ) -> CastResult:
-    """Returns the class index of each label."""
     names = pa.array(classes, pa.string())
     indices = pc.index_in(labels, value_set=names)
     unknown = present(labels) & ~present(indices)

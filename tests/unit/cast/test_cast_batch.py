@@ -26,7 +26,7 @@ from recordmill.transforms.cast.cast_batch import CastBatch, cast, check_columns
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.sources.csv.cells import split_cells
+from recordmill.transforms.sources.csv.rows import split_cells
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
 
 from recordmill.schemas.ranges import RowIssue, TypeFlags, merge_type_flags
-from recordmill.transforms.sources.csv import cells as split_cells
 from recordmill.transforms.sources.csv import inspect, quotes
 from recordmill.transforms.sources.csv import rows as range_blocks
 from recordmill.transforms.sources.csv import rows as range_rows
+from recordmill.transforms.sources.csv import rows as split_cells
 from recordmill.transforms.sources.csv import source as block_states
 from recordmill.transforms.sources.csv.quotes import (
     BOM,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from recordmill.transforms import native
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.interface import _load
-from recordmill.transforms.sources.csv.cells import split_cells, split_plain
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.rows import split_cells, split_plain
 
 pytestmark = pytest.mark.fuzz
 

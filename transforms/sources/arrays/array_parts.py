@@ -64,8 +64,7 @@ class Field:
     # the stored axis that each axis of the value is; () if it stays as it is
     axes: tuple[int, ...] = ()
     offset: int = 0  # first byte in the row of its array
-    # the class of each stored label, -1 for none; () if the label is the class
-    wraps: tuple[int, ...] = ()
+    first_label: int = 0  # the stored label of the first class
     constant: int | None = None  # the value in all rows, if it is not stored; else None
 
     @property

@@ -103,7 +103,7 @@ _STL10_SPLITS = ("train", "test")
 _UNLABELED = "unlabeled_X.bin"
 _STL10_FILES = {f"{split}_{kind}.bin" for split in _STL10_SPLITS for kind in "Xy"}
 _IMAGE = Field("image", "|u1", (3, 96, 96), (2, 1, 0))
-_LABEL = Field("label", "|u1", wraps=(-1, *range(10)))
+_LABEL = Field("label", "|u1", first_label=1)
 _NO_LABEL = Field("label", "<i8", constant=-1)
 
 
@@ -264,7 +264,6 @@ def _axes(declared: str | None, rank: int) -> tuple[int, ...]:
 
 
 def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
-    """Returns the images with their labels."""
     found: dict[str, InputFile] = {}
     skipped = []
     for file in files:

@@ -444,7 +444,6 @@ def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
-    """Returns the highest label of uint8; -1 if there is none."""
     highest = -1
     for array in (array for part in parts for array in part.arrays):
         if array.fields == (Field(LABEL, "|u1"),):

@@ -193,7 +193,6 @@ def part_batch(
 def _column_of(
     records: U8, field: Field, classes: int
 ) -> tuple[pa.Array, Mapping[int, str]]:
-    """Returns a column, and the reasons of rows without a valid value."""
     num_rows = len(records)
     if field.constant is not None:
         return pa.array(np.full(num_rows, field.constant, np.int64)), {}
@@ -235,7 +234,6 @@ def plain_values(values: npt.NDArray[Any], stored: np.dtype[Any]) -> npt.NDArray
 
 
 def _pixels(records: U8, field: Field) -> U8:
-    """Returns the bytes of arrays of uint8, one after the other, with their axes."""
     num_rows, is_planes = len(records), field.axes == (1, 2, 0) and field.shape[0] == 3
     if is_planes:
         result = empty_bytes(num_rows * field.num_bytes)
@@ -268,19 +266,12 @@ def _labels(
     """Returns class indices; a label that is none has a reason, and index 0."""
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int64)
-        wrong = (labels != values) | (labels < 0)
-    if field.wraps:
-        table = np.array(field.wraps, np.int64)
-        wrong |= labels >= len(table)
-        labels = table[np.where(wrong, 0, labels)]
+        wrong = labels != values
+    labels -= field.first_label
     wrong |= (labels < 0) | (labels >= classes)
-    if not wrong.any():
-        return pa.array(labels), {}
-    valid = [n for n, found in enumerate(field.wraps) if found >= 0]
-    least, most = (valid[0], valid[-1]) if valid else (0, classes - 1)
     reasons = {
         row: f"{field.name}: {values[row].item()} is not the label of a class "
-        f"({least} to {most})"
+        f"({field.first_label} to {field.first_label + classes - 1})"
         for row in np.flatnonzero(wrong).tolist()
     }
     labels[wrong] = 0

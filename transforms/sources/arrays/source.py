@@ -213,7 +213,6 @@ class ArraysSource(Source):
         return max(rows, sum(file.size for file in files))
 
     def _part_of(self, input_range: InputRange) -> Part:
-        """Returns the part that a range is of."""
         parts = self._parts_by_path[input_range.path]
         return next(part for part in parts if part.stop >= input_range.stop)
 
@@ -351,7 +350,6 @@ class ArraysSource(Source):
 
     @cached_property
     def _record_bytes(self) -> int:
-        """Returns the size of every record."""
         part = self.found.parts[0]
         batch, _ = part_batch(part, _zeros(part, 1), self.found.class_names)
         return len(encode(batch, self.schema())[0].as_py()) + FRAME_BYTES

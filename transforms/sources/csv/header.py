@@ -19,7 +19,6 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.built_in import DELIMITERS, CsvOptions
-from recordmill.transforms.sources.csv.cells import without_comments
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     RFC_4180,
@@ -28,6 +27,7 @@ from recordmill.transforms.sources.csv.quotes import (
     Reader,
     row_patterns,
     row_spans,
+    without_comments,
 )
 from recordmill.transforms.sources.packing import (
     MARK_BYTES,
@@ -128,7 +128,6 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
 
 
 def _hint(name: str, dialect: Dialect) -> str:
-    """Returns what to do about a name that is there twice."""
     if any(character.isdigit() for character in name):
         return "If the table has no header, say so: `header=none`"
     lines = dialect.skip_rows + 1
@@ -254,7 +253,6 @@ def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
 
 
 def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> list[list[str]]:
-    """Returns the cells of the first rows, at least of one."""
     spans = row_spans(sample, dialect)
     if not is_whole and len(spans) > 1:
         spans = spans[:-1]  # the last one is cut
@@ -266,10 +264,7 @@ def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> list[list[st
 
 
 def _score(rows: Sequence[Sequence[str]]) -> float | None:
-    """Returns the share of cells that are numbers, dates or booleans.
-
-    None if the rows do not look like a table of several columns.
-    """
+    """Returns the share of cells that are numbers, dates or booleans."""
     first, *others = rows
     same = [row for row in others if len(row) == len(first)]
     if len(first) < 2 or not 0 < SAME_SHARE * len(others) <= len(same):

@@ -172,10 +172,7 @@ def _one_column(first: FirstRows) -> str:
 
 
 def _counted_header(first: FirstRows) -> str:
-    """Returns why a header of numbers in a row (1, 2, 3) may be a row, or "".
-
-    Not of years, nor of the numbers that pandas writes for columns without names.
-    """
+    """Returns why a header of numbers in a row (1, 2, 3) may be a row, or ""."""
     names = first.names
     if (
         not _is_like_rows(first)
@@ -245,10 +242,7 @@ def _misfit(first: FirstRows) -> str:
 
 
 def _commented(first: FirstRows) -> str:
-    """Returns why the header may be a comment, or "".
-
-    Two lines that begin with a # are, and one alone above rows of several cells.
-    """
+    """Returns why the header may be a comment, or ""."""
     dialect, lines = first.dialect, [first.header, *first.rows]
     if dialect.comment or not dialect.has_header or len(lines) < 2:
         return ""
@@ -264,10 +258,7 @@ def _commented(first: FirstRows) -> str:
 
 
 def _sorts_of(columns: Sequence[pa.StringArray]) -> list[str]:
-    """Returns what all cells of each column are: numbers, booleans, dates or text.
-
-    "" for a column without cells.
-    """
+    """Returns what all cells of each column are: numbers, booleans, dates or text."""
     sorts = []
     for flags, cells in zip(classify_columns(columns), columns, strict=True):
         flags &= ~TypeFlag.MISSING
@@ -442,7 +433,6 @@ def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
 
 
 def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
-    """Returns what is found in each column, in their order."""
     found = {each.column: each for each in issues if each.code == _LONG}
     return [
         (f"column {name!r}: " if name else "other columns: ")
@@ -672,7 +662,6 @@ def _other_delimiter(
 
 
 def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
-    """Reads the header and the first rows of a file."""
     size = file.size
     whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
     read, dialect = rows.from_start(file), rows.dialect

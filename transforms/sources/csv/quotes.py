@@ -35,6 +35,8 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.schemas.ranges import RowIssue
+
 ROW_ENDS = b"\r\n"
 _MASKS = b"xyzvw"
 
@@ -372,6 +374,48 @@ def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]
         for row in row_patterns(dialect).row.finditer(body)
         if row.start(1) > row.start() and body[row.start()] != mark
     ]
+
+
+_COMMENTS = "comments"  # code of an issue
+_SHOWN_BYTES = 40  # bytes of a comment
+
+
+def without_comments(
+    body: bytes, dialect: Dialect
+) -> tuple[bytes, tuple[RowIssue, ...]]:
+    """Returns rows without comments, and how many lines of them there were.
+
+    The first row is whole; the last may be broken off.
+    """
+    mark = dialect.comment
+    if not mark or not (
+        body.startswith(mark) or b"\n" + mark in body or b"\r" + mark in body
+    ):
+        return body, ()
+    rows, end, lines, example = [], 0, 0, b""
+    for match in row_patterns(dialect).comments.finditer(body):
+        if match.start() != end:  # the rest is a row without an end
+            break
+        end = match.end()
+        if match.start(1) < 0:
+            rows.append(match[0])
+        else:
+            found = match[1].splitlines()
+            lines, example = lines + len(found), example or found[0]
+    if not lines:
+        return body, ()
+    rows.append(body[end:])
+    shown = example[:_SHOWN_BYTES].decode(errors="replace")
+    return b"".join(rows), (RowIssue(_COMMENTS, "", lines, shown),)
+
+
+def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
+    """Returns a fact about comments, or none."""
+    return tuple(
+        ("comment lines", f"{each.count:,} left out, such as {each.example!r}")
+        for each in issues
+        if each.code == _COMMENTS
+    )
 
 
 MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many

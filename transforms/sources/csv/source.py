@@ -43,7 +43,6 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.built_in import CsvOptions
 from recordmill.transforms.sources.csv import inspect
-from recordmill.transforms.sources.csv.cells import comment_fact
 from recordmill.transforms.sources.csv.header import (
     ask_dialect,
     ask_packing,
@@ -62,6 +61,7 @@ from recordmill.transforms.sources.csv.quotes import (
     QuoteState,
     Reader,
     TransitionMap,
+    comment_fact,
     compose,
     end_states,
     is_open,
@@ -161,7 +161,6 @@ def _resolve_file(
 
 
 def _states(maps: Sequence[int]) -> list[QuoteState]:
-    """Returns the state behind each block of a file."""
     states: list[QuoteState] = [ROW_START]
     for number in maps:
         states.append(unpack_map(number)[states[-1] - FIELD_START])
@@ -238,11 +237,7 @@ def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
 def _fit_rows(
     rows: Rows, schema: Schema, input_range: InputRange, decimal: str, sink: RowSink
 ) -> tuple[Rows, pa.RecordBatch]:
-    """Returns the rows of text that fit a dataset's schema, and their typed columns.
-
-    Whatever types the cells would have by themselves, a row has to fit the features
-    that all other records have; one that does not is a reject.
-    """
+    """Returns the rows of text that fit a dataset's schema, and their typed columns."""
     names = rows.batch.schema.names
     columns = []
     reasons: dict[int, str] = {}

@@ -186,7 +186,6 @@ class SampledRecord(NamedTuple):
 def _check_features(
     sample: Sequence[SampledRecord], schema: Schema, payload: Payload, whose: str
 ) -> None:
-    """Checks that the records of a sample fit a schema."""
     records = pa.array([record.data for record in sample], pa.binary())
     decoded = decode_payload(records, schema, payload)
     problems = list(decoded.row_errors)
@@ -207,7 +206,6 @@ def _check_features(
 
 
 def _example_of(data: bytes, *, look_for_lists: bool) -> Example | str:
-    """Returns an example, or why there is none."""
     try:
         example = Example.FromString(data)
     except DecodeError:
@@ -331,10 +329,7 @@ def choose_features(
 def _inferred(
     sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], *, keeps: bool
 ) -> ChosenFeatures:
-    """Returns the features of examples by a sample, and by what TFDS says of them.
-
-    Records that are no examples are rejects later, unless records are kept.
-    """
+    """Returns the features of examples by a sample, and by what TFDS says of them."""
     observed, valid = ObservedFeatures(), list[bytes]()
     problem: InputError | None = None
     for number, record in enumerate(sample):
@@ -408,7 +403,6 @@ def _stored(
 
 
 def _stated(beside: BesideFiles) -> dict[str, FeatureSpec]:
-    """Returns the features that all features.json of TFDS tell, by name."""
     stated: dict[str, FeatureSpec] = {}
     where: dict[str, str] = {}
     for folder, text in beside.named(FEATURES_NAME).items():

@@ -258,7 +258,6 @@ def _search(file: InputStream, at: int, stop: int | None) -> tuple[Lost, int | N
 
 
 def _what(data: U8, left: int | None = None) -> str:
-    """Returns what is wrong with a frame."""
     head = data[:HEAD_BYTES].data
     if len(head) < HEAD_BYTES:
         return (

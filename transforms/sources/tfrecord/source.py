@@ -114,15 +114,7 @@ def _find_data(
     storage: StorageOptions,
     skipped: list[tuple[str, str]],
 ) -> tuple[list[InputFile], Counter[str]]:
-    """Finds the files that hold records, by their content, and in a store by name.
-
-    A file with a TFRecord's name is one even if its first record is damaged. Files of a
-    store are looked at only where their name tells nothing: each costs a request.
-
-    Returns:
-      The files; and how many there are of each compression, "" if it is not known. What
-      they are not, is added to `skipped`.
-    """
+    """Finds the files that hold records, by their content, and in a store by name."""
     data: list[InputFile] = []
     others: list[tuple[str, str]] = []
     kinds: Counter[str] = Counter()
@@ -134,6 +126,7 @@ def _find_data(
         kind = ""
         if not reason and not file.size:
             reason = "empty"
+        # One in a store costs a request: only where its name tells nothing.
         elif not reason and (not named or is_local(file.uri)):
             kind, fits = look_at(file.uri, storage, file.seen)
             reason = "" if fits or named else "no TFRecord at its start"
@@ -202,7 +195,6 @@ def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
 def _read_sample(
     files: Sequence[InputFile], storage: StorageOptions
 ) -> list[SampledRecord]:
-    """Returns the first records of files that are spread over the input."""
     chosen = files[:: -(-len(files) // MOST_FILES)]
     most, share = SAMPLE_RECORDS // len(chosen), SAMPLE_BYTES // len(chosen)
     sample: list[SampledRecord] = []
