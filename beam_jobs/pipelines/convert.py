@@ -44,6 +44,7 @@ from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
@@ -135,7 +136,7 @@ def _understood(
     )
     observed, nulls = merge_column_info(results, shards)
     schema = context.schema(observed, nulls)
-    later = context.source.understood_at_end(schema, issues, observed)
+    later = context.source.understood(Findings(schema, issues, observed))
     told = InputSummary.from_dict(before).updated(later)
     if any(shard.rejects.rows for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results

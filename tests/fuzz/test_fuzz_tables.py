@@ -19,8 +19,8 @@ from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.packing import AskedPacking
 from recordmill.transforms.storage import input_stream
+from recordmill.transforms.storage.input_stream import AskedPacking
 
 pytestmark = pytest.mark.fuzz
 COMPRESS: tuple[Callable[[bytes], bytes], ...] = (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,14 @@ class ReferencedRows:
     view_values: Sequence[bytes] | None = None
 
 
+class Findings(NamedTuple):
+    """What all rows of an input had, once they were read."""
+
+    schema: Schema  # the features of the records
+    issues: tuple[RowIssue, ...] = ()
+    observed: TypeFlags = ()
+
+
 REFERENCE = "reference"  # the column of references
 FRAMED = "framed record"  # the only column of a source that has whole records already
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
@@ -155,19 +163,14 @@ class RowSource(ABC):
     Rows with a size known before they are read, such as images and records of a fixed
     size, need not be kept until their shard is written: `list_references` tells which
     there are, and the writer of a shard reads its own by `read_references`.
-
-    Attributes:
-      supports_references: whether `list_references` and `read_references` can be called.
-      lists_rows: whether `list_references` tells which rows there are, although they are
-        not exchanged so; then nothing is read to count them.
-      sizes_known_upfront: whether the plan counts file sizes, known without reading.
-      sizes_unknown: why record sizes are not known before reading because of an option,
-        as a clause that follows "because", or "".
     """
 
-    supports_references = False
+    supports_references = False  # whether these two can be called
+    # whether `list_references` can, although rows are not exchanged so: to count them
     lists_rows = False
-    sizes_known_upfront = False
+    sizes_known_upfront = False  # whether the plan counts file sizes
+    # why an option makes record sizes known only when rows are read, as a clause that
+    # follows "because"
     sizes_unknown = ""
 
     @property
@@ -234,24 +237,9 @@ class RowSource(ABC):
         text = (int(TypeFlag.TEXT),) * len(names)
         return self.read(input_range, text, RowSink())
 
-    def understood(self) -> InputSummary:
-        """Returns what the input was taken for, once prepared."""
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        """Returns what the input was taken for, once prepared, or once all was read."""
         return InputSummary()
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: TypeFlags = (),
-    ) -> InputSummary:
-        """Returns the same once all rows were read.
-
-        Args:
-          schema: the features of the records.
-          issues: of all ranges.
-          observed: the type flags of all rows.
-        """
-        return self.understood()
 
     def own_splits(self) -> tuple[str, ...]:
         """Returns the splits that all of the input is divided into by itself.
@@ -287,13 +275,13 @@ class RowSource(ABC):
         The other columns are those that are known without reading a row. Only where
         `supports_references` or `lists_rows`.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no references")
+        raise NotImplementedError
 
     def read_references(
         self, references: pa.BinaryArray, sink: RowSink
     ) -> ReferencedRows:
         """Reads the rows that references of `list_references` stand for."""
-        raise NotImplementedError(f"{type(self).__name__} has no references")
+        raise NotImplementedError
 
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
@@ -315,35 +303,25 @@ class Append:
 
 
 class Source(RowSource):
-    """The input of a run in one format.
+    """The input of a run in one format."""
 
-    Attributes:
-      storage: options of the inputs' storage.
-      fixed_schema: of the dataset that rows are appended to, which all of them have to
-        fit; or None.
-      files_root: folder that cells name files below; "" for the table's own folder.
-      named_files: what options name beside the inputs, and rows depend on.
-      role_options: the format's own options that stand for `label` and `split_column`.
-      handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
-        not, such a file is an error before that.
-      reads_archives: whether tar archives and zip files are what it reads; if not, one
-        that is an input stands for its members, as a folder for its files.
-      tells_checksums: whether rows come with the checksums of all that was read. If
-        not, a file that was written again is another one, even with the same bytes.
-      infers_types: whether column types follow from the cells.
-      decimal_comma: whether numbers in text have a comma before their places.
-    """
-
-    storage: StorageOptions
+    storage: StorageOptions  # options of the inputs' storage
+    # of the dataset that rows are appended to, which all of them have to fit
     fixed_schema: Schema | None = None
-    files_root: str = ""
-    named_files: tuple[NamedFile, ...] = ()
+    files_root: str = ""  # folder that cells name files below; "" for the table's own
+    named_files: tuple[NamedFile, ...] = ()  # that rows depend on, beside the inputs
+    # the format's own options that stand for `label` and `split_column`
     role_options: Mapping[str, str] = MappingProxyType({})
+    # whether `prepare` takes files that have a `problem`; else one is an error before
     handles_unreadable = False
+    # whether it reads tar archives and zip files; else one that is an input stands for
+    # its members, as a folder for its files
     reads_archives = False
+    # whether rows come with the checksums of all that was read; else a file that was
+    # written again is another one, even with the same bytes
     tells_checksums = False
     infers_types = False
-    decimal_comma = False
+    decimal_comma = False  # whether numbers in text have a comma before their places
 
     @property
     def input(self) -> Source:
@@ -398,7 +376,7 @@ class Source(RowSource):
         return False
 
     def survey(self, input_range: InputRange) -> int:
-        """Returns a number that must be known of each range before any can be read."""
+        """Returns what must be known of each range before any can be read."""
         return 0
 
     def resolve_ranges(

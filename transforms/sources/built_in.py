@@ -7,8 +7,10 @@ source is imported when a source is made.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
 from importlib import import_module
+from textwrap import dedent
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -140,11 +142,11 @@ def _line_of(read: Callable[[int, int], bytes], offset: int) -> int:
     )
 
 
-def _schema_example(name: str, inputs: str, schema: str) -> tuple[str, str]:
-    return (
-        "a schema file to begin with",
-        f"recordmill schema infer {name} {inputs} -o {schema}.yaml",
-    )
+def _examples(text: str) -> tuple[tuple[str, str], ...]:
+    """Returns what each example does and, below that and indented, the line as typed."""
+    parts = re.split(r"\n(?=\S)", dedent(text).strip())
+    pairs = (part.split("\n", 1) for part in parts)
+    return tuple((what, dedent(line)) for what, line in pairs)
 
 
 def _table_format(
@@ -160,15 +162,15 @@ def _table_format(
             kind=name, as_declared=request.as_text, storage=request.storage
         ),
         position_unit="row",
-        examples=(
-            ("a folder of tables with the same columns", f"{convert}/{folder}"),
-            (
-                "for ten hosts, a tenth of the rows for tests",
-                f"{convert}/{folder}-of-ten-hosts --readers 10 \\\n"
-                "    --split train=0.9 --split test=0.1",
-            ),
-            _schema_example(name, folder, folder),
-        ),
+        examples=_examples(f"""
+            a folder of tables with the same columns
+                {convert}/{folder}
+            for ten hosts, a tenth of the rows for tests
+                {convert}/{folder}-of-ten-hosts --readers 10 \\
+                    --split train=0.9 --split test=0.1
+            a schema file to begin with
+                recordmill schema infer {name} {folder} -o {folder}.yaml
+        """),
     )
 
 
@@ -308,28 +310,19 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         options=CsvOptions,
         make_source=_later("csv.source.make_source"),
         line_of=_later("csv.quotes.line_of"),
-        examples=(
-            (
-                "the types are found in the whole table",
-                "recordmill convert csv table.csv out/table",
-            ),
-            (
-                "what would happen, and nothing else",
-                "recordmill convert csv table.csv out/table --plan",
-            ),
-            (
-                "a tenth for tests; up to one row in a hundred may be wrong",
-                "recordmill convert csv table.csv out/split --split train=0.9 \\\n    --split test=0.1 --max-rejects 1%",
-            ),
-            (
-                "a schema file to begin with",
-                "recordmill schema infer csv table.csv -o schema.yaml",
-            ),
-            (
-                "with the types that a file declares",
-                "recordmill convert csv table.csv out/typed --schema schema.yaml",
-            ),
-        ),
+        examples=_examples("""
+            the types are found in the whole table
+                recordmill convert csv table.csv out/table
+            what would happen, and nothing else
+                recordmill convert csv table.csv out/table --plan
+            a tenth for tests; up to one row in a hundred may be wrong
+                recordmill convert csv table.csv out/split --split train=0.9 \\
+                    --split test=0.1 --max-rejects 1%
+            a schema file to begin with
+                recordmill schema infer csv table.csv -o schema.yaml
+            with the types that a file declares
+                recordmill convert csv table.csv out/typed --schema schema.yaml
+        """),
     ),
     SourceFormat(
         name="cifar",
@@ -338,18 +331,14 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         make_source=lambda options, request: _load("arrays.fixed_records.CifarSource")(
             options=options, storage=request.storage
         ),
-        examples=(
-            (
-                "the folder with data_batch_1.bin and the others",
-                "recordmill convert cifar batches out/digits",
-            ),
-            (
-                "for ten hosts, compressed",
-                "recordmill convert cifar batches out/gzip --readers 10 "
-                "--compression gzip",
-            ),
-            _schema_example("cifar", "batches", "digits"),
-        ),
+        examples=_examples("""
+            the folder with data_batch_1.bin and the others
+                recordmill convert cifar batches out/digits
+            for ten hosts, compressed
+                recordmill convert cifar batches out/gzip --readers 10 --compression gzip
+            a schema file to begin with
+                recordmill schema infer cifar batches -o digits.yaml
+        """),
     ),
     _table_format("parquet", "Parquet files (.parquet).", folder="tables"),
     _table_format(
@@ -363,37 +352,30 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         options=SourceOptions,
         make_source=_objects("json_lines.JsonLinesSource"),
         line_of=_line_of,
-        examples=(
-            (
-                "a folder of files with the same keys",
-                "recordmill convert jsonl texts out/texts",
-            ),
-            (
-                "a tenth of the rows for tests, at most five bad lines",
-                "recordmill convert jsonl texts out/split-texts --split train=0.9 \\\n"
-                "    --split test=0.1 --max-rejects 5",
-            ),
-            _schema_example("jsonl", "texts", "texts"),
-        ),
+        examples=_examples("""
+            a folder of files with the same keys
+                recordmill convert jsonl texts out/texts
+            a tenth of the rows for tests, at most five bad lines
+                recordmill convert jsonl texts out/split-texts --split train=0.9 \\
+                    --split test=0.1 --max-rejects 5
+            a schema file to begin with
+                recordmill schema infer jsonl texts -o texts.yaml
+        """),
     ),
     SourceFormat(
         name="binary",
         summary="Records of a fixed length, as declared; STL-10.",
         options=BinaryOptions,
         make_source=_arrays("arrays.fixed_records.find_records"),
-        examples=(
-            (
-                "a label and an image in planes, in files like data_batch_1.bin",
-                "recordmill convert binary batches out/planes \\\n"
-                "    --record 'label:u8,image:u8[3,32,32]:chw->hwc' \\\n"
-                "    --class-names batches.meta.txt",
-            ),
-            (
-                "a schema file to begin with",
-                "recordmill schema infer binary batches -o binary.yaml --record \\\n"
-                "    'label:u8,image:u8[3,32,32]:chw->hwc'",
-            ),
-        ),
+        examples=_examples("""
+            a label and an image in planes, in files like data_batch_1.bin
+                recordmill convert binary batches out/planes \\
+                    --record 'label:u8,image:u8[3,32,32]:chw->hwc' \\
+                    --class-names batches.meta.txt
+            a schema file to begin with
+                recordmill schema infer binary batches -o binary.yaml --record \\
+                    'label:u8,image:u8[3,32,32]:chw->hwc'
+        """),
     ),
     SourceFormat(
         name="idx",
@@ -401,13 +383,12 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         options=IdxOptions,
         make_source=_arrays("arrays.headers.find_idx"),
         position_unit="row",
-        examples=(
-            (
-                "the folder with train-images-idx3-ubyte.gz and the others",
-                "recordmill convert idx digits/idx out/mnist",
-            ),
-            _schema_example("idx", "digits/idx", "idx"),
-        ),
+        examples=_examples("""
+            the folder with train-images-idx3-ubyte.gz and the others
+                recordmill convert idx digits/idx out/mnist
+            a schema file to begin with
+                recordmill schema infer idx digits/idx -o idx.yaml
+        """),
     ),
     SourceFormat(
         name="numpy",
@@ -415,54 +396,45 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
         options=NumpyOptions,
         make_source=_arrays("arrays.headers.find_numpy"),
         position_unit="row",
-        examples=(
-            (
-                "images.npy and labels.npy in a folder, with names of the classes",
-                "recordmill convert numpy digits/numpy out/arrays --class-names names.txt",
-            ),
-            _schema_example("numpy", "digits/numpy", "numpy"),
-        ),
+        examples=_examples("""
+            images.npy and labels.npy in a folder, with names of the classes
+                recordmill convert numpy digits/numpy out/arrays --class-names names.txt
+            a schema file to begin with
+                recordmill schema infer numpy digits/numpy -o numpy.yaml
+        """),
     ),
     SourceFormat(
         name="tfrecord",
         summary="TFRecord files that are there already.",
         options=TfrecordOptions,
         make_source=_later("tfrecord.source.make_source"),
-        examples=(
-            (
-                "the same records, shuffled, in shards of 64 MiB",
-                "recordmill convert tfrecord shards out/again --shard-size 64MiB",
-            ),
-            (
-                "other splits, whatever the names of the files say",
-                "recordmill convert tfrecord shards out/split-again --split-from none \\\n"
-                "    --split train=0.9 --split test=0.1",
-            ),
-            _schema_example("tfrecord", "shards", "shards"),
-            (
-                "the records decoded, and cast as the schema file says",
-                "recordmill convert tfrecord shards out/cast --records decode \\\n"
-                "    --schema shards.yaml",
-            ),
-        ),
+        examples=_examples("""
+            the same records, shuffled, in shards of 64 MiB
+                recordmill convert tfrecord shards out/again --shard-size 64MiB
+            other splits, whatever the names of the files say
+                recordmill convert tfrecord shards out/split-again --split-from none \\
+                    --split train=0.9 --split test=0.1
+            a schema file to begin with
+                recordmill schema infer tfrecord shards -o shards.yaml
+            the records decoded, and cast as the schema file says
+                recordmill convert tfrecord shards out/cast --records decode \\
+                    --schema shards.yaml
+        """),
     ),
     SourceFormat(
         name="webdataset",
         summary="WebDataset: the samples in tar shards.",
         options=SourceOptions,
         make_source=_objects("webdataset.source.WebDatasetSource"),
-        examples=(
-            (
-                "all shards of a folder",
-                "recordmill convert webdataset samples out/samples",
-            ),
-            (
-                "a tenth of the samples for tests, at most five bad ones",
-                "recordmill convert webdataset 'samples/*.tar' out/split-samples \\\n"
-                "    --split train=0.9 --split test=0.1 --max-rejects 5",
-            ),
-            _schema_example("webdataset", "samples", "samples"),
-        ),
+        examples=_examples("""
+            all shards of a folder
+                recordmill convert webdataset samples out/samples
+            a tenth of the samples for tests, at most five bad ones
+                recordmill convert webdataset 'samples/*.tar' out/split-samples \\
+                    --split train=0.9 --split test=0.1 --max-rejects 5
+            a schema file to begin with
+                recordmill schema infer webdataset samples -o samples.yaml
+        """),
     ),
 )
 FORMATS = {each.name: each for each in _FORMATS}

@@ -14,20 +14,26 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.sources.base import Append, Rows, RowSink, number_ranges
+from recordmill.transforms.sources.base import (
+    Append,
+    Findings,
+    Rows,
+    RowSink,
+    number_ranges,
+)
 from recordmill.transforms.sources.objects import (
     ENTRY_BYTES,
     ObjectsSource,
     Row,
     flat_values,
 )
-from recordmill.transforms.sources.packing import (
+from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     UNPACKED_TIMES,
+    InputStream,
     compression_of,
     other_compression,
 )
-from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
@@ -153,10 +159,10 @@ class JsonLinesSource(ObjectsSource):
             f"no line of {count(len(files), 'input file')} is a JSON object: {problem}"
         )
 
-    def understood(self) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
         file = ("file", self.compression)
-        found = super().understood()
-        return replace(found, facts=(file, *found.facts)) if self.compression else found
+        told = super().understood(found)
+        return replace(told, facts=(file, *told.facts)) if self.compression else told
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         # A compressed file can be read only from its start.

@@ -16,12 +16,13 @@ the other way round, as for all cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
+from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.split_times import SplitTimes
 from recordmill.schemas.text import first_names
 from recordmill.transforms.arrow import U64
@@ -44,6 +45,7 @@ from recordmill.transforms.cast.text_values import (
 )
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.sources.base import (
+    Findings,
     Rows,
     RowSink,
     RowSource,
@@ -154,9 +156,10 @@ def split_by_time(
     >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
     [0, 1, None]
     """
-    found = _found_in(values, are_times=times.are_times, decimal_comma=decimal_comma)
-    if found is None:
-        return pa.nulls(len(values), pa.int64())
+    if times.are_times:
+        found = _times_in(values)
+    else:
+        found = _numbers_in(values, decimal_comma=decimal_comma)
     missing = found.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
     splits = np.zeros(len(values), np.int64)
@@ -204,81 +207,92 @@ def require_times(
 
 
 def _microseconds(time: datetime) -> int:
-    since = time - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def _found_in(
-    values: pa.Array, *, are_times: bool, decimal_comma: bool
-) -> pa.Array | None:
-    """Returns microseconds since 1970 in UTC, or numbers; None if there can be none."""
-    kind = values.type
-    if not are_times and (pt.is_integer(kind) or pt.is_floating(kind)):
+def _numbers_in(values: pa.Array, *, decimal_comma: bool) -> pa.Array:
+    """Returns numbers, null where there is none."""
+
+    def parse(text: str) -> float | None:
+        try:
+            return float(text)
+        except ValueError:
+            return None
+
+    if pt.is_integer(values.type) or pt.is_floating(values.type):
         return values
-    if are_times and (pt.is_timestamp(kind) or pt.is_date(kind)):
+    points = values
+    if decimal_comma and pt.is_string(values.type):
+        points = swap_points(values)
+    return _of_texts(points, parse, pa.float64())
+
+
+def _times_in(values: pa.Array) -> pa.Array:
+    """Returns microseconds since 1970 in UTC, null where there is no time."""
+
+    def parse(text: str) -> int | None:
+        if text.strip().isdecimal():  # 20260101: a column of such texts has numbers
+            return None
+        try:
+            found = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return None
+        return _microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))
+
+    if pt.is_timestamp(values.type) or pt.is_date(values.type):
         return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
-    if not pt.is_string(kind):
-        return None
-    if not are_times:
-        points = swap_points(values) if decimal_comma else values
-        return _of_texts(points, _number_in, pa.float64())
-    try:  # all at once, where no cell has a zone and all are times
-        return pc.cast(values, _MICROSECONDS).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return _of_texts(values, _microseconds_in, pa.int64())
+    if pt.is_string(values.type):
+        # All at once, where no cell has a zone and all are times.
+        with suppress(pa.ArrowInvalid):
+            return pc.cast(values, _MICROSECONDS).cast(pa.int64())
+    return _of_texts(values, parse, pa.int64())
 
 
-def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
-    """Parses each different text once."""
+def _of_texts(
+    values: pa.Array, parse: Callable[[str], float | None], wanted: pa.DataType
+) -> pa.Array:
+    """Parses each different text once; values that are no text are none."""
+    if not pt.is_string(values.type):
+        return pa.nulls(len(values), wanted)
     texts, indices = texts_of(values)
     parsed = pa.array([parse(text) if text else None for text in texts], wanted)
     return parsed.take(pa.array(indices))
 
 
-def _microseconds_in(text: str) -> int | None:
-    if text.strip().isdecimal():  # 20260101: a column of such texts has numbers
-        return None
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    return _microseconds(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
-
-
-def _number_in(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
-    """Returns the index of each value among some names; null where it is none."""
-    names_found = pa.array(names, pa.string())
-    return pc.index_in(values.cast(pa.string()), value_set=names_found).cast(pa.int64())
-
-
 @dataclass(frozen=True)
-class LabelRole:
-    """The column that is a class label; a label is an index among its names."""
+class _Role(ABC):
+    """A column whose values are names: of classes, or of splits."""
 
     column: str
     names: tuple[str, ...]
-    kept: bool = False  # whether they are of a dataset that rows are appended to
-
-    @property
-    def feature(self) -> FeatureSpec:
-        """Returns the feature that the column becomes."""
-        return FeatureSpec(
-            self.column, Kind.INT64, dtype="int64", class_names=self.names
-        )
 
     def find(self, values: pa.Array) -> pa.Int64Array:
-        """Returns the label of each row; null where its value is no class."""
-        return _index_in(values, self.names)
+        """Returns the index of each row's name; null where its value is none."""
+        names = pa.array(self.names, pa.string())
+        return pc.index_in(values.cast(pa.string()), value_set=names).cast(pa.int64())
 
+    @abstractmethod
     def reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
+
+    def find_all(self, batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.Int64Array:
+        """Returns what `find` does; adds the reasons of rows that have no name."""
+        values = batch.column(self.column)
+        found = self.find(values)
+        missing = found.is_null().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(missing).tolist():
+            value = values[row].as_py()
+            reasons.setdefault(row, self.reason(None if value is None else str(value)))
+        return found
+
+
+@dataclass(frozen=True)
+class LabelRole(_Role):
+    """The column that is a class label; a label is an index among its names."""
+
+    kept: bool = False  # whether they are of a dataset that rows are appended to
+
+    def reason(self, text: str | None) -> str:
         if not text:
             return f"{self.column}: no value; each row needs a class"
         if not self.kept:
@@ -293,21 +307,14 @@ class LabelRole:
 
 
 @dataclass(frozen=True)
-class SplitRole:
-    """The column that tells the split of its row."""
+class SplitRole(_Role):
+    """The column that tells the split of its row; names are in the order of the run's."""
 
-    column: str
-    names: tuple[str, ...]  # of the splits, in the order of the run's
-    rows: tuple[int, ...]  # of each
+    rows: tuple[int, ...]  # of each split
     dropped: bool = True  # whether it is no feature; a declared schema decides that
     known: bool = False  # whether the names were given, and not found in the column
 
-    def find(self, values: pa.Array) -> pa.Int64Array:
-        """Returns the index of each row's split; null where its value is none."""
-        return _index_in(values, self.names)
-
     def reason(self, text: str | None) -> str:
-        """Returns why a row with this value cannot be converted."""
         if not text:
             return f"{self.column}: no value; each row needs a split"
         if self.known:
@@ -366,25 +373,16 @@ class LabelSplitRows(RowSource):
     def on(self, source: Source) -> Self:
         return replace(self, inner=self.inner.on(source))
 
-    @property
+    @cached_property
     def _dropped(self) -> str | None:
         """Returns the column that is no feature."""
         return self.split.column if self.split and self.split.dropped else None
 
-    def understood(self) -> InputSummary:
-        return self._told(self.inner.understood())
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: TypeFlags = (),
-    ) -> InputSummary:
-        own = self.inner.schema(observed)
-        return self._told(self.inner.understood_at_end(own, issues, observed))
-
-    def _told(self, found: InputSummary) -> InputSummary:
-        return found.updated(InputSummary(self.facts, self.warnings))
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        if found is not None:
+            found = found._replace(schema=self.inner.schema(found.observed))
+        told = self.inner.understood(found)
+        return told.updated(InputSummary(self.facts, self.warnings))
 
     def own_splits(self) -> tuple[str, ...]:
         return self.split.names if self.split else self.inner.own_splits()
@@ -419,16 +417,18 @@ class LabelSplitRows(RowSource):
         )
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        found = self.inner.schema(self._as_text(observed), nulls).features
-        return Schema(
-            tuple(
-                self.label.feature
-                if self.label and each.column == self.label.column
-                else each
-                for each in found
-                if each.column != self._dropped
-            )
-        )
+        features = []
+        for each in self.inner.schema(self._as_text(observed), nulls).features:
+            if self.label and each.column == self.label.column:
+                each = FeatureSpec(
+                    each.column,
+                    Kind.INT64,
+                    dtype="int64",
+                    class_names=self.label.names,
+                )
+            if each.column != self._dropped:
+                features.append(each)
+        return Schema(tuple(features))
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -450,25 +450,13 @@ class LabelSplitRows(RowSource):
         batch, splits = rows.batch, None
         reasons: dict[int, str] = {}
         if self.split is not None:
-            found = _found(batch, self.split, reasons)
+            found = self.split.find_all(batch, reasons)
             splits = found.fill_null(0).to_numpy().astype(np.uint8)
         if self.label is not None:
             number = batch.schema.get_field_index(self.label.column)
-            labels = _found(batch, self.label, reasons)
+            labels = self.label.find_all(batch, reasons)
             batch = batch.set_column(number, self.label.column, labels)
         if self._dropped is not None:
             batch = batch.drop_columns([self._dropped])
         rows = replace(rows, batch=batch, splits=splits)
         return sink.reject(rows, reasons, input_range)
-
-
-def _found(
-    batch: pa.RecordBatch, role: LabelRole | SplitRole, reasons: dict[int, str]
-) -> pa.Int64Array:
-    """Returns each row's class or split; adds the reasons of rows that have none."""
-    values = batch.column(role.column)
-    found = role.find(values)
-    for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).tolist():
-        value = values[row].as_py()
-        reasons.setdefault(row, role.reason(None if value is None else str(value)))
-    return found

@@ -46,12 +46,13 @@ from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import MapFunction, load_map
-from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.columns import is_list, plain
 from recordmill.transforms.exchange.keys import copy_origins
 from recordmill.transforms.sources.base import (
+    Findings,
     Rows,
     RowSink,
     RowSource,
@@ -481,21 +482,12 @@ class MappedRows(RowSource):
             _first_rows(self.inner, self.tried_ranges, types)[0]
         )
 
-    def understood(self) -> InputSummary:
-        return self._with_function(self.inner.understood(), ())
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: TypeFlags = (),
-    ) -> InputSummary:
-        inner = self.inner.schema(self._types(observed))
-        found = self.inner.understood_at_end(inner, issues, observed)
-        return self._with_function(found, observed)
-
-    def _with_function(self, before: InputSummary, observed: TypeFlags) -> InputSummary:
-        """Returns what is known of the input, with the columns made and kept."""
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        observed: TypeFlags = ()
+        if found is not None:
+            observed = found.observed
+            found = found._replace(schema=self.inner.schema(self._types(observed)))
+        before = self.inner.understood(found)
         tried = self._tried_with(observed)
         features = () if self.as_declared else self.schema(observed).features
         kept = [each.name for each in features if each.column in tried.kept]

@@ -29,17 +29,22 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
+    Findings,
     Rows,
     RowSink,
     Source,
     missing_required,
 )
-from recordmill.transforms.sources.plain_types import SEPARATOR, types_to_append
+from recordmill.transforms.sources.plain_types import (
+    SEPARATOR,
+    inside_lists,
+    lists_of,
+    types_to_append,
+)
 from recordmill.transforms.storage.input_stream import InputStream
 
 Row = dict[str, Any]
@@ -148,9 +153,7 @@ class ObservedColumn:
         if kind not in _LEAVES:
             return None
         leaf = pa.string() if depth and not kind else _LEAVES[kind]
-        for _ in range(depth):
-            leaf = pa.list_(leaf)
-        return leaf
+        return lists_of(leaf, (None,) * depth)
 
 
 def _kind_of(value: Any) -> tuple[int, str]:
@@ -178,15 +181,14 @@ def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
     if np.ndarray in types:
         fit = not any(misfit_of(v, arrow_type) for v in values if v is not None)
         return array_column(values, arrow_type) if fit else None
-    depth = arrow_type
+    leaf, shape = inside_lists(arrow_type)
     inner: Iterable[Any] = values
-    while is_list(depth):
+    for _ in shape:
         if types - {list}:
             return None
         inner = [item for each in inner if each is not None for item in each]
         types = set(map(type, inner)) - {type(None)}
-        depth = depth.value_type
-    if not types <= _ALLOWED.get(depth, set()):
+    if not types <= _ALLOWED.get(leaf, set()):
         return None
     try:
         return pa.array(values, arrow_type)
@@ -209,24 +211,12 @@ def array_type(values: Sequence[Array]) -> pa.DataType:
         found = pa.int64()
     shapes = {value.shape for value in chosen}
     is_fixed = len(shapes) == 1 and all(next(iter(shapes)))
-    for side in reversed(chosen[0].shape):
-        found = pa.list_(found, side if is_fixed else -1)
-    return found
-
-
-def _inside(arrow_type: pa.DataType) -> tuple[pa.DataType, list[int | None]]:
-    """Returns what is in lists, and the size of the lists of each level, where fixed."""
-    sides: list[int | None] = []
-    while is_list(arrow_type):
-        is_fixed = pa.types.is_fixed_size_list(arrow_type)
-        sides.append(arrow_type.list_size if is_fixed else None)
-        arrow_type = arrow_type.value_type
-    return arrow_type, sides
+    return lists_of(found, chosen[0].shape if is_fixed else (None,) * rank)
 
 
 def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
     """Returns why an array cannot be in a column, or ""."""
-    leaf, sides = _inside(arrow_type)
+    leaf, sides = inside_lists(arrow_type)
     if len(sides) != value.ndim or any(
         side not in (None, found)
         for side, found in zip(sides, value.shape, strict=True)
@@ -239,7 +229,7 @@ def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
 
 def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
     """Returns arrays that all fit as a column; None is a missing one."""
-    leaf, sides = _inside(arrow_type)
+    leaf, sides = inside_lists(arrow_type)
     dtype = _dtype(leaf)
     missing = np.array([value is None for value in values], np.bool_)
     blank = np.zeros([side or 0 for side in sides], dtype)
@@ -365,8 +355,8 @@ class ObjectsSource(Source):
     def columns(self) -> pa.Schema:
         return pa.schema(list(self.types))
 
-    def understood(self) -> InputSummary:
-        columns = ", ".join(f"{name} {found}" for name, found in self.types)
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.types)
         basis = "the first" if self.is_sampled else "all"
         basis = f"by {basis} {count(self.sampled, self.row_name)}"
         return InputSummary(

@@ -98,26 +98,42 @@ def has_struct(arrow_type: pa.DataType) -> bool:
     return bool(pt.is_struct(plain))
 
 
+def inside_lists(arrow_type: pa.DataType) -> tuple[pa.DataType, Shape]:
+    """Returns what is in lists, and the length of the lists of each level, where fixed.
+
+    >>> inside_lists(pa.list_(pa.list_(pa.int8(), 3)))
+    (DataType(int8), (None, 3))
+    """
+    shape: Shape = ()
+    leaf = plain_type(arrow_type)
+    while is_list(leaf):
+        size = leaf.list_size if pt.is_fixed_size_list(leaf) else None
+        shape, leaf = (*shape, size), plain_type(leaf.value_type)
+    return leaf, shape
+
+
+def lists_of(leaf: pa.DataType, shape: Shape) -> pa.DataType:
+    """Returns the type of lists of something: what `inside_lists` takes apart."""
+    for side in reversed(shape):
+        leaf = pa.list_(leaf, -1 if side is None else side)
+    return leaf
+
+
 def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
     """Returns the type that a column without structs gets; None if it can be none."""
-    plain = plain_type(arrow_type)
-    if is_list(plain):
-        inner = _plain(plain.value_type, as_declared=as_declared)
-        if inner is None:
-            return None
-        if pt.is_fixed_size_list(plain):
-            return pa.list_(inner, plain.list_size)
-        return pa.list_(inner)
-    if pt.is_decimal(plain):
-        return plain if as_declared else pa.float64()
-    family = family_of(plain)
-    if family == INTEGER:
-        return plain if pt.is_uint64(plain) else pa.int64()
-    if family == FLOAT:
-        return plain if pt.is_float64(plain) else pa.float32()
-    if family == BYTES:
-        return pa.string() if is_text(plain) else pa.binary()
-    return plain if family in (BOOL, TIME, NULL) else None
+    leaf, shape = inside_lists(arrow_type)
+    family = family_of(leaf)
+    if pt.is_decimal(leaf):
+        leaf = leaf if as_declared else pa.float64()
+    elif family == INTEGER:
+        leaf = leaf if pt.is_uint64(leaf) else pa.int64()
+    elif family == FLOAT:
+        leaf = leaf if pt.is_float64(leaf) else pa.float32()
+    elif family == BYTES:
+        leaf = pa.string() if is_text(leaf) else pa.binary()
+    elif family not in (BOOL, TIME, NULL):
+        return None
+    return lists_of(leaf, shape)
 
 
 def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -194,11 +210,7 @@ def plain_schema(columns: pa.Schema, nulls: Sequence[int] = ()) -> Schema:
 
 
 def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSpec:
-    shape: Shape = ()
-    leaf = arrow_type
-    while is_list(leaf):
-        size = leaf.list_size if pt.is_fixed_size_list(leaf) else None
-        shape, leaf = (*shape, size), leaf.value_type
+    leaf, shape = inside_lists(arrow_type)
     family = family_of(leaf)
     if family == FLOAT:
         kind, dtype = Kind.FLOAT, "float32"
@@ -230,10 +242,8 @@ def types_to_append(schema: Schema, found: Iterable[str]) -> dict[str, pa.DataTy
     fixed = {}
     for feature in schema.features:
         kind = _LEAVES.get(feature.dtype, pa.string())
-        for side in reversed(feature.shape):
-            kind = pa.list_(kind) if side is None else pa.list_(kind, side)
         is_image = feature.content is Content.IMAGE
-        fixed[feature.name] = pa.binary() if is_image else kind
+        fixed[feature.name] = pa.binary() if is_image else lists_of(kind, feature.shape)
     if unknown := set(found) - fixed.keys():
         raise SchemaError(
             f"the columns {', '.join(sorted(unknown))} are no features of the "

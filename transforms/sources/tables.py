@@ -27,12 +27,13 @@ from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.encode.columns import is_list, plain
+from recordmill.transforms.encode.columns import plain
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
+    Findings,
     Rows,
     RowSink,
     Source,
@@ -42,6 +43,8 @@ from recordmill.transforms.sources.base import (
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     has_struct,
+    inside_lists,
+    lists_of,
     merged_columns,
     plain_columns,
 )
@@ -241,24 +244,11 @@ def _leaves(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if column.type.equals(wanted):
         return column
-    if pt.is_decimal(_leaf(column.type)) and pt.is_floating(_leaf(wanted)):
+    leaf, shape = inside_lists(column.type)
+    if pt.is_decimal(leaf) and pt.is_floating(inside_lists(wanted)[0]):
         # Arrow makes 1234567890.1200001 of 1234567890.12, but reads it well.
-        column = column.cast(_with_leaf(column.type, pa.string()))
+        column = column.cast(lists_of(pa.string(), shape))
     return column.cast(wanted)
-
-
-def _leaf(arrow_type: pa.DataType) -> pa.DataType:
-    return _leaf(arrow_type.value_type) if is_list(arrow_type) else arrow_type
-
-
-def _with_leaf(arrow_type: pa.DataType, leaf: pa.DataType) -> pa.DataType:
-    """Returns the same lists with other values."""
-    if pt.is_fixed_size_list(arrow_type):
-        inner = _with_leaf(arrow_type.value_type, leaf)
-        return pa.list_(inner, arrow_type.list_size)
-    if is_list(arrow_type):
-        return pa.list_(_with_leaf(arrow_type.value_type, leaf))
-    return leaf
 
 
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
@@ -275,7 +265,7 @@ def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
         try:
             (values[name],) = cell.to_pylist()
         except UnicodeDecodeError:
-            as_bytes = _with_leaf(cell.type, pa.binary())
+            as_bytes = lists_of(pa.binary(), inside_lists(cell.type)[1])
             (values[name],) = cell.cast(as_bytes).to_pylist()
     text = json.dumps(values, ensure_ascii=False, default=shown)
     return text.encode(errors="backslashreplace")
@@ -357,9 +347,9 @@ class ColumnarSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
 
-    def understood(self) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
         facts = [("columns", ", ".join(f"{n} {t}" for n, t in self.types))]
-        narrowed = [n for n, t in self.types if pt.is_float64(_leaf(t))]
+        narrowed = [n for n, t in self.types if pt.is_float64(inside_lists(t)[0])]
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
         return InputSummary(tuple(facts), (), self.passed_over)

@@ -112,12 +112,6 @@ def _flags_of(cells: pa.StringArray) -> I64:
     return found
 
 
-def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
-    """Converts one column as `convert_columns` does."""
-    (array,), (seen,) = convert_columns([cells], [expected])
-    return array, TypeFlag(seen)
-
-
 def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, Mask]:
     """Returns a column as a given dtype, null where cells are not valid, and which are."""
     if (converted := read_as(cells, dtype)) is not None:

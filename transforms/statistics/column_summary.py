@@ -24,7 +24,7 @@ from recordmill.transforms.images.header import ImageHeaderError, read_header
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,
-    convert,
+    convert_columns,
     has_missing_words,
     is_text,
 )
@@ -683,7 +683,8 @@ def column_stats(
       expected: type flags that the column is known to have; saves work.
       counted: whether to count values; false where other ranges have too many.
     """
-    converted, flags = convert(cells, expected)
+    (converted,), (seen,) = convert_columns([cells], [expected])
+    flags = TypeFlag(seen)
     words = 0
     if flags & TypeFlag.MISSING and not is_text(flags):
         words = without_missing(cells).null_count - cells.null_count

@@ -16,7 +16,7 @@ import io
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import IO, Protocol, cast
+from typing import IO, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -388,3 +388,58 @@ class Inflater:
                 return False
         self._packed = rest
         return True
+
+
+# Those of 32 bits first: one of 16 bits is the start of one of them.
+_BOMS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a file becomes UTF-8 text."""
+
+    compression: str = ""  # gzip, bz2, xz or zstd; "" for none
+    encoding: str = "utf-8"  # Python's name of the text's encoding
+
+    @property
+    def is_plain(self) -> bool:
+        """Tells whether the file is text in UTF-8, which can be read from anywhere."""
+        return not self.compression and self.encoding == "utf-8"
+
+    @property
+    def described(self) -> str:
+        """Returns what it is in words: "gzip, utf-16"."""
+        parts = [self.compression, self.encoding if self.encoding != "utf-8" else ""]
+        return ", ".join(filter(None, parts))
+
+
+class AskedPacking(NamedTuple):
+    """What options say of the packing; None where it is found in the first file."""
+
+    compression: str | None = None
+    encoding: str | None = None
+
+
+PLAIN = Packing()
+FIND_PACKING = AskedPacking()
+UNPACKED_TIMES = 8  # as many bytes as a compressed file has, mostly fewer
+MARK_BYTES = 8  # at a file's start, that tell its compression or encoding
+
+
+def other_compression(uri: str, found: str, expected: str) -> str:
+    """Describes a file that is compressed in another way than the first one."""
+    return (
+        f"{uri}: is {found or 'not'} compressed, but the first file is "
+        f"{expected or 'not'}. Convert such files by themselves, or make them alike"
+    )
+
+
+def encoding_of(start: bytes) -> str:
+    """Returns the encoding of a text by the mark before it; UTF-8 without one."""
+    found = (name for mark, name in _BOMS.items() if start.startswith(mark))
+    return next(found, "utf-8")

@@ -35,10 +35,14 @@ from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify_columns,
     column_dtype,
-    convert,
     convert_columns,
     is_text,
 )
+
+
+def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
+    (array,), (seen,) = convert_columns([cells], [expected])
+    return array, TypeFlag(seen)
 
 
 def column(texts: list[str | None]) -> pa.StringArray:

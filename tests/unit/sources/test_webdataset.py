@@ -24,6 +24,7 @@ from webdataset_tools import npy
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources import objects
+from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.sources.objects import array_column, array_type, misfit_of
 from recordmill.transforms.sources.webdataset import samples
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
@@ -63,7 +64,7 @@ def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) 
     ]
     (odd,) = [each for part in reading.parts for each in part.issues]
     assert (odd.count, odd.example) == (3, "a.tar!/no-ending")
-    told = reading.source.understood_at_end(reading.source.schema(), (odd,))
+    told = reading.source.understood(Findings(reading.source.schema(), (odd,)))
     assert "3 files in shards passed over, such as a.tar!/no-ending" in told.warnings[0]
 
 
@@ -94,7 +95,7 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
     ]
     observed = reading.parts[0].observed
     schema = reading.source.schema(observed)
-    told = reading.source.understood_at_end(schema, tuple(odd), observed)
+    told = reading.source.understood(Findings(schema, tuple(odd), observed))
     assert "TFDS cannot decode" in told.warnings[0]
     assert "1 sample with a key that came before" in told.warnings[1]
 

@@ -42,7 +42,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
 )
 from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
 from recordmill.transforms.sources.built_in import IdxOptions, NumpyOptions
-from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
+from recordmill.transforms.storage.input_stream import MARK_BYTES, compression_of
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 MAGIC = b"\x93NUMPY"

@@ -53,6 +53,7 @@ from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
     Append,
+    Findings,
     ReferencedRows,
     Rows,
     RowSink,
@@ -135,7 +136,7 @@ class ArraysSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.found.read
 
-    def understood(self) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
         facts = [("records", self.found.records)] if self.found.records else []
         skipped = SkippedFiles.counted(self.found.skipped)
         return InputSummary((*facts, *self._facts()), (), skipped)

@@ -29,7 +29,7 @@ from recordmill.transforms.sources.csv.quotes import (
     row_spans,
     without_comments,
 )
-from recordmill.transforms.sources.packing import (
+from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     AskedPacking,
     compression_of,

@@ -43,20 +43,20 @@ from recordmill.transforms.sources.csv.header import (
 )
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
-from recordmill.transforms.sources.packing import (
-    MARK_BYTES,
-    AskedPacking,
-    Packing,
-    compression_of,
-    encoding_of,
-    other_compression,
-)
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify_columns,
     column_dtype,
     has_missing_words,
     is_text,
+)
+from recordmill.transforms.storage.input_stream import (
+    MARK_BYTES,
+    AskedPacking,
+    Packing,
+    compression_of,
+    encoding_of,
+    other_compression,
 )
 from recordmill.transforms.storage.reading import open_stream, read_range
 

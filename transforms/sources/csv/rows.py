@@ -56,8 +56,12 @@ from recordmill.transforms.sources.csv.quotes import (
     unclosed_quote,
     without_comments,
 )
-from recordmill.transforms.sources.packing import PLAIN, Packing
-from recordmill.transforms.storage.input_stream import TEXT_BYTES, InputStream
+from recordmill.transforms.storage.input_stream import (
+    PLAIN,
+    TEXT_BYTES,
+    InputStream,
+    Packing,
+)
 from recordmill.transforms.storage.reading import (
     is_local,
     open_stream,

@@ -35,6 +35,7 @@ from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
+    Findings,
     Rows,
     RowSink,
     Source,
@@ -71,11 +72,6 @@ from recordmill.transforms.sources.csv.quotes import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.packing import (
-    FIND_PACKING,
-    UNPACKED_TIMES,
-    AskedPacking,
-)
 from recordmill.transforms.sources.registry import Request
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
@@ -85,6 +81,11 @@ from recordmill.transforms.sources.text_types import (
     convert_columns,
     convert_to_dtype,
     is_huge,
+)
+from recordmill.transforms.storage.input_stream import (
+    FIND_PACKING,
+    UNPACKED_TIMES,
+    AskedPacking,
 )
 from recordmill.transforms.storage.reading import full_uri
 
@@ -370,35 +371,31 @@ class CsvSource(Source):
             raise InputError(problem)
         return replace(self, rows=rows, first=first, wanted=wanted, fixed_schema=schema)
 
-    def understood(self) -> InputSummary:
-        if not self.infers_types:
-            basis = "of the dataset" if self.fixed_schema is not None else "declared"
-            return self._described(self.fixed_schema, basis)
-        dtypes = [
-            column_dtype(flags) if flags else "empty" for flags in self.first.types
-        ]
-        basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
-        marked = inspect.marked_warnings(self.first.marked, self.rows.dialect.decimal)
-        warnings = [*self.first.warnings, *marked]
-        return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: TypeFlags = (),
-    ) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        if found is None and self.infers_types:
+            dtypes = [
+                column_dtype(flags) if flags else "empty" for flags in self.first.types
+            ]
+            basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
+            marked = inspect.marked_warnings(
+                self.first.marked, self.rows.dialect.decimal
+            )
+            warnings = [*self.first.warnings, *marked]
+            return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
+        issues = found.issues if found is not None else ()
         long = inspect.long_warnings(issues, self.names)
         facts = comment_fact(issues)
-        if not self.infers_types:
-            found = self.understood().with_warnings(long)
+        if found is None or not self.infers_types:
+            basis = "of the dataset" if self.fixed_schema is not None else "declared"
+            told = self._described(self.fixed_schema, basis, long)
         else:
-            flags = zip(self.names, observed, strict=False)
+            flags = zip(self.names, found.observed, strict=False)
             huge = inspect.huge_warnings([name for name, f in flags if is_huge(f)])
             marked = inspect.marked_warnings(issues, self.rows.dialect.decimal)
-            found = self._described(schema, "of all rows", [*huge, *long, *marked])
-            facts = (*inspect.missing_fact(issues, schema), *facts)
-        return replace(found, facts=(*found.facts, *facts))
+            warnings = [*huge, *long, *marked]
+            told = self._described(found.schema, "of all rows", warnings)
+            facts = (*inspect.missing_fact(issues, found.schema), *facts)
+        return replace(told, facts=(*told.facts, *facts))
 
     def _described(
         self, schema: Schema | None, basis: str, warnings: Sequence[str] = ()

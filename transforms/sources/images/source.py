@@ -33,7 +33,7 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
 from recordmill.schemas.input_summary import NOTHING, InputSummary
-from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import (
     MAX_CELL_BYTES,
@@ -50,6 +50,7 @@ from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
     Append,
+    Findings,
     ReferencedRows,
     Rows,
     RowSink,
@@ -343,7 +344,9 @@ class ImagesSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.found.checksums
 
-    def understood(self) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        if found is not None:
+            return self._understood_at_end(found)
         if self.inventory is not None:
             return NOTHING
         told = self.found.summary()
@@ -353,6 +356,21 @@ class ImagesSource(Source):
             facts += rules_told(self.rules, reencodes=reencodes)
         warnings = (*told.warnings, *warn_by_names(self._named_undecodable(self.found)))
         return InputSummary(facts, warnings, told.passed_over)
+
+    def _understood_at_end(self, found: Findings) -> InputSummary:
+        facts = (self._readers_get(decodable=decodable_in(found.schema)),)
+        changed = [each for each in found.issues if each.code == CHANGED]
+        # What the names tell was told before the run.
+        warnings: tuple[str, ...] = ()
+        if self.decodable and not self.rules.transforms_all:
+            warnings = tuple(
+                warn_by_content(
+                    [each for each in found.issues if each.code == UNDECODABLE]
+                )
+            )
+        return InputSummary(
+            (*facts, *changes_told(changed)), (*warnings, *warnings_of(changed))
+        )
 
     def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
         found = DECODED if decodable else ENCODED
@@ -424,24 +442,6 @@ class ImagesSource(Source):
             decodable = rules.form != "webp"
         form = ("uint8", rules.shape) if decodable else ("bytes", ())
         return image_schema(names, self.found, *form)
-
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: tuple[int, ...] = (),
-    ) -> InputSummary:
-        facts = (self._readers_get(decodable=decodable_in(schema)),)
-        changed = [each for each in issues if each.code == CHANGED]
-        # What the names tell was told before the run.
-        warnings: tuple[str, ...] = ()
-        if self.decodable and not self.rules.transforms_all:
-            warnings = tuple(
-                warn_by_content([each for each in issues if each.code == UNDECODABLE])
-            )
-        return InputSummary(
-            (*facts, *changes_told(changed)), (*warnings, *warnings_of(changed))
-        )
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True

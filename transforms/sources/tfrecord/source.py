@@ -38,6 +38,7 @@ from recordmill.transforms.sources.base import (
     FRAMED,
     REFERENCE,
     Append,
+    Findings,
     ReferencedRows,
     Rows,
     RowSink,
@@ -336,7 +337,7 @@ class TfrecordSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.known.checksums
 
-    def understood(self) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
         return self.known.summary
 
     def own_splits(self) -> tuple[str, ...]:

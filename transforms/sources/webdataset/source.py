@@ -29,6 +29,7 @@ from recordmill.transforms.sources.arrays.headers import header_length, parse_np
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.base import (
     Append,
+    Findings,
     Rows,
     RowSink,
     number_ranges,
@@ -52,7 +53,6 @@ from recordmill.transforms.sources.objects import (
     flat_values,
     is_text,
 )
-from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     plain_schema,
@@ -64,7 +64,7 @@ from recordmill.transforms.sources.webdataset.samples import (
     cut_shards,
     open_shard,
 )
-from recordmill.transforms.storage.input_stream import InputStream
+from recordmill.transforms.storage.input_stream import UNPACKED_TIMES, InputStream
 
 MemberKind = Literal["image", "integer", "text", "json", "array", "bytes"]
 # As the package webdataset decodes them, but for what only Python can unpickle.
@@ -266,16 +266,13 @@ class WebDatasetSource(ObjectsSource):
             )
         ]
 
-    def understood_at_end(
-        self,
-        schema: Schema,
-        issues: tuple[RowIssue, ...] = (),
-        observed: tuple[int, ...] = (),
-    ) -> InputSummary:
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        if found is None:
+            return super().understood()
         facts: tuple[tuple[str, str], ...] = ()
         if images_of(self.columns().names):
-            facts = ((FACT, DECODED if decodable_in(schema) else ENCODED),)
-        return InputSummary(facts, warnings_of(issues))
+            facts = ((FACT, DECODED if decodable_in(found.schema) else ENCODED),)
+        return InputSummary(facts, warnings_of(found.issues))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(cut_shards(self._shards(files), self.range_bytes))
