@@ -203,18 +203,15 @@ _MAX_ROW = (1 << 31) - 1
 def _join_ragged(
     flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec, found: Findings
 ) -> tuple[Lists, list[I64]]:
-    """Joins the values and the row lengths of every record.
+    """Returns the flat values, and the offsets of the lists at every level.
 
-    Returns:
-      The flat values, and the offsets of the lists at every level, outermost first.
-      Records whose keys contradict each other are empty in both.
+    The outermost come first; records whose keys contradict each other are empty in both.
     """
     invalid = np.zeros(len(flat.present), np.bool_)
     # Of one item of the innermost ragged dimension.
     row_values = math.prod(
         size or 0 for size in feature.shape[feature.ragged_rank + 1 :]
     )
-
     shape = shape_text(feature.shape)
 
     def refuse(rows: npt.NDArray[np.intp], problems: Iterable[str]) -> None:
@@ -248,14 +245,9 @@ def _join_ragged(
         else:
             counts, sums = flat.counts, sums * row_values
         rows = np.flatnonzero(sums != counts)
-        found_sums = zip(sums[rows], counts[rows], strict=True)
-        refuse(
-            rows,
-            [
-                f"row lengths {level} sum to {a}, but there are {b}"
-                for a, b in found_sums
-            ],
-        )
+        sums_and_counts = zip(sums[rows], counts[rows], strict=True)
+        text = f"row lengths {level} sum to {{}}, but there are {{}}"
+        refuse(rows, [text.format(*each) for each in sums_and_counts])
     # Emptied, so that the offsets of all other records are correct.
     flat = flat.without(invalid)
     row_lengths = [lists.without(invalid) for lists in row_lengths]
@@ -429,11 +421,7 @@ _VALUE_FIELDS = {
 
 
 def check_feature(feature: FeatureSpec) -> None:
-    """Checks that the feature's kind can store its dtype.
-
-    Raises:
-      SchemaError: it cannot.
-    """
+    """Refuses a feature whose kind cannot store its dtype."""
     text = feature.dtype in ("string", "bytes")
     in_bytes = feature.kind is Kind.BYTES
     if feature.content is not Content.VALUES:
@@ -452,13 +440,10 @@ def check_feature(feature: FeatureSpec) -> None:
 def read_column(
     data: U8, feature: FeatureSpec, spans: Sequence[Spans], found: Findings
 ) -> pa.Array:
-    """Reads a feature's column.
+    """Reads a feature's column from the padded bytes of records.
 
-    Args:
-      data: the padded bytes of the records.
-      feature: the feature to read.
-      spans: the payload's span for each of the feature's keys.
-      found: collects errors; the content of rows with an error is undefined.
+    There is a span for each of the feature's keys; the content of rows with an error,
+    which `found` gets, is undefined.
     """
     if feature.is_ragged:
         flat = read_lists(data, spans[0], feature.kind, found)
@@ -476,10 +461,13 @@ def read_column(
     if not feature.shape or feature.content is not Content.VALUES:
         lists = read_scalars(data, span, feature.kind, found)
         if feature.content is Content.ARRAY:
-            _check_array(span, feature, found)
+            what = f"bytes are not an array of {feature.dtype} of shape"
+            item_bytes = np.dtype(feature.dtype).itemsize
+            _check_sizes(span.lengths, item_bytes, what, span.present, feature, found)
         return _one_per_row(_leaf(lists, feature, found), lists)
     lists = read_lists(data, span, feature.kind, found)
-    _check_counts(lists, feature, found)
+    what = "values do not fit shape"
+    _check_sizes(lists.counts, 1, what, lists.present, feature, found)
     return nest(_leaf(lists, feature, found), [lists.offsets], lists.present)
 
 
@@ -544,12 +532,9 @@ def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
 
 
 def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
-    """Wraps the values in lists.
+    """Wraps values in lists: `levels` has the offsets of each level, outermost first.
 
-    Args:
-      leaf: the values.
-      levels: offsets of each level of lists (lists + 1), outermost first.
-      present: mask of the outermost lists that are not null.
+    Of the outermost lists those that are not present are null.
     """
     array = leaf
     for level, offsets in reversed(list(enumerate(levels))):
@@ -565,33 +550,21 @@ def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
     return array
 
 
-def _check_counts(lists: Lists, feature: FeatureSpec, found: Findings) -> None:
-    """Checks that each record's values fill a shape with at most one unknown size."""
-    shape = shape_text(feature.shape)
-    rows = np.flatnonzero(lists.present & _wrong_counts(lists.counts, feature.shape))
-    counts = lists.counts[rows]
-    problems = (f"{count} values do not fit shape {shape}" for count in counts)
+def _check_sizes(
+    sizes: I64,
+    item_size: int,
+    what: str,
+    present: Mask,
+    feature: FeatureSpec,
+    found: Findings,
+) -> None:
+    """Refuses sizes that do not fill a shape with at most one unknown dimension."""
+    shape = feature.shape
+    filled = item_size * math.prod(size for size in shape if size is not None)
+    wrong = sizes % filled != 0 if None in shape and filled else sizes != filled
+    rows = np.flatnonzero(present & wrong)
+    problems = (f"{size} {what} {shape_text(shape)}" for size in sizes[rows])
     found.refuse(feature, rows, problems)
-
-
-def _check_array(span: Spans, feature: FeatureSpec, found: Findings) -> None:
-    item_bytes = np.dtype(feature.dtype).itemsize
-    wrong = span.lengths % item_bytes != 0
-    wrong |= _wrong_counts(span.lengths // item_bytes, feature.shape)
-    rows = np.flatnonzero(span.present & wrong)
-    what = f"an array of {feature.dtype} of shape {shape_text(feature.shape)}"
-    problems = (f"{size} bytes are not {what}" for size in span.lengths[rows])
-    found.refuse(feature, rows, problems)
-
-
-def _wrong_counts(counts: I64, shape: tuple[int | None, ...]) -> Mask:
-    """Returns a mask of the counts of values that do not fill the shape."""
-    known = math.prod(size for size in shape if size is not None)
-    rest = counts - known if None not in shape else counts
-    if None in shape and known:
-        rest = counts % known
-    wrong: Mask = rest != 0
-    return wrong
 
 
 def _list_offsets(dims: I64, feature: FeatureSpec) -> list[I64]:

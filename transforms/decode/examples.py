@@ -9,6 +9,7 @@ they are read like the others. So all values take one way to Arrow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -90,10 +91,9 @@ class Key:
 def walk_entries(
     data: U8, starts: I64, ends: I64, keys: Sequence[Key]
 ) -> tuple[list[Spans], Mask]:
-    """Finds the payload of every key, in stored order, in every record of padded data.
+    """Returns the payload's span for each key, in stored order, in records of padded data.
 
-    Returns:
-      The payload's span for each key, and a mask of the records read to their end.
+    And a mask of the records that were read to their end.
     """
     positions, whole = _enter_features(data, starts, ends)
     found = []
@@ -232,10 +232,9 @@ def rewrite_example(
 
 
 def _parse(data: bytes) -> Example | None:
-    try:
+    with suppress(DecodeError):
         return Example.FromString(data)
-    except DecodeError:
-        return None
+    return None
 
 
 def has_single_value(feature: FeatureSpec) -> bool:
@@ -272,16 +271,10 @@ class Decoded:
 def decode_records(
     examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
 ) -> Decoded:
-    """Decodes the features of every example to columns.
+    """Decodes the features of every example to columns; returns errors of records, too.
 
-    Args:
-      examples: serialized tf.train.Examples.
-      schema: the features to read.
-      unknown: whether a feature that is not in the schema is ignored or an error.
-
-    Returns:
-      A column for each feature, under its name, in the schema's order; null where an
-      example lacks it (for their types see columns.py); and errors of records.
+    There is a column for each feature, under its name, in the schema's order; null where
+    an example lacks it (for their types see columns.py).
 
     Raises:
       SchemaError: a feature's kind cannot store its dtype.

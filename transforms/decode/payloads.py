@@ -51,13 +51,9 @@ def decode_payload(
     *,
     unknown: Unknown = "ignore",
 ) -> Decoded:
-    """Decodes the features of every record to columns; returns errors of records.
+    """Decodes the features of every record without its frame; returns errors of records.
 
-    Args:
-      records: without their frames.
-      schema: of the records.
-      payload: what they hold. Raw records have one column: the feature that they are.
-      unknown: as in decode_records.
+    Raw records have one column: the feature that they are.
 
     Raises:
       SchemaError: records of this payload cannot hold the schema's features.

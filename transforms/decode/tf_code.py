@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -404,12 +404,9 @@ _PARSERS = {
 def loading_code(
     manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
 ) -> str:
-    """Returns a Python program that loads the dataset and prints shapes of two batches.
+    """Returns a Python program that loads a dataset and prints shapes of two batches.
 
-    Args:
-      manifest: of the dataset.
-      names: class names by feature.
-      folder: of the dataset, a path or a URL.
+    `names` has the class names by feature; the folder may be a URL.
 
     Raises:
       UsageError: TensorFlow has no reader of its shards.
@@ -424,22 +421,20 @@ def loading_code(
     code = parsing_spec(schema, manifest.payload)
     if not code.startswith("import "):
         code = f"import tensorflow as tf\n\n{code}"
+    parser = _PARSERS[manifest.payload]
     images = [
         feature
         for feature in schema.features
         if feature.content is Content.IMAGE  # one that one op decodes
         and feature.dtype == "uint8"
         and not (feature.optional or feature.sequence)
+        and parser
     ]
-    steps = [name for name in (_PARSERS[manifest.payload],) if name]
-    if images and steps:
-        steps.append("decode_images")
-    else:
-        images = []
+    steps = [parser, "decode_images" if images else ""]
     parts = [
         f"import json\n\n{code}",
-        *([_decode_images(images)] if images else []),
-        _load_dataset(manifest, folder, steps),
+        _decode_images(images) if images else "",
+        _load_dataset(manifest, folder, filter(None, steps)),
         _class_names(names),
         _batches(manifest, schema, images),
     ]
@@ -463,7 +458,7 @@ def _decode_images(images: list[FeatureSpec]) -> str:
     return "\n".join([*lines, "    return example"]) + "\n"
 
 
-def _load_dataset(manifest: Manifest, folder: str, steps: list[str]) -> str:
+def _load_dataset(manifest: Manifest, folder: str, steps: Iterable[str]) -> str:
     first = next(iter(manifest.splits), "train")
     packed = 'compression_type="GZIP", ' if manifest.compression == "gzip" else ""
     opened = (
@@ -504,18 +499,13 @@ def _constant(feature: str) -> str:
 
 def _batches(manifest: Manifest, schema: Schema, images: list[FeatureSpec]) -> str:
     """Returns a loop over two batches: ragged where examples differ in size."""
-    if manifest.payload == "raw":
-        one_size = True
-    else:
-        one_size = all(_has_one_size(feature) for feature in schema.features)
+    is_raw = manifest.payload == "raw"
+    one_size = is_raw or all(map(_has_one_size, schema.features))
     if any(None in feature.shape[:2] or not feature.shape for feature in images):
         one_size = False
     batch = "batch" if one_size else "ragged_batch"
-    shown = (
-        "print(batch.shape)"
-        if manifest.payload == "raw"
-        else "print({name: value.shape for name, value in batch.items()})"
-    )
+    shapes = "{name: value.shape for name, value in batch.items()}"
+    shown = f"print({'batch.shape' if is_raw else shapes})"
     return "\n".join(
         [
             'if __name__ == "__main__":',

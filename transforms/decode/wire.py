@@ -44,8 +44,7 @@ class Spans:
 def padded_parts(examples: pa.BinaryArray, padding: int) -> tuple[U8, I64, I64]:
     """Copies the records' bytes and adds padding, so that reads may pass their end.
 
-    Returns:
-      The padded data, and the starts and ends of the records in it.
+    Returns the padded data, and the starts and ends of the records in it.
     """
     offsets, data = array_parts(examples)
     first = int(offsets[0]) if len(offsets) else 0
@@ -132,16 +131,10 @@ def read_int64(data: U8, starts: I64) -> tuple[I64, I64]:
 
 
 def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
-    """Reads the packed varints of many records.
+    """Reads the packed varints of many records, whose data have 10 bytes of padding.
 
-    Args:
-      data: the concatenated packed fields, with 10 bytes of padding.
-      offsets: where each record's field starts, and the end; records + 1.
-
-    Returns:
-      All values; where those of each record start, and the end; and a mask of the
-      records with a varint that does not end or is too long: their values are
-      undefined.
+    Returns all values; where those of each record start, and the end; and a mask of the
+    records with a varint that does not end or is too long: their values are undefined.
 
     Two records with the values 1, 300 and 5:
 
@@ -174,12 +167,9 @@ def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
 
 
 def extract(data: U8, starts: I64, lengths: I64) -> tuple[U8, I64]:
-    """Returns the spans' bytes, concatenated with 16 bytes of padding, and offsets.
+    """Returns the bytes of spans, concatenated with 16 bytes of padding, and offsets.
 
-    Args:
-      data: the bytes that contain the spans.
-      starts: ascending; no two spans overlap.
-      lengths: in bytes.
+    The spans are in ascending order, and no two overlap.
     """
     offsets = offsets_of(lengths)
     total = int(offsets[-1])
