@@ -71,11 +71,8 @@ def open_image(
 ) -> Iterator[Image.Image]:
     """Opens an image with Pillow; its pixels are not decoded yet.
 
-    Args:
-      data: the whole file.
-      header: its header.
-      max_pixels: height x width may not be above, as Pillow sees them either: it makes
-        the whole screen of a GIF, however small the frames are.
+    Height x width may not be above `max_pixels` as Pillow sees them either: it makes the
+    whole screen of a GIF, however small the frames are.
 
     Raises:
       ImageHeaderError: it cannot be opened, or what is done with it fails: damaged bytes

@@ -92,11 +92,7 @@ AS_THEY_ARE = PixelRules()
 
 
 def parse_sides(text: str) -> Sides:
-    """Returns the height and width that a text like 224x224 says.
-
-    Raises:
-      ValueError: it says neither, or too many pixels.
-    """
+    """Returns the height and width that a text like 224x224 says."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -116,11 +112,7 @@ def _check_sides(height: int, width: int, text: str) -> None:
 
 
 def parse_resize(text: str) -> Resize:
-    """Returns the size that a text like 224x224, shorter=256 or longer=512 says.
-
-    Raises:
-      ValueError: it says none.
-    """
+    """Returns the size that a text like 224x224, shorter=256 or longer=512 says."""
     if _SIZE.fullmatch(text):
         return Resize(sides=parse_sides(text))
     match = _SIDE.fullmatch(text)
@@ -135,11 +127,7 @@ def parse_resize(text: str) -> Resize:
 
 
 def parse_pad(text: str) -> tuple[Sides, int]:
-    """Returns sides and value of a text like 224x224 or 224x224:255.
-
-    Raises:
-      ValueError: it says none.
-    """
+    """Returns sides and value of a text like 224x224 or 224x224:255."""
     size, _, value = text.partition(":")
     if value and not _PAD_VALUE.fullmatch(value):
         raise ValueError(
@@ -150,11 +138,7 @@ def parse_pad(text: str) -> tuple[Sides, int]:
 
 
 def parse_reencode(text: str) -> tuple[Form, int, bool]:
-    """Returns form, quality and whether it is lossless, of a text like jpeg:quality=92.
-
-    Raises:
-      ValueError: it says none.
-    """
+    """Returns form, quality and whether it is lossless, of a text like jpeg:quality=92."""
     form, _, how = text.partition(":")
     match = _QUALITY.fullmatch(how)
     if form == "jpeg" and (match or not how):

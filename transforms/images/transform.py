@@ -13,6 +13,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -75,17 +76,8 @@ def encode_image(
 ) -> tuple[bytes, ImageHeader]:
     """Returns the bytes of an image and their header.
 
-    EXIF data, comments and colour profiles do not come with it. PNGs are written by
-    `write_png`, the others by the libraries that Pillow has.
-
-    Args:
-      image: of 8 bits a channel; for png a palette or 16 bits of gray, too.
-      form: jpeg, png or webp; raw: the samples, row by row.
-      quality: of JPEG or WebP, 1 to 100.
-      lossless: whether WebP keeps each pixel.
-
-    Raises:
-      ImageHeaderError: the format cannot hold it.
+    EXIF data, comments and colour profiles do not come with it. It has 8 bits a channel;
+    for png a palette or 16 bits of gray, too. Raw are the samples, row by row.
     """
     header = ImageHeader(form, image.height, image.width, len(image.getbands()))
     if form == "raw":
@@ -334,13 +326,8 @@ def transform_image(
 ) -> Transformed | None:
     """Transforms an image as the rules say; returns None if it stays as it is.
 
-    Of several frames the first one is taken.
-
-    Args:
-      data: the whole file.
-      header: its header.
-      rules: what is done with it.
-      max_pixels: largest height x width; checked before anything is decoded.
+    Of several frames the first one is taken. Height x width may not be above `max_pixels`,
+    which is checked before anything is decoded.
 
     Raises:
       ImageHeaderError: it cannot be decoded, or not be encoded.
@@ -355,7 +342,11 @@ def transform_image(
                 f"{header.format} has several frames (expected one, because of "
                 "`animated=reject`)"
             )
-        orientation = _orientation_of(image)
+        orientation = _UPRIGHT
+        with suppress(Exception):  # damaged EXIF data
+            found = image.getexif().get(_ORIENTATION_TAG)
+            if isinstance(found, int) and 1 <= found <= 8:
+                orientation = found
         is_turned = rules.turns and orientation != _UPRIGHT
         if not rules.transforms_all and not is_turned:
             return None
@@ -368,8 +359,8 @@ def transform_image(
         pixels, is_blended = _in_channels(pixels, rules, form)
         changes += [BLENDED] if is_blended else []
         pixels = _placed(pixels, box, size, rules)
-        found, made = encode_image(pixels, form, rules.quality, rules.lossless)
-        return Transformed(found, made, tuple(changes))
+        encoded, made = encode_image(pixels, form, rules.quality, rules.lossless)
+        return Transformed(encoded, made, tuple(changes))
 
 
 def _is_narrowed(
@@ -423,15 +414,6 @@ def _decode(
         return pixels, box, turned_size
     turned_box = _turned_box(box, pixels.size, orientation)
     return _turned(pixels, orientation), turned_box, turned_size
-
-
-def _orientation_of(image: Image.Image) -> int:
-    """Returns how an image is to be turned; 1 where its EXIF data are damaged."""
-    try:
-        found = image.getexif().get(_ORIENTATION_TAG, _UPRIGHT)
-    except Exception:
-        return _UPRIGHT
-    return found if isinstance(found, int) and 1 <= found <= 8 else _UPRIGHT
 
 
 def _turned(image: Image.Image, orientation: int) -> Image.Image:

@@ -77,12 +77,7 @@ def count_classes(
 
     A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
     MIN_ROWS_EACH rows on the average. Values that no class has are counted by their number.
-
-    Args:
-      store: of the dataset.
-      manifest: of the dataset.
-      names: of the classes, by feature.
-      on_progress: is told the bytes that were read, and all.
+    `on_progress` gets the bytes that were read, and all.
 
     Raises:
       CorruptRecordError: a record is damaged.

@@ -63,16 +63,19 @@ class NumberBins:
             return
         low, high = float(numbers.min()), float(numbers.max())
         if self._limits is None:
-            self._limits = low, high
-            self.level = self._level_of(low, high)
+            level = self._level_of(low, high)
         else:
-            self._limits = min(self._limits[0], low), max(self._limits[1], high)
-            self._coarsen(max(self.level, self._level_of(*self._limits)))
-        bins = _bins_of(numbers, self.level)
-        start, stop = int(bins.min()), int(bins.max()) + 1
-        self._widen(start, stop)
-        found = np.bincount(bins - start, minlength=stop - start)
-        self.counts[start - self.first : stop - self.first] += found
+            low, high = min(self._limits[0], low), max(self._limits[1], high)
+            level = max(self.level, self._level_of(low, high))
+        bins = _bins_of(numbers, level)
+        shift = min(level - self.level, _MAX_SHIFT)
+        before = (self.first + np.arange(len(self.counts))) >> shift  # joined in pairs
+        first = int(min([bins.min(), *before[:1]]))
+        stop = int(max([bins.max(), *before[-1:]])) + 1
+        counts = np.bincount(bins - first, minlength=stop - first)
+        np.add.at(counts, before - first, self.counts)
+        self._limits, self.level = (low, high), level
+        self.first, self.counts = first, counts
 
     def _level_of(self, low: float, high: float) -> int:
         """Returns the lowest level at which the bins from low to high are few enough."""
@@ -85,27 +88,6 @@ class NumberBins:
         while np.ptp(_bins_of(ends, level)) >= NUM_BINS:
             level += 1
         return level
-
-    def _coarsen(self, level: int) -> None:
-        """Joins bins until they have this level."""
-        if level == self.level:
-            return
-        shift = min(level - self.level, _MAX_SHIFT)
-        numbers = (self.first + np.arange(len(self.counts))) >> shift
-        self.first, self.level = int(numbers[0]), level
-        joined = np.zeros(int(numbers[-1]) - self.first + 1, np.int64)
-        np.add.at(joined, numbers - self.first, self.counts)
-        self.counts = joined
-
-    def _widen(self, start: int, stop: int) -> None:
-        """Makes room for the bins from start to stop."""
-        if not len(self.counts):
-            self.first = start
-        before = max(0, self.first - start)
-        after = max(0, stop - self.first - len(self.counts))
-        if before or after:
-            self.counts = np.pad(self.counts, (before, after))
-            self.first -= before
 
 
 def _exponent(number: float) -> int:

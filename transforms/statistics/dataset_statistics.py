@@ -53,10 +53,7 @@ def gather_statistics(
 ) -> DatasetStatistics:
     """Reads all rows of a dataset once, and all of its rejects.
 
-    Args:
-      store: of the dataset.
-      manifest: its manifest.
-      on_progress: told (rows done, rows in all).
+    `on_progress` gets the rows done and the rows in all.
 
     Raises:
       CorruptRecordError: a record is damaged.
@@ -65,7 +62,10 @@ def gather_statistics(
     """
     rejects = published_rejects(store) if manifest.rows_rejected else iter(())
     kinds = count_kinds(islice(rejects, MAX_COUNTED), manifest.rows_rejected)
-    looked_at = _looked_at(manifest)
+    schema = schema_of(manifest)
+    looked_at: Sequence[FeatureSpec] = schema.features[:MAX_FEATURES]
+    if manifest.payload == "raw":
+        looked_at = (raw_feature(schema),)
     names = class_names(store, manifest)
     found = DatasetStatistics(manifest, looked_at, names, tuple(kinds))
     names_of = [feature.name for feature in looked_at] or None
@@ -76,13 +76,6 @@ def gather_statistics(
             done += len(batch)
             on_progress(done, manifest.records)
     return found
-
-
-def _looked_at(manifest: Manifest) -> tuple[FeatureSpec, ...]:
-    schema = schema_of(manifest)
-    if manifest.payload == "raw":
-        return (raw_feature(schema),)
-    return schema.features[:MAX_FEATURES]
 
 
 class DatasetStatistics:
@@ -164,10 +157,9 @@ def _is_image(feature: FeatureSpec) -> bool:
 def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
     """Returns the feature that tells the class of a row, if one does."""
     labels = [
-        feature
-        for feature in features
-        if feature.num_classes is not None
-        and feature.content is Content.VALUES
-        and not (feature.shape or feature.sequence)
+        f
+        for f in features
+        if f.num_classes is not None and f.content is Content.VALUES
+        if not (f.shape or f.sequence)
     ]
-    return min(labels, key=lambda feature: feature.name not in _LABELS, default=None)
+    return min(labels, key=lambda label: label.name not in _LABELS, default=None)

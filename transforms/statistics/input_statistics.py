@@ -141,13 +141,10 @@ def infer(
     workers: int = 0,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Inferred:
-    """Infers the schema of an input from all its rows.
+    """Infers the schema of the files of an inventory from all their rows.
 
-    Args:
-      source: not yet prepared.
-      files: the inventory.
-      workers: threads; 0 means all cores.
-      on_progress: called with the ranges done and all ranges, in the caller's thread.
+    `on_progress` gets the ranges done and all ranges, in the caller's thread; 0 workers
+    means all cores.
 
     Raises:
       InputError: the input is not of the source's format, or cannot be read.
