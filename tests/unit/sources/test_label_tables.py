@@ -20,7 +20,12 @@ from recordmill.transforms.sources.images.annotations import (
     Annotations,
     sorted_classes,
 )
-from recordmill.transforms.sources.images.source import parse_references, references_to
+from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.source import (
+    ImagesSource,
+    parse_references,
+    references_to,
+)
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
     LABEL,
@@ -29,6 +34,7 @@ from recordmill.transforms.sources.images.tables import (
     match_paths,
     read_label_map,
 )
+from recordmill.transforms.sources.listing import list_inputs
 
 
 def images(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputFile]:
@@ -198,3 +204,20 @@ def test_notes_travel_with_references(
         assert found[name].equals(listed[name])
     assert repr(found["b"].to_pylist()) == repr(boxes)
     assert found["text"].to_pylist() == labels
+
+
+def test_every_file_that_options_name_is_summed(tmp_path: Path) -> None:
+    texts = {
+        "1.jpg": "",
+        "t.csv": "path,label\n1.jpg,a\n",
+        "l.txt": "1.jpg",
+        "m.txt": "a",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    _, files = list_inputs([str(tmp_path)])
+    options = ImagesOptions(
+        label_table="t.csv", split_lists="a=l.txt", label_map="m.txt"
+    )
+    found = ImagesSource(options).prepare(files).checksums_of_prepare()
+    assert sorted(each.path for each in found) == ["l.txt", "m.txt", "t.csv"]

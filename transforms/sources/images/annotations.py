@@ -311,6 +311,7 @@ def annotate(
     if lists:
         _add_lists(draft, [read_list(*each, storage) for each in lists])
     maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]
+    draft.checksums += [each for label_map in maps for each in label_map.checksums]
     return _finish(draft, found, *maps[:1])
 
 
@@ -479,9 +480,7 @@ def _finish(
     kept = np.ones(len(draft.images), np.bool_)
     if options.unlisted == "leave_out":
         kept[unlisted] = False
-        skipped += [
-            (draft.unlisted[i], draft.images[i].path) for i in unlisted.tolist()
-        ]
+        skipped = [(draft.unlisted[i], draft.images[i].path) for i in unlisted.tolist()]
     elif len(unlisted):
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
@@ -629,13 +628,16 @@ def _columns(draft: _Draft, order: I64) -> pa.Table:
     """Returns the table of the images in this order, then of rejected rows."""
     rejects = [reject for _, reject in draft.rejects]
     last = draft.splits[order[-1]]
-    own: dict[str, tuple[Iterable[Any], Iterable[Any], pa.DataType]] = {
-        SPLIT: (draft.splits[order], [last] * len(rejects), pa.string()),
-        PROBLEM: (draft.problems[order], [""] * len(rejects), pa.string()),
-        AT: ([0] * len(order), [each.position for each in rejects], pa.int64()),
-        RAW: ([None] * len(order), [each.raw for each in rejects], pa.binary()),
+    splits = [*draft.splits[order], *[last] * len(rejects)]
+    problems = [*draft.problems[order], *[""] * len(rejects)]
+    places = [*[0] * len(order), *(each.position for each in rejects)]
+    raw = [*[None] * len(order), *(each.raw for each in rejects)]
+    columns = {
+        SPLIT: pa.array(splits, pa.string()),
+        PROBLEM: pa.array(problems, pa.string()),
+        AT: pa.array(places, pa.int64()),
+        RAW: pa.array(raw, pa.binary()),
     }
-    columns = {name: pa.array([*a, *b], kind) for name, (a, b, kind) in own.items()}
     more = {} if draft.labels is None else {LABEL: draft.labels}
     more |= {FEATURE + name: each for name, each in draft.features.items()}
     for name, each in more.items():
@@ -661,10 +663,23 @@ def appended(
     order = np.flatnonzero(is_new)
     files = tuple(whole.files[index] for index in order.tolist())
     table = whole.table.take(pa.array(order))
-    if whole.label_type is not None:
-        _require_known(files, one_array(table[LABEL]), before.classes)
-    if schema is not None:
-        table = _without_gaps(table, set(whole.features) - before.optional)
+    labels = table[LABEL].to_pylist() if whole.label_type is not None else ()
+    known = {*before.classes, None}
+    for file, row in zip(files, labels, strict=False):
+        if others := {*(row if isinstance(row, list) else [row])} - known:
+            raise InputError(
+                f"{file.uri}: {min(others)!r} is a new class; the dataset has "
+                f"{first_names(list(before.classes))}, and its labels are positions in "
+                f"that list. Give it one of these labels, {CONVERT_AGAIN}"
+            )
+    # What all images of a dataset have, new ones may not lack.
+    required = set(whole.features) - before.optional if schema is not None else ()
+    problems = table[PROBLEM]
+    for name in sorted(required):
+        lacks = pc.and_(pc.is_null(table[FEATURE + name]), pc.equal(problems, ""))
+        reason = f"column {name!r}: has no value, but all images of the dataset do"
+        problems = pc.if_else(lacks, reason, problems)
+    table = table.set_column(table.column_names.index(PROBLEM), PROBLEM, problems)
     return replace(
         whole,
         files=files,
@@ -714,26 +729,3 @@ def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
 def _place(row: Mapping[str, Any]) -> str:
     split = f" of split {row[SPLIT]!r}" if row[SPLIT] else ""
     return f"in class {row.get(LABEL) or ''!r}{split}"
-
-
-def _require_known(
-    files: Sequence[InputFile], labels: pa.Array, classes: Sequence[str]
-) -> None:
-    known = {*classes, None}
-    for file, row in zip(files, labels.to_pylist(), strict=True):
-        if new := {*(row if isinstance(row, list) else [row])} - known:
-            raise InputError(
-                f"{file.uri}: {min(new)!r} is a new class; the dataset has "
-                f"{first_names(list(classes))}, and its labels are positions in that "
-                f"list. Give it one of these labels, {CONVERT_AGAIN}"
-            )
-
-
-def _without_gaps(table: pa.Table, required: set[str]) -> pa.Table:
-    """Rejects images that lack what all images of a dataset have."""
-    problems = table[PROBLEM]
-    for name in sorted(required):
-        lacks = pc.and_(pc.is_null(table[FEATURE + name]), pc.equal(problems, ""))
-        reason = f"column {name!r}: has no value, but all images of the dataset do"
-        problems = pc.if_else(lacks, reason, problems)
-    return table.set_column(table.column_names.index(PROBLEM), PROBLEM, problems)

@@ -268,16 +268,9 @@ class ImagesOptions(SourceOptions):
     @property
     def named_files(self) -> list[tuple[str, str, str]]:
         """Returns option, split and name of each file that options name."""
-        label_map = [("", self.label_map)] if self.label_map else []
-        return [
-            (option, split, name)
-            for option, named in (
-                ("label_table", self.tables),
-                ("split_lists", by_split(self.split_lists)),
-                ("label_map", label_map),
-            )
-            for split, name in named
-        ]
+        found = [("label_table", *each) for each in self.tables]
+        found += [("split_lists", *each) for each in by_split(self.split_lists)]
+        return found + [("label_map", "", name) for name in [self.label_map] if name]
 
     @property
     def groups(self) -> frozenset[str]:
@@ -357,11 +350,7 @@ class ImagesOptions(SourceOptions):
         _refuse_first(checks)
 
     def pixel_rules(self) -> PixelRules:
-        """Returns what is done with pixels.
-
-        Raises:
-          UsageError: options exclude each other.
-        """
+        """Returns what is done with pixels; refuses options that exclude each other."""
         raw = self.pixels == "raw"
         transforming = [
             name
@@ -422,11 +411,7 @@ DEFAULTS = ImagesOptions.model_validate({})
 
 
 def make_source(options: ImagesOptions, request: Request) -> Source:
-    """Makes the source of images.
-
-    Raises:
-      UsageError: options exclude each other.
-    """
+    """Makes the source of images; refuses options that exclude each other."""
     rules = options.pixel_rules()
     options.require_consistent()
     from recordmill.transforms.sources.images.source import ImagesSource
@@ -440,10 +425,7 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
 
 
 def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
-    """Returns how the folders are read, by the files that are named as images.
-
-    The others are not read for it: one inventory has one content.
-    """
+    """Returns how the folders are read, by the files that are named as images."""
     from recordmill.transforms.sources.images.find import describe_folders
 
     options.require_consistent()

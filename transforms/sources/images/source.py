@@ -82,6 +82,7 @@ from recordmill.transforms.sources.images.options import (
 from recordmill.transforms.sources.images.summary import (
     CHANGED,
     DECODABLE_ENDINGS,
+    DECODABLE_FORMATS,
     DECODED,
     ENCODED,
     FACT,
@@ -90,7 +91,6 @@ from recordmill.transforms.sources.images.summary import (
     all_decodable,
     changes_told,
     decodable_in,
-    is_decodable,
     named_undecodable,
     observe,
     require_decodable,
@@ -520,7 +520,7 @@ class ImagesSource(Source):
         sink: RowSink,
         max_bytes: int | None = None,
     ) -> tuple[ReferencedRows, int]:
-        """Reads images, and returns them with how many references were read.
+        """Returns images, and how many references were read.
 
         With `max_bytes`, reading ends with the file after which this much is held; without,
         all are read, and their bytes stay where they are.
@@ -619,7 +619,7 @@ class ImagesSource(Source):
         header = check_image(data, level=level, max_pixels=max_pixels)
         found = transform_image(data, header, rules, max_pixels)
         kind: tuple[str, ...] = (header.kind,)
-        if found is None and not is_decodable(header.kind):
+        if found is None and header.kind not in DECODABLE_FORMATS:
             if undecodable == "reject":
                 require_decodable(header.kind)
             if undecodable == "reencode":

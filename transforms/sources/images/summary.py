@@ -20,7 +20,7 @@ from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
 
 DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
-_DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
+DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
 _SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
 
 FACT = "readers get"
@@ -60,16 +60,11 @@ def warn_by_content(issues: Sequence[RowIssue]) -> list[str]:
 
 def require_decodable(found: str) -> None:
     """Refuses a format that readers could not decode with the others."""
-    if not is_decodable(found):
+    if found not in DECODABLE_FORMATS:
         raise ImageHeaderError(
             f"{found} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
             "`undecodable=reject`, or because the dataset has only these)"
         )
-
-
-def is_decodable(kind: str) -> bool:
-    """Tells whether TFDS decodes images of this kind."""
-    return kind in _DECODABLE_FORMATS
 
 
 def observe(
@@ -77,14 +72,12 @@ def observe(
 ) -> tuple[RowIssue, ...]:
     """Returns the images that TFDS cannot decode, and those that were changed.
 
-    Args:
-      kinds: of each its format or variant, then what was changed.
-      paths: of the images.
+    The kinds of each are its format or variant, then what was changed.
     """
     return RowIssue.merged(
         (RowIssue(CHANGED if changes else UNDECODABLE, kind, 1, path, (*changes,)),)
         for (kind, *changes), path in zip(kinds, paths, strict=True)
-        if changes or kind not in _DECODABLE_FORMATS
+        if changes or kind not in DECODABLE_FORMATS
     )
 
 
@@ -124,11 +117,12 @@ def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], 
 
     size, resize = "", rules.resize
     if resize is not None:
-        size = f"longer side {resize.longer:,} (bicubic)"
+        size = f"longer side {resize.longer:,}"
         if resize.shorter:
-            size = f"shorter side {resize.shorter:,} (bicubic)"
+            size = f"shorter side {resize.shorter:,}"
         if resize.sides is not None:
-            size = f"scaled to {sides(resize.sides)} (bicubic)"
+            size = f"scaled to {sides(resize.sides)}"
+        size += " (bicubic)"
     jpeg = f"JPEG of quality {rules.quality}"
     webp = "lossless WebP" if rules.lossless else f"WebP of quality {rules.quality}"
     own = "as PNG" if rules.channels == 4 else f"JPEG as {jpeg}, others as PNG"
@@ -165,12 +159,9 @@ def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     """Returns the fact of how many images were changed how, beside their size."""
     counts: Counter[str] = Counter()
     for each in changed:
-        for change in each.changes:
-            counts[change] += each.count
-    told = [
-        f"{-rows:,} {change}"
-        for rows, change in sorted((-rows, change) for change, rows in counts.items())
-    ]
+        counts.update(dict.fromkeys(each.changes, each.count))
+    found = sorted(counts.items(), key=lambda change: (-change[1], change[0]))
+    told = [f"{rows:,} {change}" for change, rows in found]
     return ((CHANGED_FACT, first_names(told)),) if told else ()
 
 
