@@ -23,7 +23,6 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
-from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
 from recordmill.transforms.exchange.keys import split_draws
 from recordmill.transforms.parallel import ahead
@@ -392,12 +391,16 @@ def count_rows(
                     "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
                     "or return at most one row for each"
                 )
+            if not len(rows.origins):
+                continue
             draws = split_draws(rows.origins, seed) if ends else rows.origins
             texts: Sequence[str | None] = [None]
             indices = np.zeros(len(draws), np.int64)
             if column is not None:
                 texts, indices = values_of(rows.batch.column(column))
-            for text, own in _by_value(texts, indices, draws):
+            order = np.argsort(indices, kind="stable")
+            bounds = np.cumsum(np.bincount(indices, minlength=len(texts)))[:-1]
+            for text, own in zip(texts, np.split(draws[order], bounds), strict=True):
                 found.setdefault(text, RankSketch(ends, width)).add(own)
             _require_few(found, too_many)
         return found
@@ -427,14 +430,3 @@ def _read(
         else:
             return
     yield from source.read_as_text(input_range)
-
-
-def _by_value(
-    texts: Sequence[str | None], indices: np.ndarray, draws: U64
-) -> Iterator[tuple[str | None, U64]]:
-    """Yields each value of a batch with the draws of its rows."""
-    if not len(draws):
-        return
-    order = np.argsort(indices, kind="stable")
-    ends = np.cumsum(np.bincount(indices, minlength=len(texts)))
-    yield from zip(texts, np.split(draws[order], ends[:-1]), strict=True)
