@@ -18,6 +18,7 @@ from store_servers import display_path
 
 from recordmill.beam_jobs.service import run as run_job
 from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.sources.arrays import source as arrays_source
@@ -182,9 +183,9 @@ def test_touched_but_the_same(
     looked: list[str] = []
     is_as_read = input_check._is_as_read
 
-    def noted(name: str, *arguments: Any) -> bool:
-        looked.append(name)
-        return is_as_read(name, *arguments)
+    def noted(file: InputFile, *arguments: Any) -> bool:
+        looked.append(file.uri)
+        return is_as_read(file, *arguments)
 
     monkeypatch.setattr(input_check, "_is_as_read", noted)
     change_before_the_last_step(monkeypatch, lambda: file.chmod(0o600))
