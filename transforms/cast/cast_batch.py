@@ -185,16 +185,10 @@ class CastBatch:
 def cast(
     batch: pa.RecordBatch, declared: DeclaredSchema, files: SideFiles | None = None
 ) -> Iterator[CastBatch]:
-    """Casts a source's columns to the declared features.
+    """Casts a source's columns to the declared features; yields the rows in order.
 
-    Args:
-      batch: rows of a source.
-      declared: the features.
-      files: where the files are that `bytes_from: path` columns name.
-
-    Yields:
-      The rows in order, each once; all together unless files are read: then in parts
-      that hold about FILE_BYTES of them.
+    They come all together, unless files are read that `bytes_from: path` columns name:
+    then in parts that hold about FILE_BYTES of them.
 
     Raises:
       SchemaError: as `check_columns`.
@@ -211,7 +205,10 @@ def cast(
         yield _keep_valid(columns, errors, 0, batch.num_rows)
         return
     if files is None:
-        raise SchemaError(_no_files(by_path[0]))
+        raise SchemaError(
+            f"feature {by_path[0]!r}: bytes_from: path names files beside a table; this "
+            "source has no such files"
+        )
     paths = {name: columns[name].to_pylist() for name in by_path}
     for start, stop, contents in _read_parts(paths, files, batch.num_rows, errors):
         size = stop - start
@@ -254,19 +251,12 @@ def _read_parts(
             held += len(content or b"")
 
 
-def check_columns(
-    arrow_schema: pa.Schema, declared: DeclaredSchema, *, has_files: bool = True
-) -> None:
+def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
     """Checks that every feature can be made, before any row is read.
-
-    Args:
-      arrow_schema: the source's columns.
-      declared: the features.
-      has_files: whether the source has files beside it that cells can name.
 
     Raises:
       SchemaError: a column that is not there, a type that cannot become the dtype and
-        shape, a default that does not fit, or files that are not there; all of them.
+        shape, a default that does not fit; all of them.
     """
     problems = []
     for name, feature in declared.features.items():
@@ -275,8 +265,6 @@ def check_columns(
             # Without rows only the type can be wrong.
             no_rows = pa.array([], arrow_schema.field(column).type)
             _cast_feature(name, feature, column, no_rows)
-            if feature.bytes_from and not has_files:
-                raise SchemaError(_no_files(name))
             if feature.default is not None:
                 _cast_default(feature, f"feature {name!r}: ")
         except SchemaError as error:
@@ -308,13 +296,6 @@ def _cast_feature(
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: column {column!r}: {error}") from error
     return CastResult(made.array, prefixed(name, made.errors))
-
-
-def _no_files(name: str) -> str:
-    return (
-        f"feature {name!r}: bytes_from: path names files beside a table; this source "
-        "has no such files"
-    )
 
 
 def _keep_valid(

@@ -64,10 +64,8 @@ def read_header(
     except UnicodeDecodeError as error:
         hint = "Say which encoding it is, for example `encoding=cp1252`"
         if packed := compression_of(read(0, MARK_BYTES)):
-            hint = (
-                f"It is {packed} compressed, but the first file is not: convert such "
-            )
-            hint += "files by themselves, or make them alike"
+            alone = "convert such files by themselves, or make them alike"
+            hint = f"It is {packed} compressed, but the first file is not: {alone}"
         raise InputError(
             f"{uri}: the header is not UTF-8 at byte {start + error.start}: "
             f"{raw[error.start : error.start + 8]!r}. {hint}"
@@ -107,21 +105,17 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
     """Returns the text of each cell of one row, or None if a quote is never closed."""
     quote = dialect.quote
     patterns = row_patterns(dialect)
-    is_marked = dialect.escape and dialect.escape in row
-    if not is_marked and (not quote or quote not in row):
+    if not any(mark and mark in row for mark in (quote, dialect.escape)):
         return row.decode(errors="replace").split(dialect.delimiter.decode())
-    cells = []
-    at = 0
+    cells, at = [], 0
     while at <= len(row):
         match = patterns.cell.match(row, at)
         assert match is not None  # the pattern matches everything, if only ""
         quoted, closing, rest = match.groups()
         if quoted is not None and not closing:
             return None
-        text = (quoted or b"").replace(quote * 2, quote) + rest
-        if is_marked:
-            text = patterns.meaning.sub(lambda found: found[1] or quote, quoted or b"")
-            text += patterns.meaning.sub(lambda found: found[1] or found[0], rest)
+        text = patterns.meaning.sub(lambda found: found[1] or quote, quoted or b"")
+        text += patterns.meaning.sub(lambda found: found[1] or found[0], rest)
         cells.append(text.decode(errors="replace"))
         at = match.end() + 1
     return cells

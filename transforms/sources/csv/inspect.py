@@ -305,12 +305,8 @@ def count_issues(
 ) -> tuple[RowIssue, ...]:
     """Counts what is odd about cells: words for missing, many digits, other marks.
 
-    Args:
-      text: the cells.
-      batch: the same, converted.
-      observed: their type flags, if types are inferred.
-      marked: what `marked_columns` found in the first rows.
-      decimal: what stands before the places of a number.
+    The batch has the same cells, converted; of inferred types, flags were observed.
+    Columns that are marked looked like numbers with marks in the first rows.
     """
     found: list[RowIssue] = []
     for index, field in enumerate(batch.schema):
@@ -516,14 +512,9 @@ def describe(
     basis: str,
     warnings: Sequence[str],
 ) -> InputSummary:
-    """Returns what an input is taken for.
+    """Returns what an input is taken for, the basis of its types in words.
 
-    Args:
-      rows: of the files.
-      asked: what options say of their dialect.
-      dtypes: the types of the columns; () if they are declared.
-      basis: what the types come from, in words.
-      warnings: what looks wrong.
+    The dialect is what options say of it; there are no types if they are declared.
     """
     names, dialect = rows.names, rows.dialect
     columns = []
@@ -579,16 +570,9 @@ class Inspected:
 def inspect(
     rows: RangeRows, file: InputFile, *, is_guessed: bool, infers_types: bool
 ) -> tuple[Inspected, str]:
-    """Inspects the first rows of a file.
+    """Returns what the first rows of a file tell, and why they cannot be that, or "".
 
-    Args:
-      rows: of the input.
-      file: the first one.
-      is_guessed: whether nothing says that there is a header.
-      infers_types: whether the cells tell the types.
-
-    Returns:
-      What they tell, and why they cannot be what they are taken for, or "".
+    The header is a guess if nothing says that there is one.
     """
     first = _look_at(rows, file)
     types, quote = dict(zip(first.names, first.flags, strict=True)), rows.dialect.quote

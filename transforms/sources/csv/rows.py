@@ -188,11 +188,7 @@ def parse_rows(
 ) -> Parsed:
     """Splits rows into cells; rows that cannot be split as they should are rejects.
 
-    Args:
-      body: the rows.
-      names: the columns, in the file's order.
-      path: of the file, for rejects.
-      broken: rows that are known to have no end of their own, with the reasons.
+    Broken rows are known to have no end of their own; they come with the reasons.
     """
     text, dialect = body.text, body.dialect
     rest, issues = without_comments(text, dialect)

@@ -276,15 +276,8 @@ def choose_features(
 ) -> ChosenFeatures:
     """Returns the features of the records of files, and what told them.
 
-    Args:
-      files: of the records.
-      sample: some of them.
-      manifests: of recordmill, by folder.
-      beside: the files beside the records.
-      keeps: whether records are kept as they are, not decoded.
-      declared: the job's schema, or None.
-      payload: what its records hold.
-      fixed_schema: of the dataset that they are appended to, or None.
+    Manifests come by folder. If records are kept, they are not decoded. The fixed schema
+    is that of a dataset that they are appended to.
 
     Raises:
       InputError: the records are not what the job, or a file beside them, says.
