@@ -28,7 +28,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
 from recordmill.transforms.sources.arrays.headers import find_idx, find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import RowSink, Source
-from recordmill.transforms.sources.built_in import (
+from recordmill.transforms.sources.registry import (
     BinaryOptions,
     IdxOptions,
     NumpyOptions,

@@ -20,7 +20,7 @@ from recordmill.schemas.errors import CorruptRecordError, InputError
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
-from recordmill.transforms.sources.built_in import CifarOptions
+from recordmill.transforms.sources.registry import CifarOptions
 from recordmill.transforms.tfrecord import crc32c, mask, read_records
 
 pytestmark = pytest.mark.fuzz

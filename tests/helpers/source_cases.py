@@ -24,16 +24,16 @@ from recordmill.transforms.sources.arrays.fixed_records import CifarSource, find
 from recordmill.transforms.sources.arrays.headers import find_idx, find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.built_in import (
-    BinaryOptions,
-    IdxOptions,
-    NumpyOptions,
-)
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.json_lines import JsonLinesSource
+from recordmill.transforms.sources.registry import (
+    BinaryOptions,
+    IdxOptions,
+    NumpyOptions,
+)
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource

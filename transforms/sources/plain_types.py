@@ -90,14 +90,6 @@ def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
         yield name, plain
 
 
-def has_struct(arrow_type: pa.DataType) -> bool:
-    """Tells whether a struct is inside lists."""
-    plain = plain_type(arrow_type)
-    if is_list(plain):
-        return has_struct(plain.value_type)
-    return bool(pt.is_struct(plain))
-
-
 def inside_lists(arrow_type: pa.DataType) -> tuple[pa.DataType, Shape]:
     """Returns what is in lists, and the length of the lists of each level, where fixed.
 

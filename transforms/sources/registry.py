@@ -1,23 +1,27 @@
-"""Finds input formats by name: those built in, and those that other packages add.
+"""Declares the built-in input formats, and finds them and those of other packages.
 
-A format is a SourceFormat. The built-in ones are in a table of modules, imported when
-asked for. Another package offers one as an entry point:
+A format is a SourceFormat. Another package offers one as an entry point:
 
     [project.entry-points."recordmill.sources"]
     lines = "recordmill_lines.plugin:FORMAT"
 
-Nothing here imports Arrow, so the command line can ask for names and options quickly.
+Nothing here imports Arrow or NumPy, so the command shows its help quickly: what makes a
+source is imported when a source is made.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from textwrap import dedent
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.source_options import (
@@ -32,14 +36,8 @@ if TYPE_CHECKING:
     from recordmill.schemas.job import JobSpec
     from recordmill.transforms.sources.base import Source
 
-GROUP = "recordmill.sources"  # of entry points
-_BUILT_IN = "recordmill.transforms.sources.built_in"
-BUILT_IN = {
-    "images": "recordmill.transforms.sources.images.options",
-    **dict.fromkeys(("cifar", "csv", "parquet", "arrow", "jsonl", "binary"), _BUILT_IN),
-    **dict.fromkeys(("idx", "numpy", "tfrecord", "webdataset"), _BUILT_IN),
-}
 
+GROUP = "recordmill.sources"  # of entry points
 Options = TypeVar("Options", bound=SourceOptions)
 
 
@@ -106,8 +104,9 @@ def load_format(name: str) -> SourceFormat[Any]:
             "uninstall that package, or rename the format in it"
         )
     if name in BUILT_IN:
-        built_in: SourceFormat[Any] = import_module(BUILT_IN[name]).FORMATS[name]
-        return built_in
+        return BUILT_IN[name] or cast(
+            "SourceFormat[Any]", _load("images.options.FORMAT")
+        )
     if not offers:
         raise UsageError(
             f"source: found {name!r}, expected one of {', '.join(format_names())}; a "
@@ -211,3 +210,432 @@ def _packages(points: tuple[EntryPoint, ...]) -> str:
         else f"the package of {point.value}"
         for point in points
     )
+
+
+# Nothing here imports Arrow or NumPy, so the command shows its help quickly: what makes a
+# source is imported when a source is made.
+
+_STEP_BYTES = 4 << 20
+
+Variant = Literal["auto", "cifar10", "cifar100"]
+ByteOrder = Literal["little", "big"]
+Layout = Literal["auto", "stl10"]
+Records = Literal["keep", "decode"]
+SplitFrom = Literal["auto", "none"]
+
+
+class CifarOptions(SourceOptions):
+    """Options of CIFAR binary files."""
+
+    variant: Variant = Field(
+        "auto",
+        description="cifar10 or cifar100, where file names and sizes do not tell",
+    )
+
+
+class BinaryOptions(SourceOptions):
+    """Options of binary files with records of a fixed length."""
+
+    record: str = Field(
+        "",
+        description="fields of a record, in quotes: "
+        "'label:u8,image:u8[3,32,32]:chw->hwc'",
+    )
+    byte_order: ByteOrder = Field("little", description="of numbers in a record")
+    header_bytes: int = Field(
+        0, ge=0, description="bytes before the first record of each file"
+    )
+    class_names: str = Field(
+        "",
+        description="input file with the names of the classes of the field label, one a "
+        "line; or FIELD=FILE, with commas between several",
+    )
+    layout: Layout = Field(
+        "auto",
+        description="a published layout; auto: what `record` says, else by file names",
+    )
+    split_from: SplitFrom = Field(
+        "auto", description="whether names of files tell splits (train, test, ...)"
+    )
+
+
+class IdxOptions(SourceOptions):
+    """Options of IDX files."""
+
+    class_names: str = Field(
+        "",
+        description="input file with the names of the classes of the column label, one a "
+        "line; without it they are numbers",
+    )
+    split_from: SplitFrom = Field(
+        "auto",
+        description="whether names of files tell splits (train, t10k, test, ...)",
+    )
+
+
+class NumpyOptions(SourceOptions):
+    """Options of NumPy files."""
+
+    label_array: str = Field(
+        "",
+        description="the file, or array of an .npz, that holds the labels: it becomes "
+        "the column label",
+    )
+    class_names: str = Field(
+        "",
+        description="input file with the names of the classes of the column label, one a "
+        "line; or COLUMN=FILE, with commas between several",
+    )
+    split_from: SplitFrom = Field(
+        "auto",
+        description="whether names of files and arrays tell splits (train, test, ...)",
+    )
+
+
+class TfrecordOptions(SourceOptions):
+    """Options of TFRecord files."""
+
+    records: Records = Field(
+        "keep",
+        description="whether the records are kept byte for byte, unread, or decoded into "
+        "columns, so that a schema can change them",
+    )
+    split_from: SplitFrom = Field(
+        "auto",
+        description="whether names of files tell splits (train, test, ...)",
+    )
+
+
+def _load(name: str) -> Any:
+    """Imports a name of a module, such as "json_lines.JsonLinesSource"."""
+    module, _, name = name.rpartition(".")
+    return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
+
+
+def _arrays(find: str) -> Callable[[Any, Request], Any]:
+    """Returns what makes the source of arrays that a function finds by the options."""
+    return lambda options, request: _load("arrays.source.ArraysSource")(
+        _load(find), options, storage=request.storage
+    )
+
+
+def _later(name: str) -> Callable[..., Any]:
+    """Returns a function that is imported when it is called."""
+    return lambda *arguments: _load(name)(*arguments)
+
+
+def _objects(source: str) -> Callable[[Any, Request], Any]:
+    """Returns what makes a source whose rows are objects with keys."""
+    return lambda _, request: _load(source)(
+        as_declared=request.as_text, wanted=request.columns, storage=request.storage
+    )
+
+
+def _line_of(read: Callable[[int, int], bytes], offset: int) -> int:
+    """Returns the number of the line that begins at a byte, from 1."""
+    return 1 + sum(
+        read(start, min(start + _STEP_BYTES, offset)).count(b"\n")
+        for start in range(0, offset, _STEP_BYTES)
+    )
+
+
+def _examples(text: str) -> tuple[tuple[str, str], ...]:
+    """Returns what each example does and, below that and indented, the line as typed."""
+    parts = re.split(r"\n(?=\S)", dedent(text).strip())
+    pairs = (part.split("\n", 1) for part in parts)
+    return tuple((what, dedent(line)) for what, line in pairs)
+
+
+def _table_format(
+    name: Literal["parquet", "arrow"], summary: str, folder: str
+) -> SourceFormat[SourceOptions]:
+    """Returns the format of one kind of table file, with examples on `folder`."""
+    convert = f"recordmill convert {name} {folder} out"
+    return SourceFormat(
+        name=name,
+        summary=summary,
+        options=SourceOptions,
+        make_source=lambda _, request: _load("tables.ColumnarSource")(
+            kind=name, as_declared=request.as_text, storage=request.storage
+        ),
+        position_unit="row",
+        examples=_examples(f"""
+            a folder of tables with the same columns
+                {convert}/{folder}
+            for ten hosts, a tenth of the rows for tests
+                {convert}/{folder}-of-ten-hosts --readers 10 \\
+                    --split train=0.9 --split test=0.1
+            a schema file to begin with
+                recordmill schema infer {name} {folder} -o {folder}.yaml
+        """),
+    )
+
+
+DELIMITERS = {
+    "comma": ",",
+    "tab": "\t",
+    "semicolon": ";",
+    "pipe": "|",
+    "space": " ",
+    "\\t": "\t",  # as it is typed in a shell
+}
+
+
+def _one_mark(text: str) -> bool:
+    return len(text) == 1 and text.isascii() and text not in "\r\n\0"
+
+
+def _delimiter(text: str) -> str:
+    found = DELIMITERS.get(text, text)
+    if text == "auto" or (_one_mark(found) and found != '"'):
+        return found
+    words = ", ".join(name for name in DELIMITERS if name.isalpha())
+    raise ValueError(f"expected auto, {words} or one ASCII character, found {text!r}")
+
+
+def _mark(text: str) -> str:
+    found = "\\" if text == "backslash" else text
+    if text == "none" or _one_mark(found):
+        return found
+    raise ValueError(f"expected none or one ASCII character, found {text!r}")
+
+
+def _quote(text: str) -> str:
+    if text == "none" or _one_mark(text):
+        return text
+    raise ValueError(f"expected none or one ASCII character, found {text!r}")
+
+
+def _encoding(text: str) -> str:
+    if text == "auto":
+        return text
+    try:
+        found = codecs.lookup(text)
+        codecs.getincrementaldecoder(text)
+        if isinstance("".encode(found.name), bytes):
+            return found.name.replace("utf-8-sig", "utf-8")
+    except (LookupError, ValueError):
+        pass
+    raise ValueError(
+        f"expected auto or an encoding of text that Python knows, such as utf-16, "
+        f"latin-1 or cp1252, found {text!r}"
+    )
+
+
+def _as_text(value: Any) -> Any:
+    """Takes a list of texts, as YAML has them, for one."""
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return value
+
+
+_TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
+
+
+class CsvOptions(SourceOptions):
+    """Options of CSV files."""
+
+    dialect: Literal["auto", "excel", "excel-tab", "unix", "rfc4180", "mysql"] = Field(
+        "auto",
+        description="a dialect by its name, where options do not say otherwise: comma or "
+        "tab, with quotes; mysql: tab, backslash, \\N, neither quotes nor header",
+    )
+    delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
+        "auto",
+        description="what stands between cells: comma, tab, semicolon, pipe, space or "
+        "one character; auto finds it in the first rows",
+    )
+    quote: Annotated[str, AfterValidator(_quote)] = Field(
+        '"',
+        description="the character around cells that hold delimiters or newlines, or "
+        "none",
+    )
+    escape: Annotated[str, AfterValidator(_mark)] = Field(
+        "none",
+        description="the character that takes the meaning of the one behind it: "
+        "backslash, another one, or none",
+    )
+    comment: Annotated[str, AfterValidator(_mark)] = Field(
+        "none",
+        description="lines that begin with this character are left out; none: no lines are",
+    )
+    decimal: Literal["point", "comma"] = Field(
+        "point", description="what stands before the places of numbers: 1.5 or 1,5"
+    )
+    header: Literal["auto", "first", "none"] = Field(
+        "auto",
+        description="first: the first line names the columns; none: it is a row; auto: "
+        "as first, but refused where it looks like a row",
+    )
+    columns: Annotated[str, _TEXTS] = Field(
+        "",
+        description="names of the columns of a table without header, with commas "
+        "between: id,price",
+    )
+    null_values: Annotated[str, _TEXTS] = Field(
+        "",
+        description="texts that mean a missing value in every column, with commas "
+        "between; among numbers the usual ones (NA, null, ...) always do",
+    )
+    skip_rows: int = Field(
+        0, ge=0, le=100_000, description="lines before the header, which are left out"
+    )
+    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
+        "auto",
+        description="of the text, as Python calls it: utf-8, utf-16, latin-1, cp1252; "
+        "auto is utf-8, or what the byte order mark says",
+    )
+    input_compression: Literal["auto", "none", "gzip", "bz2", "xz", "zstd"] = Field(
+        "auto", description="of the files; auto finds it in their first bytes"
+    )
+    exact: bool = Field(
+        False,
+        description="publish nothing if float32 would lose digits of a decimal, instead "
+        "of telling so",
+    )
+    files_root: str = Field(
+        "",
+        description="folder or URL that the paths in columns with `bytes_from: path` are "
+        "relative to, in place of the table's folder; no file outside it is read",
+    )
+
+
+_FORMATS: tuple[SourceFormat[Any], ...] = (
+    SourceFormat(
+        name="cifar",
+        summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
+        options=CifarOptions,
+        make_source=lambda options, request: _load("arrays.fixed_records.CifarSource")(
+            options=options, storage=request.storage
+        ),
+        examples=_examples("""
+            the folder with data_batch_1.bin and the others
+                recordmill convert cifar batches out/digits
+            for ten hosts, compressed
+                recordmill convert cifar batches out/gzip --readers 10 --compression gzip
+            a schema file to begin with
+                recordmill schema infer cifar batches -o digits.yaml
+        """),
+    ),
+    SourceFormat(
+        name="csv",
+        summary="Tables of text: CSV, TSV and the like; types are inferred.",
+        options=CsvOptions,
+        make_source=_later("csv.source.make_source"),
+        line_of=_later("csv.quotes.line_of"),
+        examples=_examples("""
+            the types are found in the whole table
+                recordmill convert csv table.csv out/table
+            what would happen, and nothing else
+                recordmill convert csv table.csv out/table --plan
+            a tenth for tests; up to one row in a hundred may be wrong
+                recordmill convert csv table.csv out/split --split train=0.9 \\
+                    --split test=0.1 --max-rejects 1%
+            a schema file to begin with
+                recordmill schema infer csv table.csv -o schema.yaml
+            with the types that a file declares
+                recordmill convert csv table.csv out/typed --schema schema.yaml
+        """),
+    ),
+    _table_format("parquet", "Parquet files (.parquet).", folder="tables"),
+    _table_format(
+        "arrow",
+        "Arrow IPC files and streams (.arrow, .feather, .arrows).",
+        folder="frames",
+    ),
+    SourceFormat(
+        name="jsonl",
+        summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
+        options=SourceOptions,
+        make_source=_objects("json_lines.JsonLinesSource"),
+        line_of=_line_of,
+        examples=_examples("""
+            a folder of files with the same keys
+                recordmill convert jsonl texts out/texts
+            a tenth of the rows for tests, at most five bad lines
+                recordmill convert jsonl texts out/split-texts --split train=0.9 \\
+                    --split test=0.1 --max-rejects 5
+            a schema file to begin with
+                recordmill schema infer jsonl texts -o texts.yaml
+        """),
+    ),
+    SourceFormat(
+        name="binary",
+        summary="Records of a fixed length, as declared; STL-10.",
+        options=BinaryOptions,
+        make_source=_arrays("arrays.fixed_records.find_records"),
+        examples=_examples("""
+            a label and an image in planes, in files like data_batch_1.bin
+                recordmill convert binary batches out/planes \\
+                    --record 'label:u8,image:u8[3,32,32]:chw->hwc' \\
+                    --class-names batches.meta.txt
+            a schema file to begin with
+                recordmill schema infer binary batches -o binary.yaml --record \\
+                    'label:u8,image:u8[3,32,32]:chw->hwc'
+        """),
+    ),
+    SourceFormat(
+        name="idx",
+        summary="MNIST and other IDX files, .gz too.",
+        options=IdxOptions,
+        make_source=_arrays("arrays.headers.find_idx"),
+        position_unit="row",
+        examples=_examples("""
+            the folder with train-images-idx3-ubyte.gz and the others
+                recordmill convert idx digits/idx out/mnist
+            a schema file to begin with
+                recordmill schema infer idx digits/idx -o idx.yaml
+        """),
+    ),
+    SourceFormat(
+        name="numpy",
+        summary="Arrays of rows in .npy and .npz files.",
+        options=NumpyOptions,
+        make_source=_arrays("arrays.headers.find_numpy"),
+        position_unit="row",
+        examples=_examples("""
+            images.npy and labels.npy in a folder, with names of the classes
+                recordmill convert numpy digits/numpy out/arrays --class-names names.txt
+            a schema file to begin with
+                recordmill schema infer numpy digits/numpy -o numpy.yaml
+        """),
+    ),
+    SourceFormat(
+        name="tfrecord",
+        summary="TFRecord files that are there already.",
+        options=TfrecordOptions,
+        make_source=_later("tfrecord.source.make_source"),
+        examples=_examples("""
+            the same records, shuffled, in shards of 64 MiB
+                recordmill convert tfrecord shards out/again --shard-size 64MiB
+            other splits, whatever the names of the files say
+                recordmill convert tfrecord shards out/split-again --split-from none \\
+                    --split train=0.9 --split test=0.1
+            a schema file to begin with
+                recordmill schema infer tfrecord shards -o shards.yaml
+            the records decoded, and cast as the schema file says
+                recordmill convert tfrecord shards out/cast --records decode \\
+                    --schema shards.yaml
+        """),
+    ),
+    SourceFormat(
+        name="webdataset",
+        summary="WebDataset: the samples in tar shards.",
+        options=SourceOptions,
+        make_source=_objects("webdataset.source.WebDatasetSource"),
+        examples=_examples("""
+            all shards of a folder
+                recordmill convert webdataset samples out/samples
+            a tenth of the samples for tests, at most five bad ones
+                recordmill convert webdataset 'samples/*.tar' out/split-samples \\
+                    --split train=0.9 --split test=0.1 --max-rejects 5
+            a schema file to begin with
+                recordmill schema infer webdataset samples -o samples.yaml
+        """),
+    ),
+)
+# None for that of images, which is declared beside its many options
+BUILT_IN: dict[str, SourceFormat[Any] | None] = {
+    "images": None,
+    **{each.name: each for each in _FORMATS},
+}

@@ -42,7 +42,6 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
-    has_struct,
     inside_lists,
     lists_of,
     merged_columns,
@@ -229,8 +228,8 @@ def _leaves(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         # A missing struct misses each of its fields.
         for field, values in zip(column.type, column.flatten(), strict=True):
             yield from _leaves(f"{name}{SEPARATOR}{field.name}", values)
-    elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and has_struct(
-        column.type
+    elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and pt.is_struct(
+        inside_lists(column.type)[0]
     ):
         rows = column.cast(pa.list_(column.type.value_type))
         offsets = pa.array(rows.offsets.to_numpy(zero_copy_only=False).copy())

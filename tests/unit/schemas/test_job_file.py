@@ -30,9 +30,8 @@ from recordmill.schemas.job_file import (
 )
 from recordmill.schemas.job_options import LoadedJob, job_file_model
 from recordmill.schemas.storage_options import BothSides, StorageOptions
-from recordmill.transforms.sources.built_in import CsvOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.registry import BUILT_IN, load_format
+from recordmill.transforms.sources.registry import BUILT_IN, CsvOptions, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}
 DAY = date(2026, 11, 20)

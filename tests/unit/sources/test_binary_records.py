@@ -18,7 +18,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
 )
 from recordmill.transforms.sources.arrays.headers import find_idx
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.built_in import BinaryOptions, IdxOptions
+from recordmill.transforms.sources.registry import BinaryOptions, IdxOptions
 
 
 @pytest.mark.parametrize("order", ["little", "big"])

@@ -24,7 +24,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
     split_of,
 )
 from recordmill.transforms.sources.base import REFERENCE, RowSink
-from recordmill.transforms.sources.built_in import CifarOptions
+from recordmill.transforms.sources.registry import CifarOptions
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:

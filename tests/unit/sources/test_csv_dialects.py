@@ -20,7 +20,6 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import RowIssue
-from recordmill.transforms.sources.built_in import FORMATS, CsvOptions
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.header import ask_dialect
 from recordmill.transforms.sources.csv.quotes import (
@@ -31,7 +30,7 @@ from recordmill.transforms.sources.csv.quotes import (
     next_state,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.registry import Request
+from recordmill.transforms.sources.registry import CsvOptions, Request, load_format
 from recordmill.transforms.sources.text_types import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
@@ -447,7 +446,7 @@ def test_nulls_of_a_column_in_a_schema(tmp_path: Path) -> None:
 def test_decimal_and_schema_exclude_each_other() -> None:
     options = CsvOptions(decimal="comma")
     with pytest.raises(UsageError, match="`decimal` and `schema` exclude each other"):
-        FORMATS["csv"].make_source(options, Request(as_text=True))
+        load_format("csv").make_source(options, Request(as_text=True))
 
 
 Understand = Callable[..., InputSummary]

@@ -20,7 +20,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.arrays.headers import find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Append
-from recordmill.transforms.sources.built_in import NumpyOptions
+from recordmill.transforms.sources.registry import NumpyOptions
 
 PLAIN = st.one_of(
     npst.boolean_dtypes(),

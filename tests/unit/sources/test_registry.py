@@ -13,10 +13,10 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
-from recordmill.transforms.sources.built_in import CifarOptions
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.registry import (
     BUILT_IN,
+    CifarOptions,
     InstalledFormats,
     SourceFormat,
     format_names,

@@ -19,8 +19,7 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.dataset.tfds import metadata_files
-from recordmill.transforms.sources.built_in import TfrecordOptions
-from recordmill.transforms.sources.registry import make_source
+from recordmill.transforms.sources.registry import TfrecordOptions, make_source
 from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.storage import LocalStore

@@ -62,8 +62,8 @@ from recordmill.transforms.sources.arrays.array_parts import (
 from recordmill.transforms.sources.arrays.rows import Reasons
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Rows, RowSink
-from recordmill.transforms.sources.built_in import BinaryOptions, CifarOptions, Variant
 from recordmill.transforms.sources.listing import unreadable_error
+from recordmill.transforms.sources.registry import BinaryOptions, CifarOptions, Variant
 from recordmill.transforms.storage.reading import read_range
 
 TYPES = {

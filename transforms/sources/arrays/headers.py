@@ -41,7 +41,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     role_of,
 )
 from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
-from recordmill.transforms.sources.built_in import IdxOptions, NumpyOptions
+from recordmill.transforms.sources.registry import IdxOptions, NumpyOptions
 from recordmill.transforms.storage.input_stream import MARK_BYTES, compression_of
 from recordmill.transforms.storage.reading import open_stream, read_range
 

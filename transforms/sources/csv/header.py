@@ -18,7 +18,6 @@ from itertools import combinations
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import count
-from recordmill.transforms.sources.built_in import DELIMITERS, CsvOptions
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     RFC_4180,
@@ -29,6 +28,7 @@ from recordmill.transforms.sources.csv.quotes import (
     row_spans,
     without_comments,
 )
+from recordmill.transforms.sources.registry import DELIMITERS, CsvOptions
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     AskedPacking,

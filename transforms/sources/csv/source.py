@@ -42,7 +42,6 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
-from recordmill.transforms.sources.built_in import CsvOptions
 from recordmill.transforms.sources.csv import inspect
 from recordmill.transforms.sources.csv.header import (
     ask_dialect,
@@ -72,7 +71,7 @@ from recordmill.transforms.sources.csv.quotes import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.registry import Request
+from recordmill.transforms.sources.registry import CsvOptions, Request
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,

@@ -432,7 +432,7 @@ def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
     return describe_folders(files, options)
 
 
-_IMAGES = SourceFormat(
+FORMAT = SourceFormat(
     name="images",
     summary="A folder of images for each class.",
     options=ImagesOptions,
@@ -453,4 +453,3 @@ _IMAGES = SourceFormat(
         ),
     ),
 )
-FORMATS = {_IMAGES.name: _IMAGES}

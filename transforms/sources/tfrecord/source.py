@@ -46,12 +46,12 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
-from recordmill.transforms.sources.built_in import (
+from recordmill.transforms.sources.registry import (
     Records,
+    Request,
     SplitFrom,
     TfrecordOptions,
 )
-from recordmill.transforms.sources.registry import Request
 from recordmill.transforms.sources.tfrecord.features import (
     RAW,
     BesideFiles,
