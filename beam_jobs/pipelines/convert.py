@@ -5,11 +5,11 @@
                            +-> guessed types   +- final types        v
                                                     publish <- write shards
 
-Convert, plan and write depend on the exchange. With scratch and by reference, records
-stay in sorted runs, and only metadata passes through the runner:
-ranges, type flags, histograms, shard tasks, results. With the engine's own shuffle
-(exchange_by_engine) convert only measures; after the plan every range is read again and
-its records are sent in pieces. Steps that an input does not need, because its types are
+Convert and write depend on the exchange. With scratch and by reference, records stay in
+sorted runs, or in the input, and only metadata passes through the runner: ranges, type
+flags, histograms, shard tasks, results. With the engine's own shuffle (exchange_by_engine)
+convert only measures; after the plan every range is read again and its records are sent in
+pieces. Steps that an input does not need, because its types are
 known, are left out. If there is only one range, all of it is one step: there is nothing
 to exchange, and ten rows should not pay for twenty steps of the runner.
 """
@@ -17,27 +17,35 @@ to exchange, and ten rows should not pay for twenty steps of the runner.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import cast
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, PCollection
+from apache_beam.coders import VarIntCoder
+from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
+from apache_beam.transforms.combiners import ToListCombineFn
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.exchange import (
-    convert_one,
-    count_range,
-    exchange,
-    input_ranges_of,
-    list_runs,
-    plan_dataset,
-    write_one,
-)
+from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
+from recordmill.beam_jobs.runners.embedded import is_flink
+from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.ranges import InputRange, RangeResult, RowIssue
-from recordmill.schemas.shards import ShardResult
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.ranges import (
+    InputRange,
+    RangeResult,
+    RowIssue,
+    SortedRunRef,
+    TypeFlags,
+    merge_type_flags,
+)
+from recordmill.schemas.shards import ShardPlan, ShardResult, ShardTask
+from recordmill.schemas.text import human_bytes, json_bytes
 from recordmill.transforms.commit.build_manifest import (
+    check_reject_limit,
+    locator_of,
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import commit
@@ -45,9 +53,21 @@ from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.sources.base import Findings
+from recordmill.transforms.dataset.expected import require_schema
+from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.storage.lease import require_holder
-from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
+from recordmill.transforms.tasks.convert_range import (
+    convert_range,
+    measure_range,
+    range_histogram,
+    send_range,
+)
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
+from recordmill.transforms.tasks.progress_reader import save_plan_totals
+from recordmill.transforms.tasks.rejects import rejects_command, run_rejects
+from recordmill.transforms.tasks.workspace import load_checkpoint, save_checkpoint
+from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
 
 def convert_dataset(
@@ -143,3 +163,266 @@ def _understood(
     ):
         told = told.of_input()
     return told.to_dict()
+
+
+def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
+    """Merges type flags: (1, 2) and (4, 2) give (5, 2)."""
+    return reduce(merge_type_flags, found, ())
+
+
+def plan_dataset(
+    histogram: Histogram, context: RunContext, results: list[RangeResult]
+) -> ShardPlan:
+    """Plans the shards of the dataset, from the results of all ranges.
+
+    Raises:
+      RejectLimitError: too many rows were rejected.
+      SchemaError: the schema differs from the one that is expected.
+    """
+    with report_errors_to_launcher(context.workspace):
+        check_reject_limit(
+            context.job.max_rejects,
+            sum(result.rows_read for result in results),
+            sum(result.rows_rejected for result in results),
+            rejects_command(context.workspace),
+            run_rejects(context.workspace),
+            locator_of(context),
+        )
+        issues = RowIssue.merged(result.issues for result in results)
+        if problem := context.source.input.issue_problem(issues):
+            raise SchemaError(problem)
+        require_schema(
+            context.expected_schema, context.schema(*merge_column_info(results))
+        )
+        plan = plan_shards(histogram, context.job.sharding, context.split_names)
+        save_plan_totals(context.workspace, plan)
+        return plan
+
+
+def exchange(
+    input_ranges: PCollection[tuple[InputRange, TypeFlags]],
+    context: RunContext,
+    *,
+    redo: bool,
+) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
+    """Converts all ranges and writes all shards into staging; returns their results.
+
+    Each range comes with a guess of its types. With `redo` ranges that were encoded, or
+    measured, with other types than they turn out to have are read again.
+    """
+    results = input_ranges | "ConvertRanges" >> beam.Map(
+        convert_one, context
+    )  # RangeResult
+    by_engine = context.exchange == "engine"
+    if redo or by_engine:
+        final_types = AsSingleton(
+            results
+            | "GetTypes" >> beam.Map(lambda one: one.observed_types)
+            | "MergeTypes" >> beam.CombineGlobally(merge_types).without_defaults()
+        )
+    if redo:
+        results = results | "RedoRanges" >> beam.Map(
+            redo_one, context, final_types=final_types
+        )
+    nothing = partial(Histogram.empty, context.num_splits, context.bucket_bits)
+    plan = (
+        results
+        | "CountRanges" >> beam.FlatMap(count_range, context)  # PackedHistogram
+        | "SumHistograms" >> beam.CombineGlobally(Total(nothing)).without_defaults()
+        | "PlanShards" >> beam.Map(plan_dataset, context, results=AsList(results))
+    )  # ShardPlan
+    if by_engine:
+        return exchange_by_engine(results, final_types, plan, context)
+    runs = plan | "ListRuns" >> beam.Map(list_runs, results=AsList(results))
+    shards = (
+        plan
+        | "ListShards" >> beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
+        | "SpreadShards" >> beam.Reshuffle()
+        | "WriteShards" >> beam.Map(write_one, context, runs=AsSingleton(runs))
+    )
+    return results, shards
+
+
+def convert_one(
+    guessed: tuple[InputRange, TypeFlags], context: RunContext, *, redo: bool = False
+) -> RangeResult:
+    """Converts a range; with the engine exchange only measures it."""
+    input_range, types = guessed
+    convert = measure_range if context.exchange == "engine" else convert_range
+    with report_errors_to_launcher(context.workspace):
+        return convert(context, input_range, types, redo)
+
+
+def redo_one(
+    result: RangeResult, context: RunContext, final_types: TypeFlags
+) -> RangeResult:
+    if context.source.needs_reencode(
+        result.observed_types, result.encoded_types, final_types
+    ):
+        return convert_one((result.range, final_types), context, redo=True)
+    return result
+
+
+def count_range(result: RangeResult, context: RunContext) -> Iterator[PackedHistogram]:
+    with report_errors_to_launcher(context.workspace):
+        yield from range_histogram(context, result)
+
+
+def list_runs(_: ShardPlan, results: Iterable[RangeResult]) -> list[SortedRunRef]:
+    """Returns all sorted runs by range: the one table that every shard task gets."""
+    ordered = sorted(results, key=lambda result: result.range.index)
+    return [run for result in ordered for run in result.runs]
+
+
+def write_one(
+    task: ShardTask, context: RunContext, runs: list[SortedRunRef]
+) -> ShardResult:
+    with report_errors_to_launcher(context.workspace):
+        return write_shard(context, task, runs)
+
+
+# Pieces of one range: less than 100 messages of 10 MB, the size that Python workers
+# send.
+FLINK_BUNDLE_BYTES = 900_000_000
+
+_RESULTS = "results"
+
+
+def exchange_by_engine(
+    measured: PCollection[RangeResult],
+    final_types: AsSingleton,
+    plan: PCollection[ShardPlan],
+    context: RunContext,
+) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
+    """Sends the rows of measured ranges through the runner's shuffle, and writes them.
+
+    Only results and finished shards are written to files, so workers need to share
+    nothing but the output.
+    """
+    to_write = plan | "FindFinished" >> beam.Map(
+        find_finished, context
+    )  # ShardsToWrite
+    send = SendRange(context, on_flink=is_flink(measured.pipeline))
+    sent = (
+        measured
+        | "KeyByIndex"
+        >> beam.Map(lambda one: (one.range.index, one)).with_output_types(
+            tuple[int, RangeResult]
+        )
+        | "SendRanges"
+        >> beam.ParDo(send, final_types, AsSingleton(to_write)).with_outputs(
+            _RESULTS, main="pieces"
+        )
+    )
+    # sent["pieces"]: (shard number, piece)
+    return sent[_RESULTS], write_pieces(sent["pieces"], to_write)
+
+
+def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
+    with report_errors_to_launcher(context.workspace):
+        return ShardsToWrite(context, plan, finished_shards(context, plan))
+
+
+class SendRange(beam.DoFn):
+    """A DoFn that reads a range again; emits its pieces, and its result on the side.
+
+    Its state is never used. It makes Flink's batch runner use one bundle per key.
+    Without state, Flink makes one bundle of all that a worker gets, takes no output
+    before the end of the bundle, and hangs at a hundred messages (about 1 GB). Like a
+    Reshuffle, it also distributes the ranges again.
+
+    A range whose pieces are larger than that (a table where each row names a large
+    file) is an error on Flink.
+    """
+
+    BUNDLE_FOR_EACH_RANGE = ReadModifyWriteStateSpec("unused", VarIntCoder())
+
+    def __init__(self, context: RunContext, *, on_flink: bool) -> None:
+        self._context = context
+        self._max_bytes = FLINK_BUNDLE_BYTES if on_flink else None
+
+    def process(
+        self,
+        element: tuple[int, RangeResult],
+        final_types: TypeFlags,
+        to_write: ShardsToWrite,
+        unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
+    ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
+        context, (_, measured) = self._context, element
+        num_bytes = 0
+        with report_errors_to_launcher(context.workspace):
+            for sent in send_range(
+                context, measured, final_types, to_write.plan, to_write.finished
+            ):
+                if isinstance(sent, RangeResult):
+                    yield TaggedOutput(_RESULTS, sent)
+                    return
+                num_bytes += len(sent[1])
+                if self._max_bytes is not None and num_bytes > self._max_bytes:
+                    raise InputError(
+                        f"{measured.range.where} make records of more than "
+                        f"{human_bytes(self._max_bytes)}, the limit of exchange engine "
+                        "for one range on Flink. Use `exchange=scratch`"
+                    )
+                yield sent
+
+
+NUM_SAMPLES = 16  # ranges that are sampled to guess the types
+
+
+def input_ranges_of(
+    pipeline: beam.Pipeline, context: RunContext, ranges: list[InputRange]
+) -> PCollection[tuple[InputRange, TypeFlags]]:
+    """Emits the input ranges, surveyed if the format needs it, with guessed types."""
+    if len(ranges) == 1:
+        return pipeline | "Range" >> beam.Create([(ranges[0], ())], reshuffle=False)
+    if context.source.input.needs_survey(ranges):
+        surveys = (
+            pipeline
+            | "Ranges" >> beam.Create(ranges)
+            | "SurveyRanges" >> beam.Map(survey_range, context)  # (index, survey)
+            | beam.CombineGlobally(ToListCombineFn()).without_defaults()
+        )
+    else:
+        no_surveys = [(input_range.index, 0) for input_range in ranges]
+        surveys = pipeline | "Ranges" >> beam.Create([no_surveys], reshuffle=False)
+    return (
+        surveys
+        | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context, ranges)
+        | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags)
+    )
+
+
+@dataclass(frozen=True)
+class SurveyResult:
+    """The survey of one range, as its checkpoint."""
+
+    range: InputRange
+    found: int
+
+
+def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int]:
+    with report_errors_to_launcher(context.workspace):
+        name = f"survey-{input_range.index:06d}"
+        earlier = load_checkpoint(context.workspace, name, SurveyResult)
+        if earlier is not None and earlier.range == input_range:
+            return input_range.index, earlier.found
+        number = context.source.input.survey(input_range)
+        save_checkpoint(context.workspace, name, SurveyResult(input_range, number))
+        return input_range.index, number
+
+
+def resolve_ranges(
+    surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
+) -> Iterator[tuple[InputRange, TypeFlags]]:
+    """Yields the ranges, resolved by their surveys, with types guessed from samples."""
+    with report_errors_to_launcher(context.workspace):
+        numbers = [number for _, number in sorted(surveys)]
+        resolved = context.source.input.resolve_ranges(ranges, numbers)
+        step = max(1, len(resolved) // NUM_SAMPLES)
+        samples = (
+            context.source.sample(input_range) for input_range in resolved[::step]
+        )
+        guess = merge_types(samples)
+    for input_range in resolved:
+        yield input_range, guess

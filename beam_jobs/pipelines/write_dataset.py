@@ -53,7 +53,7 @@ from recordmill.schemas.shards import (
 )
 from recordmill.schemas.source_options import PIPELINE_ROWS, SourceOptions
 from recordmill.schemas.split_times import parse_split_times
-from recordmill.transforms.commit.name_limits import check_names
+from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, open_piece

@@ -241,7 +241,7 @@ def run_remote(
 
 
 def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> str:
-    """Submits a pipeline to a runner that runs it alone, or only translates it; returns its id.
+    """Submits a pipeline to a runner that runs it alone, or translates it; returns its id.
 
     Raises:
       UsageError: the job would end with this process.

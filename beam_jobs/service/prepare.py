@@ -42,8 +42,8 @@ from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, human_bytes
+from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.commit.commit import is_staged
-from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_runs import NO_BUDGET, HoldBudget

@@ -17,7 +17,7 @@ from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.names import MAX_APPENDS
 from recordmill.transforms.commit.build_manifest import check_reject_limit
-from recordmill.transforms.commit.check_output import check_output
+from recordmill.transforms.commit.check_output import check_names, check_output
 from recordmill.transforms.commit.commit import require_stored
 from recordmill.transforms.commit.inputs import (
     dataset_changes,
@@ -25,7 +25,6 @@ from recordmill.transforms.commit.inputs import (
     new_files,
     read_inputs,
 )
-from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.commit.versions import (
     can_be_cleared,
     is_ours,

@@ -27,7 +27,7 @@ from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.sources.base import ReferencedRows, Source
 from recordmill.transforms.sources.images import source as images_source
 
-BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.exchange.save_plan_totals"
+BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.convert.save_plan_totals"
 EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")
 LAST_STEP = "recordmill.beam_jobs.pipelines.convert.stage"
 

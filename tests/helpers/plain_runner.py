@@ -18,14 +18,14 @@ import pytest
 from apache_beam.pvalue import TaggedOutput
 
 from recordmill.beam_jobs.pipelines import group_by_shard
-from recordmill.beam_jobs.pipelines.convert import publish_dataset
-from recordmill.beam_jobs.pipelines.exchange import (
+from recordmill.beam_jobs.pipelines.convert import (
     SendRange,
     convert_one,
     count_range,
     find_finished,
     list_runs,
     plan_dataset,
+    publish_dataset,
     redo_one,
     resolve_ranges,
     survey_range,

@@ -178,7 +178,7 @@ def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,x\n2\n")
-    monkeypatch.setattr("recordmill.beam_jobs.pipelines.exchange.send_range", None)
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.send_range", None)
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 65
     assert "1 of 2 rows rejected (limit 0)" in ran.err
@@ -290,10 +290,10 @@ def test_a_range_that_gives_more_than_flink_carries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange.is_flink", lambda _: True
+        "recordmill.beam_jobs.pipelines.convert.is_flink", lambda _: True
     )
     monkeypatch.setattr(
-        "recordmill.beam_jobs.pipelines.exchange.FLINK_BUNDLE_BYTES", 5000
+        "recordmill.beam_jobs.pipelines.convert.FLINK_BUNDLE_BYTES", 5000
     )
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
     assert ran.status == 65
@@ -319,7 +319,7 @@ def test_a_side_file_that_went_between_the_two_readings(
         return send_range(*arguments)  # type: ignore[arg-type]
 
     send_range = engine_task.send_range
-    monkeypatch.setattr("recordmill.beam_jobs.pipelines.exchange.send_range", losing)
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.send_range", losing)
     job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
     ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
     assert ran.status == 75
@@ -349,7 +349,7 @@ def test_a_file_that_changed_between_its_two_readings(
         return send_range(*arguments)  # type: ignore[arg-type]
 
     send_range = engine_task.send_range
-    monkeypatch.setattr("recordmill.beam_jobs.pipelines.exchange.send_range", changing)
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.send_range", changing)
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 75
     assert message in ran.err

@@ -106,7 +106,7 @@ def test_other_commands_tell_it_too(tmp_path: Path, arguments: list[str]) -> Non
 def test_a_worker_that_found_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recordmill.beam_jobs.pipelines import exchange
+    from recordmill.beam_jobs.pipelines import convert as exchange
 
     def broken(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

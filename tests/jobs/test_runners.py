@@ -28,7 +28,7 @@ from job_tools import (
 )
 
 from recordmill.beam_jobs.pipelines import convert as convert_pipeline
-from recordmill.beam_jobs.pipelines import exchange
+from recordmill.beam_jobs.pipelines import convert as exchange
 
 PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from job_tools import Argument, contents, convert, ints, recordmill
 
-from recordmill.beam_jobs.pipelines import exchange as exchange_by_engine
+from recordmill.beam_jobs.pipelines import convert as exchange_by_engine
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import source
 from recordmill.transforms.tasks import convert_range

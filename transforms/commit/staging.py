@@ -364,7 +364,10 @@ def stage(
     run_metadata = _check_duplicates(context, own, found, run_metadata)
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
-    listed = _read_inventory(context) if context.publishing.inputs else None
+    listed: KeptInputs | None = None
+    if context.publishing.inputs:
+        name = workspace.store_name(inventory_name(context.part))
+        listed = parse_inputs(store.read(name), store.uri_of(name))
     read: Mapping[str, str] | None = None
     if listed is not None:
         fingerprint, by_content, as_listed, read = _list_converted(
@@ -378,7 +381,11 @@ def stage(
         schema = context.schema(*merge_column_info(ranges, shards))
         mark = commit_mark(own.fingerprint, generation)
         described |= description_files(context.job, schema, shards, mark)
-    own = own.model_copy(update={"files": _file_entries(described)})
+    entries = {
+        name: FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
+        for name, data in sorted(described.items())
+    }
+    own = own.model_copy(update={"files": entries})
     manifest = publish_as(own, generation)
     if context.part:
         manifest = _with_base(context, found, manifest)
@@ -434,21 +441,6 @@ def _stage_rejects(context: RunContext) -> None:
         else:
             workspace.store.put_file(workspace.local_path(source), target)
     workspace.store.move_all(moved)
-
-
-def _file_entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
-    """Returns the entries of metadata files, by name."""
-    return {
-        name: FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
-        for name, data in sorted(files.items())
-    }
-
-
-def _read_inventory(context: RunContext) -> KeptInputs:
-    """Reads the inventory that the run began with."""
-    store = context.workspace.store
-    name = context.workspace.store_name(inventory_name(context.part))
-    return parse_inputs(store.read(name), store.uri_of(name))
 
 
 def keep_inventory(

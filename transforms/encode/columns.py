@@ -75,18 +75,13 @@ _FAMILY = {
 }
 _LISTS = {
     getattr(pa.lib, f"Type_{name}")
-    for name in (
+    for name in [
         "LIST",
         "LARGE_LIST",
         "FIXED_SIZE_LIST",
         "LIST_VIEW",
         "LARGE_LIST_VIEW",
-    )
-}
-_DECIMALS = {
-    getattr(pa.lib, f"Type_DECIMAL{bits}")
-    for bits in (32, 64, 128, 256)
-    if hasattr(pa.lib, f"Type_DECIMAL{bits}")
+    ]
 }
 _STORED_AS = {
     INTEGER: Kind.INT64,
@@ -260,7 +255,7 @@ def _holder(feature: FeatureSpec) -> str:
 
 
 def _way_out(leaf: pa.DataType) -> str:
-    if leaf.id in _DECIMALS:
+    if pt.is_decimal(leaf):
         return "declare its dtype, a float, an integer or string"
     family = _FAMILY.get(leaf.id)
     if family is None:
@@ -483,7 +478,7 @@ def dims_in(shape: Shape, level: int, num_levels: int) -> Shape:
 
 
 def dims_of(nested: Nested) -> I64:
-    """Returns (rows, dimensions) of each row's value; what an empty list leaves open is 0."""
+    """Returns the dimensions of each row's value; what an empty list leaves open is 0."""
     feature, levels = nested.feature, nested.levels
     dims = np.zeros((nested.num_rows, len(feature.shape)), np.int64)
     for dimension, size in enumerate(feature.shape):

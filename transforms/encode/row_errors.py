@@ -35,7 +35,7 @@ def merge(first: RowErrors, second: RowErrors) -> RowErrors:
 
 
 def by_row(errors: RowErrors, starts: I64) -> RowErrors:
-    """Returns the errors of the rows (starting at `starts`) that hold these values; the first of each."""
+    """Returns the errors of the rows that hold these values; of several the first."""
     if not errors:
         return {}
     rows = rows_of(np.fromiter(errors, np.int64, len(errors)), starts).tolist()
@@ -102,7 +102,7 @@ def beyond_integer(value: object, dtype: str) -> str:
 def narrow_floats(
     wide: npt.NDArray[Any], dtype: str
 ) -> tuple[npt.NDArray[Any], RowErrors]:
-    """Converts floats to another dtype; returns them, and the finite ones that became infinite."""
+    """Converts floats to another dtype; returns them, and the finite ones lost to infinity."""
     if np.can_cast(wide.dtype, dtype):
         return wide.astype(dtype, copy=False), {}
     with np.errstate(over="ignore"):

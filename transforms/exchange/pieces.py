@@ -176,7 +176,7 @@ def gather_inline(
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """Yields the payloads of a shard, from its pieces in any order, as `merge_windows` does.
+    """Yields the payloads of a shard from its pieces, as `merge_windows` does.
 
     Raises:
       RecordmillError: a piece is damaged.

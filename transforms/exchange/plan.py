@@ -30,7 +30,7 @@ MAX_BUCKET_BITS = 20  # two vectors of 8 MB for each split fit any worker
 
 
 def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
-    """Returns how many bits of the order key number a bucket, for at most so many bytes of records."""
+    """Returns how many bits of the order key number a bucket, for so many bytes at most."""
     shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
     wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
     return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))

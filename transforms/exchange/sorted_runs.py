@@ -172,7 +172,7 @@ def _damaged(uri: str) -> RecordmillError:
 
 
 def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
-    """Writes a run to two files, of a path without ending, that appear whole or not at all."""
+    """Writes a run to files that appear whole or not at all; the path has no ending."""
     offsets = offsets_of(lengths_of(run.rows))
     index, index_crc = pack_index(run.keys, offsets, run.planned_bytes)
     path = stem.with_name(f"{stem.name}.records")
@@ -427,9 +427,9 @@ def gather(
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """Yields the payloads of a shard in order, from all sorted runs of the job in range order.
+    """Yields the payloads of a shard in order, from all sorted runs of the job.
 
-    The rest is as in `merge_windows`.
+    These are in range order; the rest is as in `merge_windows`.
     """
     found = (folder.part(run, task) for run in runs if run.counts[task.split_index])
     return merge_windows(

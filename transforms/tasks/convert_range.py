@@ -396,7 +396,7 @@ def measure_range(
     assumed_types: TypeFlags,
     redo: bool = False,
 ) -> RangeResult:
-    """Measures a range, or loads what an earlier try measured; the rest is as in `convert_range`."""
+    """Measures a range, or loads what an earlier try measured; see `convert_range`."""
     name, workspace = _measured_name(input_range), context.workspace
     earlier = None if redo else _earlier(context, input_range, name)
     if earlier is not None and _kept_histogram(context, input_range) is not None:

@@ -64,7 +64,7 @@ class Leftovers:
 def find_leftovers(
     store: Store, spare: str = "", *, detached: bool = False
 ) -> Leftovers:
-    """Finds what runs, but the one of the workspace `spare`, left in an output; changes nothing.
+    """Finds what runs left in an output, but for the run `spare`; changes nothing.
 
     With `detached`, detached jobs that may be at work are taken for ended.
     """

@@ -261,9 +261,8 @@ def save_input(workspace: Workspace, input_root: str, source: str) -> None:
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
     """Yields the rejects of one run that has not published."""
-    for name in workspace.names(REJECTS_NAME):
-        data = workspace.get(f"{REJECTS_NAME}/{name}") or b""
-        yield from _parsed(data, f"{REJECTS_NAME}/{name}")
+    store, folder = workspace.place(REJECTS_NAME)
+    yield from _rejects_in(store, store.list(folder))
 
 
 def first_reject_line(workspace: Workspace) -> str:
@@ -286,7 +285,7 @@ def rejects_command(workspace: Workspace) -> str:
 
 
 def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
-    """Yields the rejects of runs that have not published; `scratch` is "" for the default."""
+    """Yields the rejects of runs that have not published; "" is the default scratch."""
     for root, run in _unpublished_runs(store, scratch):
         yield from _rejects_in(root, root.list(f"{run}/{REJECTS_NAME}"))
 
@@ -321,9 +320,5 @@ def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]
 def _rejects_in(store: Store, names: Iterable[str]) -> Iterator[Reject]:
     for name in sorted(names):
         if name.endswith(".jsonl"):
-            yield from _parsed(store.read(name), store.uri_of(name))
-
-
-def _parsed(data: bytes, name: str) -> Iterator[Reject]:
-    for number, line in enumerate(data.splitlines(), 1):
-        yield parse_reject(line, f"{name}: line {number}")
+            for number, line in enumerate(store.read(name).splitlines(), 1):
+                yield parse_reject(line, f"{store.uri_of(name)}: line {number}")

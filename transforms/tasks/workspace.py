@@ -364,7 +364,7 @@ _FORM = struct.Struct("<4Q")
 
 
 class Counts(NamedTuple):
-    """What a task, or several, have done: positions of the input, rows, rejects, record bytes.
+    """What tasks have done: positions of the input, rows, rejects, bytes of records.
 
     Rows include rejects; of a shard they are records that were written.
     """

@@ -201,7 +201,7 @@ def _store_shard(
     windows: Iterable[Window],
     sink: RowSink,
 ) -> ShardResult:
-    """Writes a shard into staging, and its checkpoint; reading the windows fills the sink."""
+    """Writes a shard into staging, and its checkpoint; the windows fill the sink."""
     job, workspace, name = context.job, context.workspace, task_name(task)
     file = shard_file_name(
         *(job.name, task.split, task.shard_index, task.num_shards),

@@ -12,7 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.commit.name_limits import check_names
+from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.storage import LocalStore, open_store
 
 
