@@ -148,17 +148,6 @@ class InputRange:
         ]
 
 
-def cut_of(ranges: Iterable[InputRange]) -> str:
-    """Returns a word for how files are joined to ranges; "" if each is of one file.
-
-    What tasks have left belongs to a cut.
-    """
-    counts = [len(input_range.files) for input_range in ranges]
-    if not any(counts):
-        return ""
-    return f"cut-{blake2b(repr(counts).encode(), digest_size=8).hexdigest()}"
-
-
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A row that could not be converted."""

@@ -59,11 +59,7 @@ def value_lengths(array: pa.BinaryArray) -> I64:
 
 
 def require_fit(num_bytes: int) -> None:
-    """Checks that an Arrow binary array can hold this number of bytes.
-
-    Raises:
-      RecordmillError: it cannot.
-    """
+    """Checks that an Arrow binary array can hold this number of bytes."""
     if num_bytes > MAX_CELL_BYTES:
         raise RecordmillError(
             f"a batch has {num_bytes} bytes; Arrow can hold at most {MAX_CELL_BYTES}"

@@ -44,8 +44,7 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.text import human_bytes, json_bytes
 from recordmill.transforms.commit.build_manifest import (
-    check_reject_limit,
-    locator_of,
+    check_run_rejects,
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import commit
@@ -65,7 +64,6 @@ from recordmill.transforms.tasks.convert_range import (
 )
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.progress_reader import save_plan_totals
-from recordmill.transforms.tasks.rejects import rejects_command, run_rejects
 from recordmill.transforms.tasks.workspace import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
@@ -180,13 +178,10 @@ def plan_dataset(
       SchemaError: the schema differs from the one that is expected.
     """
     with report_errors_to_launcher(context.workspace):
-        check_reject_limit(
-            context.job.max_rejects,
+        check_run_rejects(
+            context,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
-            rejects_command(context.workspace),
-            run_rejects(context.workspace),
-            locator_of(context),
         )
         issues = RowIssue.merged(result.issues for result in results)
         if problem := context.source.input.issue_problem(issues):

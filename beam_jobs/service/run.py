@@ -47,7 +47,6 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
-from recordmill.schemas.ranges import InputRange, cut_of
 from recordmill.transforms.commit.commit import (
     clean_up,
     commit,
@@ -130,12 +129,10 @@ def hidden(packages: Sequence[str]) -> Iterator[None]:
             del sys.modules[name]
 
 
-def _prepare_workspace(
-    context: RunContext, inputs: Inputs, ranges: Sequence[InputRange]
-) -> RunContext:
+def _prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
     """Creates a run's folders and puts there what its workers read."""
     workspace = context.workspace
-    _make_folders(workspace, context.exchange, cut_of(ranges))
+    _make_folders(workspace, context.exchange)
     save_input(workspace, context.publishing.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.input.checksums_of_prepare())
@@ -143,10 +140,10 @@ def _prepare_workspace(
     return replace(context, source=context.source.on(source))
 
 
-def _make_folders(workspace: Workspace, exchange: str, cut: str) -> None:
+def _make_folders(workspace: Workspace, exchange: str) -> None:
     """Creates a run's folders on this machine."""
     try:
-        workspace.create(exchange, cut)
+        workspace.create(exchange)
     except OSError as error:
         refused = NoRoomError if kind_of(error) == NO_ROOM else OutputRefusedError
         raise refused(
@@ -214,7 +211,7 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     begin_launch(workspace, run.run_key)
     context = replace(prepared.context, workspace=workspace)
     context = context.publishing_with(replaces=replaces)
-    return _prepare_workspace(context, prepared.inputs, prepared.ranges)
+    return _prepare_workspace(context, prepared.inputs)
 
 
 def _submit_detached(
@@ -328,7 +325,7 @@ def _execute_pipeline(
     budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
-    context = _prepare_workspace(context, prepared.inputs, ranges)
+    context = _prepare_workspace(context, prepared.inputs)
     workspace = context.workspace
     facts = run_metadata(context, beam_options, started, prepared.understood)
     next_error_poll = time.monotonic()
@@ -359,7 +356,7 @@ def _execute_pipeline(
                 if DamagedScratchError.__name__ not in kinds:
                     raise
                 _log.exception("scratch of an earlier try is damaged: trying once more")
-                _make_folders(workspace, context.exchange, cut_of(ranges))
+                _make_folders(workspace, context.exchange)
                 run()
         except WorkerDiedError as error:
             kind = kind_of(error)

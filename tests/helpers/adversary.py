@@ -224,7 +224,7 @@ class SlowStore(Store):
     def modified(self, name: str) -> float | None:
         return None if self.size(name) is None else 0.0
 
-    def list(self, folder: str = "") -> dict[str, int]:
+    def all_files(self, folder: str) -> dict[str, int]:
         start = f"{self.root}{folder}/" if folder else self.root
 
         def found() -> dict[str, int]:
@@ -235,6 +235,9 @@ class SlowStore(Store):
             }
 
         return dict(self._read(found))
+
+    def unfinished(self, folder: str = "") -> dict[str, int]:
+        return {}
 
     def list_level(self, folder: str = "") -> Level:
         start = f"{folder}/" if folder else ""

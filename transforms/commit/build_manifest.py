@@ -42,7 +42,7 @@ def check_reject_limit(
     rows_rejected: int,
     command: str,
     rejects: Iterable[Reject],
-    locator: RejectLocator = UNKNOWN_INPUT,
+    locator: RejectLocator,
 ) -> None:
     """Checks that no more rows were rejected than the job allows.
 
@@ -58,6 +58,18 @@ def check_reject_limit(
             f"{limit.text}):{describe_kinds(rejects, locator)}\nAll of them: "
             f"{command}. Fix the rows or raise `max_rejects`"
         )
+
+
+def check_run_rejects(
+    context: RunContext, rows_read: int, rows_rejected: int, more: Iterable[Reject] = ()
+) -> None:
+    """Checks a run's own rejects, and `more` that were published before."""
+    check_reject_limit(
+        *(context.job.max_rejects, rows_read, rows_rejected),
+        rejects_command(context.workspace),
+        chain(run_rejects(context.workspace), more),
+        locator_of(context),
+    )
 
 
 def locator_of(context: RunContext) -> RejectLocator:
@@ -84,16 +96,7 @@ def build_manifest(
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rejects.rows for shard in shards)
-    limit = context.job.max_rejects
-    found = run_rejects(context.workspace)
-    check_reject_limit(
-        limit,
-        rows_read,
-        rejected,
-        rejects_command(context.workspace),
-        found,
-        locator_of(context),
-    )
+    check_run_rejects(context, rows_read, rejected)
     records = sum(shard.records for shard in shards)
     kept = sum((result.rejects for result in ranges), NO_REJECTS)
     kept = sum((shard.rejects for shard in shards), kept)

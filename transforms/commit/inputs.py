@@ -158,11 +158,7 @@ _NOT_VALID = (
 
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
-    """Parses an inventory.
-
-    Raises:
-      OutputError: it is not a valid inventory.
-    """
+    """Parses an inventory; raises OutputError if it is not a valid one."""
     lines: list[str] = []
     try:
         lines = gzip.decompress(data).decode().split("\n")[:-1]
@@ -377,11 +373,7 @@ _SHOWN = 3  # files in an error message
 
 
 def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
-    """Reads the inputs of one part: their content, and their versions where known.
-
-    Raises:
-      OutputError: the list of them is missing or damaged.
-    """
+    """Reads the inputs of one part: their content, and their versions where known."""
     name = inputs_name(part)
     kept = parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     if not kept.by_content:

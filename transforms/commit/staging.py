@@ -48,8 +48,7 @@ from recordmill.schemas.text import count, json_bytes
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME, dump_pbtxt
 from recordmill.transforms.commit.build_manifest import (
     build_manifest,
-    check_reject_limit,
-    locator_of,
+    check_run_rejects,
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import (
@@ -83,8 +82,6 @@ from recordmill.transforms.tasks.fingerprint import (
 )
 from recordmill.transforms.tasks.rejects import (
     published_rejects,
-    rejects_command,
-    run_rejects,
 )
 from recordmill.transforms.tasks.workspace import (
     CHECKPOINTS,
@@ -476,14 +473,8 @@ def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Ma
             f"{context.publishing.base}); run again"
         )
     whole = join_manifests(base, more, stale_files=TFDS_FILES)
-    check_reject_limit(
-        context.job.max_rejects,
-        whole.rows_read,
-        whole.rows_rejected,
-        rejects_command(context.workspace),
-        chain(run_rejects(context.workspace), published_rejects(store)),
-        locator_of(context),
-    )
+    rejected = whole.rows_rejected
+    check_run_rejects(context, whole.rows_read, rejected, published_rejects(store))
     return whole
 
 

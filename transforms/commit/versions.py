@@ -38,11 +38,7 @@ _TRIES = 20  # each fails only if another run moved latest.json in between
 
 
 def list_versions(store: Store) -> dict[str, bool]:
-    """Lists the versions in a folder, oldest first, and which hold a published dataset.
-
-    Raises:
-      OutputError: the folder is itself a dataset, or it is a file.
-    """
+    """Lists the versions in a folder, oldest first, and which hold a published dataset."""
     if isinstance(store, LocalStore) and Path(store.root).is_file():
         raise OutputRefusedError(
             f"{store.uri}: is a file; expected a folder for the versions"
@@ -73,11 +69,7 @@ def next_version(version: str | None) -> str:
 
 
 def read_latest(store: Store) -> str | None:
-    """Reads the version that latest.json names; None if there is no such file.
-
-    Raises:
-      OutputError: the file is not valid.
-    """
+    """Reads the version that latest.json names; None if there is no such file."""
     data = store.find(LATEST_NAME)
     return None if data is None else _parse_latest(store, data)
 
@@ -93,11 +85,7 @@ def _parse_latest(store: Store, data: bytes) -> str:
 
 
 def follow_latest(store: Store) -> Store:
-    """Returns the store of the dataset in a folder, or of the version to read there.
-
-    Raises:
-      OutputError: latest.json does not name a version.
-    """
+    """Returns the store of the dataset in a folder, or of the version to read there."""
     if store.size(MANIFEST_NAME) is not None:
         return store
     version = read_latest(store)

@@ -4,6 +4,9 @@ column  [[[1, 2], [3, 4]], [[5, 6]]]
 levels  [0, 2, 3]      row i holds the lists levels[0][i] to levels[0][i + 1]
         [0, 2, 4, 6]   list j holds the values levels[1][j] to levels[1][j + 1]
 values  1 2 3 4 5 6
+
+A type that cannot become the feature is a SchemaError here and in all of encode/, rows with
+values that cannot are a RowsError with a reason for each.
 """
 
 from __future__ import annotations
@@ -111,11 +114,7 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
 
 
 def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
-    """Checks that the feature's column is there, once.
-
-    Raises:
-      SchemaError: if not.
-    """
+    """Checks that the feature's column is there, once."""
     if arrow_schema.get_field_index(feature.column) < 0:
         names = arrow_schema.names
         found = "two columns" if feature.column in names else "no column"
@@ -333,11 +332,7 @@ class Nested:
     valid: Mask | None  # which rows have a value; None if all do
 
     def reject(self, errors: RowErrors) -> None:
-        """Raises the errors of innermost values as errors of their rows.
-
-        Raises:
-          RowsError: there is at least one.
-        """
+        """Raises the errors of innermost values as errors of their rows."""
         if self.starts is not None:
             errors = by_row(errors, self.starts)
         raise_errors(prefixed(self.feature.name, errors))
@@ -349,10 +344,6 @@ def open_column(
     """Takes a column apart, and checks its shape.
 
     With `steps` only the outer lists of a feature list: the leaf has its steps.
-
-    Raises:
-      SchemaError: the column's type cannot become the feature.
-      RowsError: rows with a null in a list, or whose lists do not have the shape.
     """
     _require_type(array.type, feature, array)
     array = plain(array)
@@ -521,11 +512,7 @@ class StoredColumn:
 
 
 def value_column(nested: Nested) -> StoredColumn:
-    """Converts the values to what the feature's kind of list stores.
-
-    Raises:
-      RowsError: rows with a value that the list cannot hold.
-    """
+    """Converts the values to what the feature's kind of list stores."""
     values: Any
     if nested.feature.kind is Kind.BYTES:
         values = byte_values(nested)
@@ -535,11 +522,7 @@ def value_column(nested: Nested) -> StoredColumn:
 
 
 def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Returns the innermost values as numbers of a dtype; 0 for nulls.
-
-    Raises:
-      RowsError: rows with a number that the dtype cannot hold.
-    """
+    """Returns the innermost values as numbers of a dtype; 0 for nulls."""
     leaf = nested.leaf
     family = family_of(leaf.type)
     if family == NULL:
@@ -562,12 +545,7 @@ def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def byte_values(nested: Nested) -> pa.BinaryArray:
-    """Returns the innermost values as plain binary; empty for nulls.
-
-    Raises:
-      RowsError: rows with text that is not UTF-8, if the feature is a string.
-      RecordmillError: the values together are beyond 2 GiB.
-    """
+    """Returns the innermost values as plain binary; empty for nulls."""
     leaf = nested.leaf
     if family_of(leaf.type) == NULL:
         leaf = leaf.cast(pa.binary())

@@ -112,12 +112,7 @@ class Entry(NamedTuple):
 
 
 def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list[Entry]:
-    """Returns the keys of all features in the order in which protobuf writes a map.
-
-    Raises:
-      SchemaError: a column is missing or its type does not fit the feature.
-      RowsError: rows with a value that a feature cannot hold; those of all features.
-    """
+    """Returns the keys of all features in the order in which protobuf writes a map."""
     errors: RowErrors = {}
     entries: list[Entry] = []
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -141,12 +136,7 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
 
 
 def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
-    """Returns what the feature's keys hold, in the order of `feature.keys`.
-
-    Raises:
-      SchemaError: the column's type does not fit the feature.
-      RowsError: rows with a value that the feature cannot hold.
-    """
+    """Returns what the feature's keys hold, in the order of `feature.keys`."""
     if (
         array.type == _INT64
         and (
@@ -227,11 +217,7 @@ def encode(
 def load_columns(
     batch: pa.RecordBatch, features: Sequence[FeatureSpec]
 ) -> list[Column]:
-    """Returns what the native functions need of every feature.
-
-    Raises:
-      SchemaError, RowsError: see `encode`.
-    """
+    """Returns what the native functions need of every feature."""
     return [column_of(entry) for entry in load_entries(batch, features)]
 
 
@@ -261,11 +247,7 @@ def measure(columns: Sequence[Column], num_rows: int, room: int) -> tuple[I64, I
 def write_rows(
     columns: Sequence[Column], sizes: I64, lengths: I64, head_room: int, tail_room: int
 ) -> pa.BinaryArray:
-    """Writes the examples of all rows, whose sizes and lengths were measured.
-
-    Raises:
-      RecordmillError: together they are beyond 2 GiB.
-    """
+    """Writes the examples of all rows, whose sizes and lengths were measured."""
     offsets = offsets_of(lengths)
     require_fit(int(offsets[-1]))
     data = np.empty(int(offsets[-1]), np.uint8)

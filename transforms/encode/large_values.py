@@ -31,13 +31,12 @@ from recordmill.transforms.arrow import (
     is_of_views,
     offsets_of,
     value_lengths,
-    value_offsets,
     viewed_values,
 )
 from recordmill.transforms.encode.examples import load_columns, measure, write_rows
 from recordmill.transforms.native import Buffer
 from recordmill.transforms.native.numpy_loops import U32
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +111,6 @@ def pieces_of(window: Window) -> Iterator[memoryview]:
         yield data.data[offsets[0] : offsets[-1]]
 
 
-def seal_around(
-    framed: pa.BinaryArray,
-    before: I64,
-    cells: Sequence[memoryview],
-    crcs: U32 | None = None,
-) -> HollowRecords:
-    """Writes lengths and checksums into the free bytes around every hollow example.
-
-    Rows of `framed` are 12 free bytes, the example without its cell, 4 free bytes; the
-    buffer is changed in place. `before` counts the bytes before each row's cell.
-    Missing CRC-32Cs of the cells are computed.
-    """
-    starts, frames = array_parts(framed)
-    cuts, sizes = starts[:-1] + before, _sizes(cells)
-    if crcs is None:
-        crcs = np.fromiter(map(crc32c, cells), np.uint32, len(cells))
-    whole_crc = native.loops.seal_around(frames, starts, cuts, sizes, crcs)
-    return HollowRecords(frames, starts, cuts, cells, whole_crc)
-
-
 def _sizes(cells: Sequence[memoryview]) -> I64:
     return np.array(list(map(len, cells)), np.int64)
 
@@ -142,7 +121,7 @@ def _sizes(cells: Sequence[memoryview]) -> I64:
 #
 #     whole    0a len | a | header of image | image | z
 #     hollow   0a len | a | header of image |       | z
-#     before   -----------------------------^
+#     cut      -----------------------------^
 
 
 def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
@@ -166,22 +145,18 @@ def encode_around(
     schema: Schema,
     column: str,
     values: Sequence[bytes] | None = None,
-    *,
-    head_room: int = 0,
-    tail_room: int = 0,
-) -> tuple[pa.BinaryArray, I64, list[memoryview]]:
-    """Serializes every row as a tf.train.Example without the value of one column.
+    crcs: U32 | None = None,
+) -> HollowRecords:
+    """Makes the records of all rows without the value of one column.
 
-    `column` is what `large_column` returned, `values` are its values, if they are known
-    apart from it. Returns the examples in fresh and writable buffers; how many bytes of
-    each row stand before the missing value; and these values. Raises what `encode`
-    does.
+    `column` is what `large_column` returned; its values and their CRC-32Cs may be known
+    apart from it. Raises what `encode` does.
     """
     if values is None:
         cells = viewed_values(batch[column])
     else:
         cells = [memoryview(value) for value in values]
-    lengths = np.array(list(map(len, cells)), np.int64)
+    lengths = _sizes(cells)
     offsets = offsets_of(lengths)
     # Nobody reads these bytes, so they never get pages of memory.
     absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
@@ -194,10 +169,13 @@ def encode_around(
         else column
         for column in load_columns(batch, schema.features)
     ]
-    sizes, whole = measure(columns, batch.num_rows, head_room + tail_room)
-    framed = write_rows(columns, sizes, whole - lengths, head_room, tail_room)
-    before: I64 = cuts - value_offsets(framed)[:-1].astype(np.int64)
-    return framed, before, cells
+    sizes, whole = measure(columns, batch.num_rows, FRAME_BYTES)
+    framed = write_rows(columns, sizes, whole - lengths, HEAD_BYTES, TAIL_BYTES)
+    starts, frames = array_parts(framed)
+    if crcs is None:
+        crcs = np.fromiter(map(crc32c, cells), np.uint32, len(cells))
+    whole_crc = native.loops.seal_around(frames, starts, cuts, lengths, crcs)
+    return HollowRecords(frames, starts, cuts, cells, whole_crc)
 
 
 def _is_buffer_of(buffer: Buffer, array: pa.BinaryArray) -> bool:

@@ -55,11 +55,7 @@ def prefixed(feature_name: str, errors: RowErrors) -> RowErrors:
 
 
 def raise_errors(errors: RowErrors) -> None:
-    """Raises the errors of some rows; does nothing if there are none.
-
-    Raises:
-      RowsError: there is at least one.
-    """
+    """Raises the errors of some rows; does nothing if there are none."""
     if errors:
         raise rows_error(errors)
 
@@ -156,11 +152,7 @@ def bound_errors(
     maximum: float | None,
     valid: Mask | None = None,
 ) -> RowErrors:
-    """Returns the numbers that are out of their bounds; NaN is within no bounds.
-
-    Raises:
-      SchemaError: a bound is beyond float64.
-    """
+    """Returns the numbers that are out of their bounds; NaN is within no bounds."""
     wrong: Mask = np.zeros(len(values), np.bool_)
     if minimum is not None:
         wrong |= ~(values >= _bound(minimum, values.dtype, math.ceil))

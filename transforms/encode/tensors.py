@@ -64,11 +64,7 @@ def delimited_stream(values: pa.BinaryArray, tag: bytes) -> pa.BinaryArray:
 
 
 def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
-    """Joins the arrays' cells row by row, and adds zero bytes behind each row.
-
-    Raises:
-      RecordmillError: together they are beyond 2 GiB.
-    """
+    """Joins the arrays' cells row by row, and adds zero bytes behind each row."""
     num_bytes = sum(int(value_lengths(array).sum()) for array in arrays)
     # The join would end in an Arrow error without a word on what is too big.
     require_fit(num_bytes + tail_room * len(arrays[0]))
@@ -113,11 +109,7 @@ DATA_TYPES = {
 
 
 def tensor_column(nested: Nested) -> StoredColumn:
-    """Serializes the column's values as one TensorProto for each row.
-
-    Raises:
-      RowsError: rows with a value that the dtype cannot hold.
-    """
+    """Serializes the column's values as one TensorProto for each row."""
     content = _content(nested)
     dims, which = _distinct_rows(dims_of(nested))
     # One head per distinct shape, not per row.
@@ -137,10 +129,6 @@ def array_column(nested: Nested) -> StoredColumn:
     """Returns the row-major little-endian bytes of each row's array.
 
     Binary columns hold such bytes already.
-
-    Raises:
-      RowsError: rows with a value that the dtype cannot hold, or with bytes that are
-        no array of the declared shape.
     """
     if family_of(nested.leaf.type) != BYTES:
         return StoredColumn(_content(nested), None, nested.valid)

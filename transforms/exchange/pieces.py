@@ -79,11 +79,7 @@ def _pack(head: PieceHead, *body: Buffer) -> bytes:
 
 
 def read_head(piece: bytes) -> PieceHead:
-    """Reads the head of a piece, and verifies all of it.
-
-    Raises:
-      RecordmillError: the piece is damaged.
-    """
+    """Reads the head of a piece, and verifies all of it."""
     if len(piece) >= PIECE_HEAD_BYTES and piece.startswith(_MAGIC):
         crc, *words = np.frombuffer(piece, "<u8", 5, len(_MAGIC)).tolist()
         if crc32c(memoryview(piece)[_CRC_END:]) == crc:

@@ -104,11 +104,7 @@ def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]
 def read_index(
     read: ReadRange, run: SortedRunRef, uri: str, task: ShardTask | None = None
 ) -> SortedRunIndex:
-    """Reads the index of a shard's rows in a run, or of all rows.
-
-    Raises:
-      RecordmillError: what was read is not what the SortedRunRef describes.
-    """
+    """Reads the index of a shard's rows in a run, or of all rows."""
     num_rows = sum(run.counts)
     size = _block_rows(num_rows)
     first, end = 0, -(-num_rows // size)
@@ -297,11 +293,7 @@ class SortedRunFolder:
         return saved
 
     def held(self, run: SortedRunRef) -> SortedRows | None:
-        """Returns a run that is in memory; None if it is in files.
-
-        Raises:
-          MissingFileError: this process has not made it.
-        """
+        """Returns a run that is in memory; None if it is in files."""
         if not run.in_memory:
             return None
         held = HELD_RUNS.get(self.folder, run.stem)
@@ -316,21 +308,12 @@ class SortedRunFolder:
         HELD_RUNS.release(self.folder)
 
     def keys_and_sizes(self, run: SortedRunRef) -> tuple[U64, I64]:
-        """Returns order key and planned bytes of each row of a run.
-
-        Raises:
-          RecordmillError: the index is not the one that the SortedRunRef describes.
-          OSError, MissingFileError: it is missing.
-        """
+        """Returns order key and planned bytes of each row of a run."""
         found = self.held(run) or self._index(run)
         return found.keys, found.planned_bytes
 
     def part(self, run: SortedRunRef, task: ShardTask) -> Part:
-        """Returns a shard's rows in a run.
-
-        Raises:
-          RecordmillError, OSError, MissingFileError: as `keys_and_sizes`.
-        """
+        """Returns a shard's rows in a run."""
         held = self.held(run)
         if held is not None:
             return held.part(find_rows(held.keys, held.counts, task))
@@ -362,11 +345,7 @@ class SortedRunFolder:
             os.close(file)
 
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
-        """Fills `target` with the run's payload that begins at byte `offset`.
-
-        Raises:
-          RecordmillError: the file ends too early.
-        """
+        """Fills `target` with the run's payload that begins at byte `offset`."""
         uri = name = f"{self.folder}/{run.stem}.records"
         done = 0
         if self.store is not None:

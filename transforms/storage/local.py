@@ -349,9 +349,6 @@ class LocalStore(Store):
         status = self._stat(name)
         return status.st_mtime if status else None
 
-    def list(self, folder: str = "") -> dict[str, int]:
-        return {n: size for n, size in self._walk(folder) if not is_temp_file(n)}
-
     def list_level(self, folder: str = "") -> Level:
         path = self._path(folder) if folder else Path(self.root)
         prefix = f"{folder}/" if folder else ""
@@ -369,9 +366,6 @@ class LocalStore(Store):
             tuple(sorted(folders)),
             {name: files[name] for name in sorted(files) if is_temp_file(name)},
         )
-
-    def unfinished(self, folder: str = "") -> dict[str, int]:
-        return {n: size for n, size in self._walk(folder) if is_temp_file(n)}
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
@@ -428,20 +422,20 @@ class LocalStore(Store):
                 return None
         return status if stat.S_ISREG(status.st_mode) else None
 
-    def _walk(self, folder: str) -> Iterable[tuple[str, int]]:
+    def all_files(self, folder: str) -> dict[str, int]:
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise output_error(error, str(error.filename), "listed") from error
 
         start = self._path(folder) if folder else Path(self.root)
-        found = []
+        found = {}
         for parent, _, files in os.walk(start, onerror=fail):
             for file in files:
                 path = Path(parent, file)
                 with suppress(FileNotFoundError):  # removed meanwhile
                     name = path.relative_to(self.root).as_posix()
-                    found.append((name, path.stat().st_size))
-        return sorted(found)
+                    found[name] = path.stat().st_size
+        return dict(sorted(found.items()))
 
     def _write_atomic(
         self,

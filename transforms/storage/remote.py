@@ -121,9 +121,8 @@ class RemoteStore(Store):
         info = self._info(name)
         return stored_checksum(info) if info else None
 
-    def list(self, folder: str = "") -> dict[str, int]:
-        files = _files(self._entries(folder, deep=True))
-        return {name: size for name, size in files.items() if not is_temp_file(name)}
+    def all_files(self, folder: str) -> dict[str, int]:
+        return _files(self._entries(folder, deep=True))
 
     def list_level(self, folder: str = "") -> Level:
         entries = self._entries(folder, deep=False)
@@ -139,10 +138,7 @@ class RemoteStore(Store):
         return Level(finished, tuple(sorted(folders)), unfinished, checksums)
 
     def unfinished(self, folder: str = "") -> dict[str, int]:
-        if self._cloud.objects:
-            return {}
-        files = _files(self._entries(folder, deep=True))
-        return {name: size for name, size in files.items() if is_temp_file(name)}
+        return {} if self._cloud.objects else Store.unfinished(self, folder)
 
     def delete(self, names: Iterable[str]) -> None:
         def remove(file: RemoteFile) -> None:

@@ -143,8 +143,13 @@ class Store(ABC):
         """Returns when a file was written, in Unix seconds of the store's clock, or None."""
 
     @abstractmethod
-    def list(self, folder: str = "") -> dict[str, int]:
+    def all_files(self, folder: str) -> dict[str, int]:
         """Lists names and sizes of all files in a folder and its subfolders, by name."""
+
+    def list(self, folder: str = "") -> dict[str, int]:
+        """Lists those of `all_files` that are finished."""
+        found = self.all_files(folder)
+        return {name: size for name, size in found.items() if not is_temp_file(name)}
 
     @abstractmethod
     def list_level(self, folder: str = "") -> Level:
@@ -193,7 +198,8 @@ class Store(ABC):
 
         Killed writers left them. Writers that are at work have such files too.
         """
-        return {}
+        found = self.all_files(folder)
+        return {name: size for name, size in found.items() if is_temp_file(name)}
 
     def with_short_retries(self) -> Store:
         """Returns the same store, with retries for seconds instead of minutes."""

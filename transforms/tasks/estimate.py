@@ -127,20 +127,11 @@ def estimate_run(
 
 
 class _Sample:
-    """The sums over sampled ranges, read and encoded with the types that they need together.
+    """The sums over sampled ranges, with the types that they need together.
 
-    Attributes:
-      positions: positions of the ranges, in the unit of the source.
-      rows: rows read, rejects included.
-      rejected: rows that became no record.
-      reason: why the first of them did not, or "".
-      records: records made.
-      framed_bytes: of the records.
-      planned_bytes: of the rows, as the plan counts them.
-      reference_bytes: of the references to the rows.
-      histogram: of all rows, if the whole input was read.
-      compression_ratio: compressed bytes per byte of the records.
-      lowest_density: framed bytes per position, of the range with the fewest.
+    Bytes are those of framed records, those that the plan counts, and of references to
+    rows; densities are framed bytes per position. There is a histogram if the whole input
+    was read.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ from recordmill.transforms.encode.large_values import (
     HollowRecords,
     encode_around,
     large_column,
-    seal_around,
 )
 from recordmill.transforms.encode.payloads import encode_payload, slices_of
 from recordmill.transforms.encode.waiting_rows import load_rows, payload_rows
@@ -104,14 +103,9 @@ def frame_around(
     if expected_schema is not None:
         require_values(batch, schema, expected_schema)
     try:
-        framed, before, cells = encode_around(
-            *(batch, schema, column, values),
-            head_room=HEAD_BYTES,
-            tail_room=TAIL_BYTES,
-        )
+        return encode_around(batch, schema, column, values, crcs)
     except RowsError:
         return None
-    return seal_around(framed, before, cells, crcs)
 
 
 def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:

@@ -56,10 +56,6 @@ RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 _IN_SCRATCH = ("runs", "facts", "inventory.arrow")
 _EXCHANGE_FILE = "facts/exchange"
 
-# Raise it when a range that is read again may be encoded in another way than before,
-# while fingerprints stay. 2: whole numbers written as decimals are integers.
-ENCODING_VERSION = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -180,29 +176,21 @@ class Workspace:
             name = self.store_name(f"staging/{path.name}")
             self.store.put_file(path, name, crc32c=crc32c)
 
-    def create(self, exchange: str, cut: str = "") -> None:
+    def create(self, exchange: str) -> None:
         """Creates the folders, or continues with those of an earlier try.
 
-        Errors of that try are removed. If it used another exchange, or cut the input in
-        another way (see `cut_of`), all of it is: the checkpoints and rejects of two
-        cannot be combined. If it encoded in another way, its shards are written again:
-        were one of its ranges to be read again, its column types might come out
-        different.
+        Errors of that try are removed. If it used another exchange, all of it is: the
+        checkpoints and rejects of two cannot be combined.
         """
-        note = " ".join(filter(None, (exchange, str(ENCODING_VERSION), cut)))
         before = (self.get(_EXCHANGE_FILE) or b"").decode()
-        if before and [exchange, cut] != [*before.split(" "), "", ""][:3:2]:
+        if before not in ("", exchange):
             self.remove()
-        elif before and before != note:
-            for name in self.names("facts"):
-                if name.startswith("shard-"):
-                    self.discard(f"facts/{name}")
         for folder in ("errors", "live"):
             store, name = self.place(folder)
             store.remove_tree(name)
         self.make_folders()
-        if before != note:
-            self.put(_EXCHANGE_FILE, note.encode(), durable=True)
+        if before != exchange:
+            self.put(_EXCHANGE_FILE, exchange.encode(), durable=True)
 
     def make_folders(self) -> None:
         """Creates the folders of this run that are not in a store."""

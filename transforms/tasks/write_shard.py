@@ -23,7 +23,6 @@ from recordmill.transforms.encode.large_values import (
     Window,
     record_lengths,
     whole,
-    window_bytes,
 )
 from recordmill.transforms.encode.waiting_rows import binary_payloads
 from recordmill.transforms.exchange.pieces import gather_inline
@@ -209,7 +208,7 @@ def _store_shard(
         container=job.container,
     )
     with counting(workspace, name) as live, workspace.shard_tempfile(file) as path:
-        written, index = _write_files(path, _counted(windows, live), job)
+        written, index = _write_files(path, windows, job, live)
         seen = index_seen = tuple[int, ...]()
         if isinstance(workspace.store, LocalStore):
             seen = stat_signature(path)
@@ -237,32 +236,28 @@ def _store_shard(
     return result
 
 
-def _counted(windows: Iterable[Window], live: LiveCounts) -> Iterator[Window]:
-    for window in windows:
-        yield window
-        live.note_written(window_bytes(window), len(window))
-
-
 def _write_files(
-    path: Path, windows: Iterable[Window], job: JobSpec
+    path: Path, windows: Iterable[Window], job: JobSpec, live: LiveCounts
 ) -> tuple[WrittenFile, IndexResult | None]:
     """Writes a shard, and its index beside it if the job asks for one."""
-    if job.container == "array_record":
-        return write_array_records(path, map(whole, windows)), None
-    if not job.index:
-        return write_records(path, windows, job.compression, job.gzip_level), None
     lengths: list[I64] = []
-    written = write_records(path, _measured(windows, lengths), job.compression)
+
+    def counted() -> Iterator[Window]:
+        for window in windows:
+            yield window
+            each = record_lengths(window)
+            live.note_written(int(each.sum()), len(each))
+            if job.index:
+                lengths.append(each)
+
+    if job.container == "array_record":
+        return write_array_records(path, map(whole, counted())), None
+    written = write_records(path, counted(), job.compression, job.gzip_level)
+    if not job.index:
+        return written, None
     index = write_windows(_index_path(path), index_texts(lengths), durable=True)
     sync_folder(path.parent)
     return written, IndexResult(*index)
-
-
-def _measured(windows: Iterable[Window], lengths: list[I64]) -> Iterator[Window]:
-    """Yields the windows of a shard, and keeps how long their records are."""
-    for window in windows:
-        lengths.append(record_lengths(window))
-        yield window
 
 
 def index_texts(lengths: Iterable[I64]) -> Iterator[bytes]:
@@ -324,12 +319,7 @@ def _verify_runs(
     windows: Iterator[pa.BinaryArray],
     where: str,
 ) -> Iterator[pa.BinaryArray]:
-    """Verifies every record that comes from sorted runs.
-
-    Raises:
-      DamagedScratchError: a run is damaged; its checkpoint is removed, so that the next
-        try makes it again.
-    """
+    """Verifies every record that comes from sorted runs."""
     try:
         yield from _verify(windows, where)
     except (RecordmillError, OSError) as error:

@@ -19,7 +19,7 @@ from source_tools import GOLDEN, FileWriter, file_writer, prepare, read, read_on
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange, cut_of
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import RANGE_BYTES, RowSink, number_ranges
@@ -477,7 +477,6 @@ def test_what_is_joined(sizes: list[int], more: int) -> None:
         )
         large = max(one.by_file()[-1].stop, two.by_file()[0].stop) > RANGE_BYTES // 16
         assert is_full or large
-    assert (cut_of(ranges) == "") == (len(ranges) == len(single))
 
 
 @pytest.mark.parametrize(

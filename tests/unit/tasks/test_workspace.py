@@ -30,12 +30,11 @@ def workspace_with(tmp_path: Path, note: str) -> Workspace:
     ("note", "kept"),
     [
         ("", {"range-scratch-000000.json", "shard-train-00000.json"}),
-        ("scratch", {"range-scratch-000000.json"}),  # of version 1, which had no number
-        ("scratch 99", {"range-scratch-000000.json"}),
+        ("scratch", {"range-scratch-000000.json", "shard-train-00000.json"}),
         ("reference", set()),
     ],
 )
-def test_shards_of_another_encoding_are_written_again(
+def test_what_another_exchange_left_is_removed(
     tmp_path: Path, note: str, kept: set[str]
 ) -> None:
     workspace = workspace_with(tmp_path, note)
