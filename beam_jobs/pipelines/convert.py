@@ -50,10 +50,9 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
-from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
+from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
