@@ -16,7 +16,7 @@ from source_tools import read
 from webdataset_tools import npy
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.webdataset import samples as shard_bytes
+from recordmill.transforms.sources.webdataset import source as shard_bytes
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 pytestmark = pytest.mark.fuzz

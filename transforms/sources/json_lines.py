@@ -1,31 +1,52 @@
-"""Reads JSON Lines: cut at line ends, columns and types by the first rows of each file."""
+"""Reads rows that are objects with keys, and JSON Lines: an object in each line.
+
+A key is a column, and one of a nested object the column `a/b`. What most values of a
+column are in the rows that `prepare` reads is its type; a row that does not fit is a
+reject. A file of lines is cut at line ends.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
     Append,
     Findings,
     Rows,
     RowSink,
+    Source,
+    missing_required,
     number_ranges,
 )
-from recordmill.transforms.sources.objects import (
-    ENTRY_BYTES,
-    ObjectsSource,
-    Row,
-    flat_values,
+from recordmill.transforms.sources.plain_types import (
+    SEPARATOR,
+    inside_lists,
+    lists_of,
+    types_to_append,
 )
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
@@ -35,6 +56,414 @@ from recordmill.transforms.storage.input_stream import (
     other_compression,
 )
 from recordmill.transforms.storage.reading import open_stream, read_range
+
+Row = dict[str, Any]
+Array = npt.NDArray[Any]
+ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
+SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
+_MAX_DEPTH = 8  # of lists
+_LEAVES = {
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "text": pa.string(),
+    "bytes": pa.binary(),
+    "": pa.null(),
+}
+_KINDS: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "text",
+    bytes: "bytes",
+}
+_ALLOWED: dict[pa.DataType, set[type]] = {
+    pa.bool_(): {bool},
+    pa.int64(): {int},
+    pa.float32(): {int, float},
+    pa.float64(): {int, float},
+    pa.string(): {str},
+    pa.binary(): {bytes},
+}
+_DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
+
+
+def flat_values(found: Row) -> Row | str:
+    """Returns an object with nested ones apart, or why there is none."""
+    if dict not in set(map(type, found.values())):
+        return found
+    flat: Row = {}
+    problem = _flatten("", found, flat)
+    return problem or flat
+
+
+def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
+    for key, value in found.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            if problem := _flatten(name + SEPARATOR, value, flat):
+                return problem
+        elif name in flat:
+            return f"{shown(name)}: there twice, as a key and within an object"
+        else:
+            flat[name] = value
+    return ""
+
+
+def is_text(name: str) -> bool:
+    """Tells whether a key can be written as UTF-8: half a surrogate pair cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(slots=True)
+class ObservedColumn:
+    """What the values of a column are."""
+
+    # How many values of each list depth and kind; "" is that of empty lists.
+    kinds: Counter[tuple[int, str]] = field(default_factory=Counter)
+    arrays: list[Array] = field(default_factory=list)  # without their values
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Adds values; None is a missing one."""
+        counts = Counter(map(type, values))
+        for found, number in counts.items():
+            if found is list:
+                lists = [value for value in values if type(value) is list]
+                self.kinds.update(map(_kind_of, lists))
+            elif found is np.ndarray:
+                self.arrays += [
+                    np.broadcast_to(np.zeros((), value.dtype), value.shape)
+                    for value in values
+                    if value is not None
+                ]
+            elif found is not type(None):
+                self.kinds[0, _KINDS.get(found, "object")] += number
+
+    @property
+    def arrow_type(self) -> pa.DataType | None:
+        """Returns the type that most values fit; None if that is no feature's."""
+        if self.arrays:
+            return array_type(self.arrays)
+        counts: Counter[tuple[int, str]] = Counter()
+        for (depth, kind), number in self.kinds.items():
+            counts[depth, "number" if kind == "integer" else kind] += number
+        if not counts:
+            return pa.null()
+        filled = Counter({found: n for found, n in counts.items() if found[1]})
+        if filled:  # empty lists are of any kind
+            ((depth, kind), _), *_ = filled.most_common()
+        else:
+            depth, kind = max(counts)
+        if kind == "number" and not self.kinds[depth, "number"]:
+            kind = "integer"
+        if kind not in _LEAVES:
+            return None
+        leaf = pa.string() if depth and not kind else _LEAVES[kind]
+        return lists_of(leaf, (None,) * depth)
+
+
+def _kind_of(value: Any) -> tuple[int, str]:
+    """Returns how deep lists are nested and what is in them."""
+    if not isinstance(value, list):
+        return 0, _KINDS.get(type(value), "object")
+    inner = [_kind_of(item) for item in value if item is not None]
+    if not inner:
+        return 1, ""
+    depth = max(depth for depth, _ in inner)
+    kinds = {kind for d, kind in inner if kind or d == depth} - {""}
+    if len({d for d, kind in inner if kind}) > 1 or depth >= _MAX_DEPTH:
+        return depth + 1, "mixed"
+    if kinds == {"integer", "number"}:
+        kinds = {"number"}
+    return depth + 1, kinds.pop() if len(kinds) == 1 else "mixed" if kinds else ""
+
+
+def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
+    """Returns values as a column of a type that `ObservedColumn` found.
+
+    None if some do not fit; a missing value is None, and fits.
+    """
+    types = set(map(type, values)) - {type(None)}
+    if np.ndarray in types:
+        fit = not any(misfit_of(v, arrow_type) for v in values if v is not None)
+        return array_column(values, arrow_type) if fit else None
+    leaf, shape = inside_lists(arrow_type)
+    inner: Iterable[Any] = values
+    for _ in shape:
+        if types - {list}:
+            return None
+        inner = [item for each in inner if each is not None for item in each]
+        types = set(map(type, inner)) - {type(None)}
+    if not types <= _ALLOWED.get(leaf, set()):
+        return None
+    try:
+        return pa.array(values, arrow_type)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None
+
+
+def array_type(values: Sequence[Array]) -> pa.DataType:
+    """Returns the type of most of these arrays: lists of fixed sizes if of one shape.
+
+    Arrays of another number of axes do not fit.
+    """
+    ranks = [value.ndim for value in values]
+    rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
+    chosen = [value for value in values if value.ndim == rank]
+    found = pa.from_numpy_dtype(np.result_type(*chosen))
+    if pa.types.is_floating(found):
+        found = pa.float64() if pa.types.is_float64(found) else pa.float32()
+    elif pa.types.is_boolean(found) and any(v.dtype != bool for v in chosen):
+        found = pa.int64()
+    shapes = {value.shape for value in chosen}
+    is_fixed = len(shapes) == 1 and all(next(iter(shapes)))
+    return lists_of(found, chosen[0].shape if is_fixed else (None,) * rank)
+
+
+def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
+    """Returns why an array cannot be in a column, or ""."""
+    leaf, sides = inside_lists(arrow_type)
+    if len(sides) != value.ndim or any(
+        side not in (None, found)
+        for side, found in zip(sides, value.shape, strict=True)
+    ):
+        return f"an array of shape {list(value.shape)}"
+    if not np.can_cast(value.dtype, _dtype(leaf), "same_kind"):
+        return f"an array of {value.dtype}"
+    return ""
+
+
+def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
+    """Returns arrays that all fit as a column; None is a missing one."""
+    leaf, sides = inside_lists(arrow_type)
+    dtype = _dtype(leaf)
+    missing = np.array([value is None for value in values], np.bool_)
+    blank = np.zeros([side or 0 for side in sides], dtype)
+    parts = [blank if value is None else value for value in values]
+    flat = [part.astype(dtype, copy=False).reshape(-1) for part in parts]
+    joined = np.concatenate([np.zeros(0, dtype), *flat])
+    column = pa.array(joined, leaf, mask=None if sides else missing)
+    for level in reversed(range(len(sides))):
+        mask = None if level else pa.array(missing)
+        if (side := sides[level]) is not None:
+            column = pa.FixedSizeListArray.from_arrays(column, side, mask=mask)
+            continue
+        lengths = [
+            part.shape[level]
+            for part in parts
+            for _ in range(math.prod(part.shape[:level]))
+        ]
+        offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
+        column = pa.ListArray.from_arrays(offsets, column, mask=mask)
+    return column
+
+
+def _dtype(leaf: pa.DataType) -> Any:
+    return np.dtype(_DTYPES[str(leaf)])
+
+
+@dataclass(frozen=True)
+class ObjectsSource(Source):
+    """Rows that are objects with keys, of which the first ones tell columns and types.
+
+    Attributes:
+      row_name: what messages call a row.
+      least_bytes: of a file that is looked at for columns.
+    """
+
+    as_declared: bool = False  # whether a schema says what becomes of the columns,
+    wanted: tuple[str, ...] = ()  # and which it uses
+    fixed_schema: Schema | None = None
+    range_bytes: int = RANGE_BYTES
+    storage: StorageOptions = NO_OPTIONS
+    # Of the whole input, once prepared:
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    sampled: int = 0  # rows that told the columns,
+    is_sampled: bool = False  # and whether there are more
+    passed_over: tuple[SkippedFiles, ...] = ()
+
+    tells_checksums = True
+    row_name = "row"
+    least_bytes = 1 << 16
+
+    @abstractmethod
+    def _first_rows(
+        self, file: InputFile, num_bytes: int
+    ) -> Iterator[tuple[int, Sequence[Row | str]]]:
+        """Yields the first rows of a file, or why there are none, and the byte reached."""
+
+    @abstractmethod
+    def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
+        """Returns the error of files without any row."""
+
+    def _prepared(
+        self,
+        files: Sequence[InputFile],
+        skipped: Iterable[tuple[str, str]],
+        append: Append | None,
+    ) -> Self:
+        """Returns the source with columns and types by the first rows of some files.
+
+        Raises:
+          InputError: there is no row, or a column can be no feature.
+        """
+        observed: dict[str, ObservedColumn] = {}
+        share = max(self.least_bytes, SAMPLE_BYTES // len(files))
+        chosen = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
+        sampled, problem, is_sampled = 0, "", len(chosen) < len(files)
+        for file in chosen:
+            for at, parsed in self._first_rows(file, share):
+                rows = [row for row in parsed if not isinstance(row, str)]
+                wrong = [row for row in parsed if isinstance(row, str)]
+                problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
+                sampled += len(rows)
+                for name in dict.fromkeys(chain.from_iterable(rows)):
+                    column = observed.setdefault(name, ObservedColumn())
+                    column.add([row.get(name) for row in rows])
+                if at > share:
+                    is_sampled = True
+                    break
+        if not sampled:
+            raise self._no_rows(chosen, problem)
+        types = self._types_of(observed, files[0].uri)
+        fixed = append.schema if append is not None else None
+        return replace(
+            self,
+            types=tuple((types_to_append(fixed, types) if fixed else types).items()),
+            fixed_schema=fixed,
+            sampled=sampled,
+            is_sampled=is_sampled,
+            passed_over=SkippedFiles.counted(skipped),
+        )
+
+    def _types_of(
+        self, observed: Mapping[str, ObservedColumn], uri: str
+    ) -> dict[str, pa.DataType]:
+        types, problems = {}, []
+        for name, column in observed.items():
+            if self.as_declared and name not in self.wanted:
+                continue
+            found = column.arrow_type
+            if found is None:
+                problems.append(name)
+            elif name and is_text(name):  # rows with any other are rejects
+                types[name] = found
+        if problems:
+            raise InputError(
+                f"{uri}: {', '.join(map(repr, problems))}: lists of objects, or of "
+                "values of several types, can be no feature. Declare the other columns "
+                "in a schema file (`schema`)"
+            )
+        if not types and not self.as_declared:
+            raise InputError(f"{uri}: its objects have no keys")
+        return types
+
+    def columns(self) -> pa.Schema:
+        return pa.schema(list(self.types))
+
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.types)
+        basis = "the first" if self.is_sampled else "all"
+        basis = f"by {basis} {count(self.sampled, self.row_name)}"
+        return InputSummary(
+            (("columns", columns), ("types", basis)), (), self.passed_over
+        )
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.types)
+
+    def _unknown_in(self, row: Row) -> str:
+        """Returns why a row with keys of no column cannot be converted, or ""."""
+        if self.as_declared or row.keys() <= self._names:
+            return ""
+        name = shown(next(name for name in row if name not in self._names))
+        if self.fixed_schema is not None:
+            return f"{name}: is no feature of the dataset"
+        return (
+            f"{name}: is in none of the {count(self.sampled, self.row_name)} that "
+            "were looked at for columns; a schema file says which to use (`schema`)"
+        )
+
+    def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
+        """Returns rows as columns, or None if a value does not fit."""
+        arrays = []
+        for name, wanted in self.types:
+            column = column_of([row.get(name) for row in rows], wanted)
+            if column is None:
+                return None
+            arrays.append(column)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns())
+
+    def _misfit(self, row: Row) -> str:
+        """Returns which value of a row is not of its column's type, or ""."""
+        whose = "the dataset" if self.fixed_schema else f"most {self.row_name}s"
+        for name, wanted in self.types:
+            value = row.get(name)
+            if column_of([value], wanted) is None:
+                found = shown(value)
+                if isinstance(value, np.ndarray):
+                    found = misfit_of(value, wanted)
+                return f"{name}: {found} is not {wanted}, its type in {whose}"
+        return ""
+
+    def _made_rows(
+        self,
+        parsed: Sequence[Row | str],
+        places: Sequence[tuple[int, bytes]],
+        input_range: InputRange,
+        stream: InputStream,
+        sink: RowSink,
+    ) -> tuple[Rows, list[int]]:
+        """Makes rows of objects; those that do not fit the columns are rejects.
+
+        Args:
+          parsed: the values of each row, or why there are none.
+          places: where each begins, and its bytes.
+          input_range: of the rows.
+          stream: of its bytes.
+          sink: gets the rejects.
+
+        Returns:
+          The rows, and the index of each.
+        """
+        reasons = {at: row for at, row in enumerate(parsed) if isinstance(row, str)}
+        values = {at: row for at, row in enumerate(parsed) if not isinstance(row, str)}
+        batch = self._batch([*values.values()])
+        if batch is None:  # one by one, as few do not fit
+            misfits = {at: self._misfit(row) for at, row in values.items()}
+            reasons |= {at: why for at, why in misfits.items() if why}
+            values = {at: row for at, row in values.items() if not misfits[at]}
+            batch = self._batch([*values.values()])
+            if batch is None:
+                raise ValueError("values fit one by one only")
+        kept = [*values]
+        if missing := missing_required(batch, self.fixed_schema):
+            reasons |= {kept[at]: why for at, why in missing.items()}
+            left = [at for at in range(len(kept)) if at not in missing]
+            batch = batch.take(pa.array(left, pa.int64()))
+            kept = [kept[at] for at in left]
+        path = input_range.path
+        sink.rejects += [
+            Reject(path, places[at][0], reasons[at], places[at][1])
+            for at in sorted(reasons)
+        ]
+        sink.add(nulls=[column.null_count for column in batch.columns])
+        starts = np.array([places[at][0] for at in kept], np.int64)
+        rows = Rows(
+            batch=batch,
+            origins=origins_in(path, 0, starts),
+            positions=stream.positions.of(starts)
+            if stream.is_packed
+            else starts - input_range.start,
+            raw=lambda row: places[kept[row]],
+        )
+        return rows, kept
+
 
 BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
 MAX_LINE_BYTES = 256 << 20

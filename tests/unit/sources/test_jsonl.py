@@ -164,7 +164,7 @@ def test_what_comes_after_the_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another key and another type are rejects, and told as such."""
-    monkeypatch.setattr("recordmill.transforms.sources.objects.SAMPLE_BYTES", 8)
+    monkeypatch.setattr("recordmill.transforms.sources.json_lines.SAMPLE_BYTES", 8)
     monkeypatch.setattr(JsonLinesSource, "least_bytes", 8)
     reading = lines_in(
         tmp_path, '{"a": 1}', '{"a": 2.5}', '{"a": 3, "b": 4}', '{"a": 5}'

@@ -23,10 +23,10 @@ from webdataset_tools import npy
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.transforms.sources import objects
+from recordmill.transforms.sources import json_lines
 from recordmill.transforms.sources.base import Findings
-from recordmill.transforms.sources.objects import array_column, array_type, misfit_of
-from recordmill.transforms.sources.webdataset import samples
+from recordmill.transforms.sources.json_lines import array_column, array_type, misfit_of
+from recordmill.transforms.sources.webdataset import source as shards
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 WEBP = IMAGES["lossy.webp"][0]
@@ -104,7 +104,7 @@ def test_members_of_later_samples_alone_are_rejects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WebDatasetSource, "least_bytes", 512)
-    monkeypatch.setattr(objects, "SAMPLE_BYTES", 512)
+    monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 512)
     texts = [(f"{n}.json", b'{"a": %d}' % n) for n in range(4)]
     data = tar_with(*texts, ("8.mp4", b"x"), ("9.json", b'{"b": 1}'))
     reading = read_shard(tmp_path, data)
@@ -118,10 +118,8 @@ def test_members_of_later_samples_alone_are_rejects(
 def test_a_sample_larger_than_a_record_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recordmill.transforms.sources.webdataset import samples, source
-
-    monkeypatch.setattr(samples, "MAX_CELL_BYTES", 5000)
-    monkeypatch.setattr(source, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(shards, "MAX_CELL_BYTES", 5000)
+    monkeypatch.setattr(shards, "BATCH_BYTES", 1000)
     small = [(f"{n}.bin", b"%d" % n * 900) for n in range(4)]
     large = [("8.txt", b"x"), ("8.bin", b"y" * 9000), ("8.cls", b"1")]
     reading = read_shard(tmp_path, tar_with(*small[:2], *large, *small[2:]))
@@ -275,7 +273,7 @@ def test_what_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         path = tmp_path / "x.tar"
         path.write_bytes(data)
         file = InputFile("x.tar", str(path), len(data))
-        found = samples.cut_shards([file] * files, 2000)
+        found = shards.cut_shards([file] * files, 2000)
         return [start for _, start, _, _ in found[: len(found) // files]]
 
     plain = tar_of(members)
@@ -290,7 +288,7 @@ def test_what_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert cuts_of(bytes(damaged)) == [0]
     for kind in (tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.XGLTYPE):
         assert cuts_of(with_member(plain, kind)) == [0], kind
-    monkeypatch.setattr(samples, "MAX_CUT_SHARDS", 1)
+    monkeypatch.setattr(shards, "MAX_CUT_SHARDS", 1)
     assert cuts_of(plain, 2) == [0]
 
 
@@ -310,5 +308,5 @@ def test_a_shard_that_became_shorter(size: int, tmp_path: Path) -> None:
     """Who reads it tells that it changed, with a way out; it is not cut."""
     path, data = tmp_path / "x.tar", tar_of({f"{n}.txt": b"x" * 600 for n in range(9)})
     path.write_bytes(data[:size])
-    found = samples.cut_shards([InputFile("x.tar", str(path), len(data))], 2000)
+    found = shards.cut_shards([InputFile("x.tar", str(path), len(data))], 2000)
     assert [start for _, start, _, _ in found] == [0]
