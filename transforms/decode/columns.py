@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,9 @@ from recordmill.transforms.decode.wire import (
     read_varints,
     unpack_varints,
 )
-from recordmill.transforms.encode.columns import list_depths
+from recordmill.transforms.encode.columns import list_depths, wrong_counts
 from recordmill.transforms.encode.row_errors import rows_of
-from recordmill.transforms.encode.tensors import DATA_TYPES
-from recordmill.transforms.native.numpy_loops import varint
+from recordmill.transforms.encode.tensors import DATA_TYPES, tensor_head
 
 _VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
 # With so few records left, a loop over them is faster than array steps.
@@ -267,7 +266,6 @@ def _join_ragged(
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
 _MAX_FILLED = 1 << 24  # limit of values that a (damaged) shape may repeat from one
-_CONTENT_TAG = b"\x22"
 
 
 def _read_tensors(
@@ -302,8 +300,7 @@ def _read_tensors(
             else:
                 content = tensor.values.astype(item).tobytes()
                 contents.append(content)
-                head = replace(tensor, values=np.zeros(0, item)).to_bytes()
-                head += _CONTENT_TAG + varint(len(content))
+                head = tensor_head(tensor.dtype, shape)
                 if data == head + content:
                     heads[len(data)] = head, shape
         rows.append(row)
@@ -334,26 +331,12 @@ def _misfit(tensor: Tensor, feature: FeatureSpec) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """One tensor."""
 
     dtype: str  # NumPy's name of its type, or "string"
     shape: tuple[int, ...]  # its dimensions
     values: npt.NDArray[Any] | list[bytes]  # its flat values
-
-    def to_bytes(self) -> bytes:
-        """Serializes the tensor as tf.io.serialize_tensor does."""
-        proto = TensorProto(dtype=DATA_TYPES[self.dtype])
-        proto.tensor_shape.SetInParent()
-        for size in self.shape:
-            proto.tensor_shape.dim.add(size=size)
-        if isinstance(self.values, list):
-            proto.string_val.extend(self.values)
-        else:
-            little = self.values.dtype.newbyteorder("<")
-            proto.tensor_content = self.values.astype(little).tobytes()
-        return proto.SerializeToString(deterministic=True)
 
 
 def read_tensor(data: bytes) -> Tensor:
@@ -420,6 +403,11 @@ _VALUE_FIELDS = {
 }
 
 
+def has_single_value(feature: FeatureSpec) -> bool:
+    """Tells whether the feature has exactly one stored value."""
+    return not feature.shape or feature.content is not Content.VALUES
+
+
 def check_feature(feature: FeatureSpec) -> None:
     """Refuses a feature whose kind cannot store its dtype."""
     text = feature.dtype in ("string", "bytes")
@@ -458,7 +446,7 @@ def read_column(
         if not feature.shape:
             return _one_per_row(leaf, lists)
         return nest(leaf, _list_offsets(dims, feature), lists.present)
-    if not feature.shape or feature.content is not Content.VALUES:
+    if has_single_value(feature):
         lists = read_scalars(data, span, feature.kind, found)
         if feature.content is Content.ARRAY:
             what = f"bytes are not an array of {feature.dtype} of shape"
@@ -560,9 +548,7 @@ def _check_sizes(
 ) -> None:
     """Refuses sizes that do not fill a shape with at most one unknown dimension."""
     shape = feature.shape
-    filled = item_size * math.prod(size for size in shape if size is not None)
-    wrong = sizes % filled != 0 if None in shape and filled else sizes != filled
-    rows = np.flatnonzero(present & wrong)
+    rows = np.flatnonzero(present & wrong_counts(sizes, shape, item_size))
     problems = (f"{size} {what} {shape_text(shape)}" for size in sizes[rows])
     found.refuse(feature, rows, problems)
 

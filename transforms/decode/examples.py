@@ -20,7 +20,6 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import (
-    Content,
     FeatureSpec,
     Kind,
     Schema,
@@ -32,6 +31,7 @@ from recordmill.transforms.arrow import I64, U8, U64, array_parts
 from recordmill.transforms.decode.columns import (
     Findings,
     check_feature,
+    has_single_value,
     read_column,
     read_lists,
 )
@@ -235,11 +235,6 @@ def _parse(data: bytes) -> Example | None:
     with suppress(DecodeError):
         return Example.FromString(data)
     return None
-
-
-def has_single_value(feature: FeatureSpec) -> bool:
-    """Tells whether the feature has exactly one stored value."""
-    return not feature.shape or feature.content is not Content.VALUES
 
 
 def unknown_feature(name: str) -> str:

@@ -12,7 +12,11 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
-from recordmill.transforms.decode.columns import Tensor, read_tensor
+from recordmill.transforms.decode.columns import (
+    Tensor,
+    has_single_value,
+    read_tensor,
+)
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 Values = list[Any]  # numbers or bytes; for ragged features lists, with text decoded
@@ -79,7 +83,7 @@ def to_json_value(
     if isinstance(values, tuple):
         return [to_json_value(step, feature, class_names) for step in values]
     shown = [_json_value(value, feature, class_names) for value in values]
-    return shown[0] if len(shown) == 1 and _is_single(feature) else shown
+    return shown[0] if len(shown) == 1 and has_single_value(feature) else shown
 
 
 def readable(
@@ -90,7 +94,7 @@ def readable(
         steps = [readable(step, feature, class_names) for step in values[:_STEPS]]
         more = ", ..." if len(values) > len(steps) else ""
         return f"{len(values):,} steps: {', '.join(steps)}{more}".rstrip(" :")
-    if len(values) == 1 and _is_single(feature):
+    if len(values) == 1 and has_single_value(feature):
         return _readable_item(values[0], feature, class_names)
     return _readable_item(values, feature, class_names)
 
@@ -107,10 +111,6 @@ def _readable_item(
     ]
     more = f", ... {len(value):,} in all" if len(value) > len(shown) else ""
     return f"[{', '.join(shown)}{more}]"
-
-
-def _is_single(feature: FeatureSpec) -> bool:
-    return feature.shape == () or feature.content is not Content.VALUES
 
 
 def _json_value(value: Any, feature: FeatureSpec, class_names: tuple[str, ...]) -> Any:
@@ -139,12 +139,8 @@ def _bytes_json(value: bytes, feature: FeatureSpec) -> Any:
     try:
         if content is Content.IMAGE:
             header = read_header(value)
-            shown = {
-                "image": header.format,
-                "height": header.height,
-                "width": header.width,
-                "depth": header.depth,
-            }
+            shown = {"image": header.format, "height": header.height}
+            shown |= {"width": header.width, "depth": header.depth}
         elif content is Content.ARRAY:
             sides = [-1 if size is None else size for size in feature.shape]
             array = np.frombuffer(value, feature.dtype).reshape(sides)
@@ -178,7 +174,9 @@ def _tensor_json(tensor: Tensor) -> dict[str, Any]:
 
 def _readable(shown: Any) -> str:
     if isinstance(shown, str):
-        return _readable_text(shown)
+        size = len(shown)
+        more = "" if size <= _TEXT_CHARACTERS else f"... ({size:,} characters)"
+        return f'"{printable(shown[:_TEXT_CHARACTERS])}"{more}'
     if isinstance(shown, bool):
         return str(shown).lower()
     if not isinstance(shown, dict):
@@ -204,9 +202,3 @@ def _readable(shown: Any) -> str:
     mean = shown["mean"]
     mean = f"{mean:.4g}" if isinstance(mean, float) else mean
     return f"{shown['array']} {sides}, mean {mean}"
-
-
-def _readable_text(text: str) -> str:
-    shown = printable(text[:_TEXT_CHARACTERS])
-    more = "" if len(text) <= _TEXT_CHARACTERS else f"... ({len(text):,} characters)"
-    return f'"{shown}"{more}'

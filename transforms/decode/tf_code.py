@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.options import Payload
-from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
+from recordmill.transforms.encode.tensors import tensor_head
 
 _LINE_LENGTH = 88
 _INDENT = " " * 4
@@ -309,10 +307,7 @@ def _nothing(feature: FeatureSpec) -> str:
     """Returns, as code, the stored bytes of an array or tensor without values."""
     if feature.content is Content.ARRAY:
         return '""'
-    sides = tuple(size or 0 for size in feature.shape)
-    text = feature.dtype in ("string", "bytes")
-    values: Any = [] if text else np.zeros(0, feature.dtype)
-    return quoted(Tensor(feature.dtype, sides, values).to_bytes())
+    return quoted(tensor_head(feature.dtype, [size or 0 for size in feature.shape]))
 
 
 def parsing_spec(schema: Schema, payload: Payload) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -114,7 +114,7 @@ def tensor_column(nested: Nested) -> StoredColumn:
     dims, which = _distinct_rows(dims_of(nested))
     # One head per distinct shape, not per row.
     heads = pa.array(
-        [_head(nested.feature.dtype, sizes) for sizes in dims], pa.binary()
+        [tensor_head(nested.feature.dtype, sizes) for sizes in dims], pa.binary()
     )
     missing = None if nested.valid is None else ~nested.valid
     heads = heads.take(pa.array(which, mask=missing))
@@ -168,7 +168,7 @@ def _content(nested: Nested) -> pa.BinaryArray:
     return binary_array(starts * dtype.itemsize, values.view(np.uint8))
 
 
-def _head(dtype: str, dims: list[int]) -> bytes:
+def tensor_head(dtype: str, dims: Sequence[int]) -> bytes:
     """Returns all of a tensor that stands before its content."""
     sides = (b"\x08" + varint(size) if size else b"" for size in dims)
     shape = b"".join(field_header(b"\x12", len(side)) + side for side in sides)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from decode_cases import stored, tells_dimensions
@@ -15,9 +14,9 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import SequenceExample
-from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.encode.tensors import tensor_head
 
 LABEL = FeatureSpec("label", Kind.INT64)
 FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True)
@@ -128,7 +127,7 @@ def test_json_of_other_writers() -> None:
             FeatureSpec(
                 "f", Kind.BYTES, dtype="int8", shape=(None,), content=Content.TENSOR
             ),
-            Tensor("int8", (2,), np.array([1, 2], np.int8)).to_bytes(), [1, 2], b"\xff",
+            tensor_head("int8", [2]) + b"\1\2", [1, 2], b"\xff",
             "feature 'f': not a valid tensor: Error parsing message with type 'recordmill.TensorProto'",
         ),
     ],
