@@ -42,9 +42,8 @@ def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
 
 def array_parts(array: pa.BinaryArray) -> tuple[I64, U8]:
     """Returns offsets (rows + 1) and data buffer of a binary array, without a copy."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32)
-    window = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    return window, np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    return value_offsets(array).astype(np.int64), data
 
 
 def value_offsets(array: pa.BinaryArray) -> npt.NDArray[np.int32]:

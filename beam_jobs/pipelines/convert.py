@@ -48,8 +48,7 @@ from recordmill.transforms.commit.build_manifest import (
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import commit
-from recordmill.transforms.commit.detached import publish_detached
-from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.commit.staging import publish_detached, stage
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.sources.base import Findings

@@ -181,7 +181,7 @@ def run_metadata(
     }
 
 
-# The dataset is published by the pipeline's last step (transforms/commit/detached.py),
+# The dataset is published by the pipeline's last step (transforms/commit/staging.py),
 # under a lease that the step takes itself. Until then a heartbeat keeps the job's files
 # (transforms/tasks/launches.py).
 

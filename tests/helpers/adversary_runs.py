@@ -17,8 +17,7 @@ from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.shards import IndexResult, ShardResult
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
-from recordmill.transforms.commit.detached import publish
-from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.commit.staging import publish, stage
 from recordmill.transforms.commit.versions import (
     can_be_cleared,
     clear_unfinished,

@@ -34,7 +34,7 @@ from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import BothSides
-from recordmill.transforms.commit import detached as detached
+from recordmill.transforms.commit import staging as detached
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire

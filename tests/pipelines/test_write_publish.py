@@ -18,7 +18,7 @@ from rows_tools import (
 from same_dataset import dataset_of
 
 from recordmill.beam_jobs.pipelines import write_dataset as rows_steps
-from recordmill.transforms.commit import detached as detached
+from recordmill.transforms.commit import staging as detached
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.rows import rows_job as work

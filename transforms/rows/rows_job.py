@@ -36,8 +36,7 @@ from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored
-from recordmill.transforms.commit.detached import acquire_for_commit, publish
-from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.commit.staging import acquire_for_commit, publish, stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import (
     RECORD_SCHEMA,

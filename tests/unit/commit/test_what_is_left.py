@@ -11,11 +11,13 @@ from adversary_schedules import with_dataset
 from plain_manifests import plain_context, plain_manifest
 
 from recordmill.schemas.errors import OutputError
-from recordmill.transforms.commit import detached
+from recordmill.transforms.commit import staging
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.commit import discard_fixed
-from recordmill.transforms.commit.detached import acquire_for_commit
-from recordmill.transforms.commit.staging import forget_what_was_read
+from recordmill.transforms.commit.staging import (
+    acquire_for_commit,
+    forget_what_was_read,
+)
 from recordmill.transforms.commit.versions import clear_unfinished
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store, open_store
@@ -100,8 +102,8 @@ def test_tries_to_get_the_lease(monkeypatch: pytest.MonkeyPatch, failures: int) 
             raise error
         return "the lease"
 
-    monkeypatch.setattr(detached, "acquire", acquire)
-    monkeypatch.setattr(detached.time, "sleep", paused.append)
+    monkeypatch.setattr(staging, "acquire", acquire)
+    monkeypatch.setattr(staging.time, "sleep", paused.append)
     store = LocalStore(NOWHERE)
     if failures < 6:
         assert str(acquire_for_commit(store, exclusive=True)) == "the lease"
