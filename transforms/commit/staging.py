@@ -529,9 +529,8 @@ def description_files(
 
 
 # While it converts, a detached job holds no lease; its sign of life keeps its workspace
-# (transforms/tasks/launches.py). Which manifest it may replace was decided at its launch. If
-# that is not there any more when it is to publish, another run came first, and this job is
-# over.
+# (transforms/tasks/launches.py). Which manifest it may replace was decided at its launch.
+# If that is not there any more when it is to publish, another run came first.
 
 LEASE_TRIES = 6
 LEASE_PAUSE_SECONDS = 20.0  # during all tries together, a dead worker's lease expires

@@ -98,7 +98,7 @@ def beyond_integer(value: object, dtype: str) -> str:
 def narrow_floats(
     wide: npt.NDArray[Any], dtype: str
 ) -> tuple[npt.NDArray[Any], RowErrors]:
-    """Converts floats to another dtype; returns them, and the finite ones lost to infinity."""
+    """Converts floats to another dtype; returns them, and finite ones lost to infinity."""
     if np.can_cast(wide.dtype, dtype):
         return wide.astype(dtype, copy=False), {}
     with np.errstate(over="ignore"):

@@ -39,8 +39,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.encode.examples import (
     TAGS,
-    column_of,
-    load_entries,
+    load_columns,
     measure,
     write_rows,
 )
@@ -62,7 +61,7 @@ def payload_rows(payloads: pa.Array) -> pa.RecordBatch:
 
 def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """Returns the examples of a batch as waiting rows; raises what `encode` does."""
-    columns = list(map(column_of, load_entries(batch, schema.features)))
+    columns = load_columns(batch, schema.features)
     sizes, lengths = measure(columns, batch.num_rows, FRAME_BYTES)
     num_bytes = int(lengths.sum())
     require_fit(num_bytes)

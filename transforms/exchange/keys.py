@@ -49,7 +49,7 @@ def text_hashes(texts: Iterable[str | bytes]) -> U64:
 
 
 def origins_in(path: str, start: int, ordinals: I64) -> U64:
-    """Returns the origins of rows, numbered from 0, of the range of a file from `start` on."""
+    """Returns the origins of rows, numbered from 0, of a file's range from `start` on."""
     return origins_of(np.uint64(range_hash(path, start)), ordinals)
 
 
@@ -59,7 +59,7 @@ def range_hash(path: str, start: int) -> int:
 
 
 def origins_of(hashes: U64 | np.uint64, ordinals: I64) -> U64:
-    """Returns the origins of rows, by the `range_hash` of each and its place in the range."""
+    """Returns the origins of rows, by the `range_hash` and the place of each in it."""
     return mix(hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 

@@ -86,7 +86,7 @@ class Estimate:
 def estimate_run(
     context: RunContext, files: Sequence[InputFile], ranges: Sequence[InputRange]
 ) -> Estimate:
-    """Estimates what a prepared run would write; only reads. `files` has those that cells can name."""
+    """Estimates what a prepared run would write; `files` has those that cells can name."""
     source = context.source
     whole = sum(file.size for file in files) <= WHOLE_BYTES
     if whole:
@@ -165,7 +165,11 @@ class _Sample:
             context, input_ranges, final_types, whole=whole
         ):
             self._add_range(input_range, batches, sink, final_types)
-        self.compression_ratio = _compression_ratio(context, bytes(self._head))
+        self.compression_ratio = 1.0
+        if head := bytes(self._head):
+            packer = gzip_packer(context.job.gzip_level)
+            packed = packer.compress(head) + packer.flush()
+            self.compression_ratio = len(packed) / len(head)
 
     def _add_range(
         self,
@@ -254,13 +258,6 @@ def _read_ranges(
         yield input_range, found, sink
     if problem is not None and not any_read:
         raise problem
-
-
-def _compression_ratio(context: RunContext, head: bytes) -> float:
-    if not head:
-        return 1.0
-    packer = gzip_packer(context.job.gzip_level)
-    return (len(packer.compress(head)) + len(packer.flush())) / len(head)
 
 
 def _certain_share(context: RunContext, sample: _Sample, *, is_exact: bool) -> float:

@@ -74,7 +74,7 @@ class FinishedTasks:
         self.in_store = workspace.shared
 
     def look(self, *, now: bool = False) -> bool:
-        """Looks at the tasks again, unless it did so just before and not `now`; tells whether it did."""
+        """Looks at the tasks again, unless it just did and not `now`; tells whether it did."""
         began = self._clock()
         if began < self._next_look and not now:
             return False
@@ -194,7 +194,7 @@ class Position:
 def find_position(
     finished: FinishedTasks, ranges: Sequence[InputRange], readings: int
 ) -> Position:
-    """Adds up finished tasks, as last looked at, and those at work, of ranges read so many times."""
+    """Adds up finished tasks, as last looked at, and those at work."""
     live, done, names = finished.at_work, finished.by_task(), finished.names
     first, last, written = Counts(), Counts(), Counts()
     for name, counts in {**live, **dict.fromkeys(names, Counts()), **done}.items():
