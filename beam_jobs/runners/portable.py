@@ -82,11 +82,7 @@ class StrictOptions(PipelineOptions):
 def check_remote(
     options: PipelineOptions, runner: PipelineRunner, beam_args: Sequence[str]
 ) -> None:
-    """Checks the options of a runner outside this process.
-
-    Raises:
-      UsageError: an option is missing or not valid.
-    """
+    """Checks the options of a runner outside this process, or raises UsageError."""
     if not isinstance(runner, PortableRunner):
         return  # Dataflow's runner checks its options itself, and reads its storage for it
     errors = PipelineOptionsValidator(options, runner).validate()
@@ -109,11 +105,7 @@ def check_remote(
 
 
 def runner_of(options: PipelineOptions) -> PipelineRunner:
-    """Returns the runner that the options name.
-
-    Raises:
-      UsageError: there is no such runner.
-    """
+    """Returns the runner that the options name; raises UsageError if there is none."""
     name = str(options.view_as(StandardOptions).runner)
     try:
         return create_runner(name)

@@ -44,13 +44,10 @@ def check_reject_limit(
     rejects: Iterable[Reject],
     locator: RejectLocator,
 ) -> None:
-    """Checks that no more rows were rejected than the job allows.
+    """Raises RejectLimitError if more rows were rejected than the job allows.
 
     `rows_read` includes rejects. Those that are kept are read only if there are too many;
     `command` lists them, `locator` finds their lines.
-
-    Raises:
-      RejectLimitError: more rows were rejected.
     """
     if rows_rejected > limit.allowed(rows_read):
         raise RejectLimitError(

@@ -405,9 +405,6 @@ def shut_out_commits(store: Store) -> None:
     Whose lease was lost may go on at any time. So the manifest gets a generation that
     is newer than theirs: then none of them can be swapped in, and what they left can be
     removed.
-
-    Raises:
-      BusyError: another run published just now.
     """
     if store.find(MANIFEST_NAME) is None:
         return

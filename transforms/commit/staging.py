@@ -632,11 +632,7 @@ def _require_unreplaced(context: RunContext, replaces: str) -> None:
 
 
 def acquire_for_commit(store: Store, *, exclusive: bool) -> Lease:
-    """Acquires the output's lease; waits for that of a worker that died in this step.
-
-    Raises:
-      OutputError: a living run holds it.
-    """
+    """Acquires the output's lease; waits for that of a worker that died in this step."""
     for _ in range(LEASE_TRIES - 1):
         try:
             return acquire(store, exclusive=exclusive)

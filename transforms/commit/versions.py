@@ -111,9 +111,6 @@ def move_latest(store: Store, manifest: Manifest) -> None:
 
     A run that slept before this may find that another one has published a newer version
     meanwhile, and removed its own.
-
-    Raises:
-      BusyError: other runs move it again and again.
     """
     data = _latest_bytes(manifest)
     for _ in range(_TRIES):

@@ -96,12 +96,7 @@ _STORED_AS = {
 
 
 def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
-    """Checks that every feature can be made from its column.
-
-    Raises:
-      SchemaError: a column is missing or there twice, or has a type that its feature
-        cannot take; all such columns are named.
-    """
+    """Checks that every feature can be made from its column; names all that cannot."""
     problems = []
     for feature in schema.features:
         try:

@@ -175,9 +175,6 @@ def require_steps(feature: FeatureSpec, *, has_lists: bool) -> None:
     """Checks that records can hold a feature's steps, if it has some.
 
     With `has_lists` the records are sequence examples, which have feature lists.
-
-    Raises:
-      SchemaError: it is a feature list and there are none, or its steps are ragged.
     """
     if feature.sequence and not has_lists:
         raise SchemaError(

@@ -149,11 +149,7 @@ def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
 
 
 def check_payload(schema: Schema, payload: Payload) -> None:
-    """Checks that records of a kind can be made of a schema's features.
-
-    Raises:
-      SchemaError: if not, with the features that are in the way.
-    """
+    """Checks that records of a kind can be made of a schema's features."""
     if payload == "raw":
         raw_feature(schema)
         return
@@ -165,9 +161,6 @@ def raw_feature(schema: Schema) -> FeatureSpec:
     """Returns the feature whose bytes are the records of payload `raw`.
 
     It is the only one that is bytes, or the only image or array among several.
-
-    Raises:
-      SchemaError: there is none, or several.
     """
     whole = (Content.IMAGE, Content.ARRAY)
     candidates = [

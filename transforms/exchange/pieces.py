@@ -10,6 +10,7 @@ A piece has rows of one range for one shard:
 All little-endian. Range and piece number identify a piece: pieces arrive in any order, and
 after a retry perhaps twice. Rejects are rows that were planned for the shard but could not
 be converted. Records and rejects together tell when all planned rows of a shard are there.
+A damaged piece is a RecordmillError wherever it is read.
 """
 
 from __future__ import annotations
@@ -91,11 +92,7 @@ def read_head(piece: bytes) -> PieceHead:
 
 
 def open_piece(piece: bytes, split_index: int) -> tuple[Block, PieceHead]:
-    """Reads the rows, in the order of their keys, and the head of a piece that has some.
-
-    Raises:
-      RecordmillError: the piece is damaged.
-    """
+    """Reads the rows, in the order of their keys, and the head of a piece that has some."""
     head = read_head(piece)
     keys = np.frombuffer(piece, "<u8", head.records, PIECE_HEAD_BYTES)
     at = PIECE_HEAD_BYTES + keys.nbytes + 8
@@ -159,9 +156,6 @@ def planned_rows(pieces: Iterable[bytes]) -> int:
     """Counts the planned rows in pieces: their records and rejects.
 
     A piece that arrived twice counts once.
-
-    Raises:
-      RecordmillError: a piece is damaged.
     """
     return sum(head.records + head.rejects for head in set(map(read_head, pieces)))
 
@@ -172,11 +166,7 @@ def gather_inline(
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """Yields the payloads of a shard from its pieces, as `merge_windows` does.
-
-    Raises:
-      RecordmillError: a piece is damaged.
-    """
+    """Yields the payloads of a shard from its pieces, as `merge_windows` does."""
     by_head = {read_head(piece): piece for piece in pieces}
     ordered = sorted(by_head, key=lambda head: head.place)
     blocks = [open_piece(by_head[head], 0)[0] for head in ordered if head.records]

@@ -17,11 +17,7 @@ __all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
 
 
 def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
-    """Returns the store of a local folder or URL, without touching the storage.
-
-    Raises:
-      UsageError: the URL carries a secret.
-    """
+    """Returns the store of a local folder or URL, without touching the storage."""
     if "://" not in root or root.startswith("file://"):
         return LocalStore(str(Path(root.removeprefix("file://")).absolute()))
     require_secretless_url(root)

@@ -281,9 +281,6 @@ def list_archive(
 
     Hidden files and those that operating systems leave are left out, as in a folder. A
     compressed tar archive is unpacked for it, into a file without a name.
-
-    Raises:
-      InputError: it is not an archive, damaged, or cannot be taken for a folder.
     """
 
     def read(start: int, stop: int) -> bytes:

@@ -116,7 +116,8 @@ class ArrayRecordFile:
     Several threads may read; the package does not say that they may, so they take turns. A
     process that was forked opens the file again, as its parent may be reading just now.
 
-    It has 0 `records` if it is not whole. `uri` is its name for messages.
+    It has 0 `records` if it is not whole. A damaged record is an OutputError. `uri` is its
+    name for messages.
     """
 
     def __init__(self, path: Path, uri: str = "") -> None:
@@ -143,19 +144,11 @@ class ArrayRecordFile:
             ) from error
 
     def read(self, positions: Sequence[int]) -> list[bytes]:
-        """Returns records in the order of their positions, which may repeat.
-
-        Raises:
-          OutputError: one is damaged.
-        """
+        """Returns records in the order of their positions, which may repeat."""
         return self._read(positions) if len(positions) else []
 
     def read_all(self) -> Iterator[bytes]:
-        """Yields all records in order; some MB of them are in memory, or a large one.
-
-        Raises:
-          OutputError: one is damaged.
-        """
+        """Yields all records in order; some MB of them are in memory, or a large one."""
         mean = self._path.stat().st_size // max(1, self.records)
         step = max(1, min(_READ_RECORDS, _READ_BYTES // max(1, mean)))
         for start in range(0, self.records, step):

@@ -141,8 +141,7 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
 
     `done` is what could not be done with the file or folder: "written", "read" ...
 
-    Raises:
-      Exception: `error` itself, if it is a bug and not an error of the storage.
+    An error that is a bug, and not of the storage, is raised as it is.
     """
     if isinstance(error, OutputError):
         return error
@@ -166,11 +165,7 @@ def input_error(error: Exception, message: str) -> InputError:
 
 
 def describe_failure(error: Exception, uri: str) -> str:
-    """Describes an error and the way out in one line that shows no secret.
-
-    Raises:
-      Exception: `error` itself, if it is a bug and not an error of the storage.
-    """
+    """Describes an error and the way out in one line that shows no secret; raises bugs."""
     if isinstance(error, _BUGS):
         raise error
     text = str(error)

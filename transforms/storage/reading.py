@@ -376,9 +376,6 @@ def read_files(
     A request takes 20 to 100 ms and most of it is waiting, so one after the other would
     read some ten images a second. Files of this machine are read when they are asked for,
     some at once: threads would only wait for each other.
-
-    Raises:
-      InputError: a file cannot be read, or is another one by now.
     """
     coming = iter(files)
     for first in coming:

@@ -43,8 +43,9 @@ class Level:
 class Store(ABC):
     """A set of files below one root. Names are relative, with `/` between folders.
 
-    Every method raises OutputError if the storage refuses. Transient errors (timeouts,
-    lost connections, status 5xx) are retried first.
+    Every method raises OutputError if the storage refuses, and MissingFileError where it
+    needs a file that is missing. Transient errors (timeouts, lost connections, status 5xx)
+    are retried first.
     """
 
     __slots__ = ()
@@ -120,19 +121,11 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """Returns all bytes of a file.
-
-        Raises:
-          MissingFileError: there is no such file.
-        """
+        """Returns all bytes of a file."""
 
     @abstractmethod
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Returns the bytes from start to stop; fewer if the file ends before.
-
-        Raises:
-          MissingFileError: there is no such file.
-        """
+        """Returns the bytes from start to stop; fewer if the file ends before."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:
@@ -173,9 +166,6 @@ class Store(ABC):
 
         At any moment a target is whole or does not exist. An object store copies,
         checks that the copy is complete, then deletes the source.
-
-        Raises:
-          MissingFileError: a source is missing.
         """
 
     def move(self, source: str, target: str) -> None:
@@ -210,12 +200,9 @@ class Store(ABC):
         return f"{self.uri.rstrip('/')}/{name}"
 
     def preflight(self) -> bool:
-        """Checks that files can be written, read and removed here.
+        """Checks that files can be written, read and removed here, or raises OutputError.
 
         Returns whether `create` and `swap` really let only one of several writers succeed.
-
-        Raises:
-          OutputError: they cannot.
         """
         store = self.with_short_retries()
         name = f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"

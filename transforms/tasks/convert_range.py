@@ -250,11 +250,7 @@ def _classes(context: RunContext, rows: Rows) -> U64 | None:
 
 
 def require_column(option: str, column: str, names: Sequence[str]) -> None:
-    """Checks that there is the column that an option names.
-
-    Raises:
-      UsageError: if not; tells which there are.
-    """
+    """Raises UsageError if there is not the column that an option names."""
     if column not in names:
         raise UsageError(
             f"`{option}` {column}: no such column; the input has {', '.join(names)}"

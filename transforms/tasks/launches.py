@@ -187,11 +187,7 @@ def find_launch(store: Store, name: str) -> Launch | None:
 
 
 def require_no_launch(store: Store) -> None:
-    """Checks that no detached job may be at work in an output.
-
-    Raises:
-      BusyError: one is.
-    """
+    """Raises BusyError if a detached job may be at work in an output."""
     for launch in _live_launches(store):
         raise BusyError(
             f"{store.uri}: a detached job is at work here: {launch.describe()}. Wait until "

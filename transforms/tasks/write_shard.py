@@ -175,9 +175,6 @@ def write_inline(
     """Writes a shard from all its pieces, in any order, that came through the engine.
 
     If it was `already_written` when the run began, no piece was sent.
-
-    Raises:
-      RecordmillError: such a shard is gone or was changed.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:
