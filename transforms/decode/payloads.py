@@ -21,8 +21,8 @@ from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import (
     Example,
-    Feature,
     FeatureList,
+    Features,
     SequenceExample,
 )
 from recordmill.transforms.arrow import offsets_of
@@ -171,7 +171,12 @@ def _steps_column(
     present = np.array([name in lists for lists in found], np.bool_)
     steps = [lists[name].feature if name in lists else () for lists in found]
     offsets = offsets_of(np.fromiter(map(len, steps), np.int64, len(steps)))
-    examples = [_single_feature(name, step) for step in itertools.chain(*steps)]
+    examples = [
+        Example(features=Features(feature={name: step})).SerializeToString(
+            deterministic=True
+        )
+        for step in itertools.chain(*steps)
+    ]
     one = Schema((replace(feature, sequence=False),))
     decoded = decode_records(pa.array(examples, pa.binary()), one)
     (column,) = decoded.batch.columns
@@ -183,9 +188,3 @@ def _steps_column(
         step = index - int(offsets[row])
         reasons.setdefault(row, f"step {step}: {step_errors[index]}")
     return nest(column, [offsets], present)
-
-
-def _single_feature(name: str, feature: Feature) -> bytes:
-    example = Example()
-    example.features.feature[name].CopyFrom(feature)
-    return example.SerializeToString(deterministic=True)

@@ -174,8 +174,8 @@ def _tensor_json(tensor: Tensor) -> dict[str, Any]:
 
 def _readable(shown: Any) -> str:
     if isinstance(shown, str):
-        size = len(shown)
-        more = "" if size <= _TEXT_CHARACTERS else f"... ({size:,} characters)"
+        is_short = len(shown) <= _TEXT_CHARACTERS
+        more = "" if is_short else f"... ({len(shown):,} characters)"
         return f'"{printable(shown[:_TEXT_CHARACTERS])}"{more}'
     if isinstance(shown, bool):
         return str(shown).lower()
