@@ -26,18 +26,11 @@ from recordmill.transforms.encode.row_errors import (
     narrow_floats,
 )
 
+_INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 ARROW_TYPES: dict[str, pa.DataType] = {
-    **{
-        name: pa.from_numpy_dtype(name)
-        for name in (
-            "bool",
-            *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-            *("float16", "float32", "float64"),
-        )
-    },
-    "string": pa.string(),
-    "bytes": pa.binary(),
-}
+    name: pa.from_numpy_dtype(name)
+    for name in ("bool", *_INTEGERS, "float16", "float32", "float64")
+} | {"string": pa.string(), "bytes": pa.binary()}
 
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 60
@@ -478,17 +471,16 @@ def _first_day(months: I64) -> I64:
 
 def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
     """Returns (counts of the unit, whether exact, whether int64 holds them)."""
-    inside = np.ones(len(seconds), np.bool_)
     if unit == "d":
-        return seconds // 86_400, (seconds % 86_400 == 0) & (fraction == 0), inside
-    size = NANOSECONDS[unit]
-    per_second = NANOSECONDS["s"] // size
-    for limit, sign in ((_LEAST, -1), (_MOST, 1)):
-        whole, rest = divmod(limit, per_second)
-        edge = (seconds == whole) & (sign * (fraction // size) > sign * rest)
-        inside &= ~((sign * seconds > sign * whole) | edge)
-    # Outside, this wraps round; such counts are not used.
-    return seconds * per_second + fraction // size, fraction % size == 0, inside
+        counts, exact, inside = rescale(seconds, "s", unit)
+        return counts, exact & (fraction == 0), inside
+    # Before 1970 the fraction is one less than a second, counted from the next one.
+    size, before = NANOSECONDS[unit], seconds < 0
+    counts, _, inside = rescale(seconds + before, "s", unit)
+    rest = fraction // size - before * (NANOSECONDS["s"] // size)
+    total = counts + rest  # outside, this wraps round
+    inside &= (total >= counts) == (rest >= 0)
+    return total, fraction % size == 0, inside
 
 
 def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:

@@ -221,8 +221,7 @@ def _groups(
     """Groups columns to be joined; a long one is alone."""
     short = [at for at in members if len(columns[at]) <= _SHORT]
     # As one array: it takes long to ask each column.
-    if not short or (
-        pa.chunked_array([columns[at] for at in short]).nbytes > _JOINED_BYTES
-    ):
-        return [[at] for at in members]
-    return [short, *([at] for at in members if len(columns[at]) > _SHORT)]
+    if short and pa.chunked_array([columns[at] for at in short]).nbytes > _JOINED_BYTES:
+        short = []
+    alone = [[at] for at in members if not short or len(columns[at]) > _SHORT]
+    return [short, *alone] if short else alone

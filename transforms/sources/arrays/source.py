@@ -159,8 +159,8 @@ class ArraysSource(Source):
             yield name, f"{rows} of {first_names(list(paths), 4)}"
         fields = (field for part in self.found.parts for field in part.fields)
         narrowed = dict.fromkeys(f.name for f in fields if f.dtype[1:] == "f8")
-        if stored := [name for name in narrowed if name not in classes]:
-            yield "stored as float32", ", ".join(stored)
+        if stored := ", ".join(name for name in narrowed if name not in classes):
+            yield "stored as float32", stored
 
     def own_splits(self) -> tuple[str, ...]:
         splits = dict.fromkeys(part.split for part in self.found.parts)

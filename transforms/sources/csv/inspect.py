@@ -132,25 +132,45 @@ _NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
 _UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
 
 
-def _header_problem(first: FirstRows, *, is_guessed: bool) -> str:
-    """Returns why the first row must not be taken for what it is taken for, or "".
+def _header_doubts(first: FirstRows) -> tuple[str, str]:
+    """Returns why the first row must not be the header, and why it may not be; or "".
 
-    Years and dates in a row (2001, 2002, 2003) are the names of columns.
+    Each name is of the sort that is below it, and not all are text. Years and dates in a
+    row (2001, 2002, 2003) are names all the same, and so are the numbers that pandas
+    writes for columns without names; others (1, 2, 3) may be.
     """
-    columns = first.dialect.columns
-    if columns and first.rows:
-        cells = split_row(first.rows[0], first.dialect) or ()
-        if [cell.strip() for cell in cells] == [*columns]:
-            return (
-                f"{first.uri}: the first row has just the names that `columns` gives, so "
-                "it is a header. Leave out `columns`"
-            )
-    if not is_guessed or not _is_like_rows(first) or _is_series(first.names):
+    names = with_points([pa.array([name]) for name in first.names], first.dialect)
+    sorts = [sort or "text" for sort in _sorts_of(names)]
+    is_like_rows = bool({*sorts} - {"text"}) and sorts == _sorts_of(first.columns())
+    if not first.dialect.has_header or not is_like_rows:
+        return "", ""
+    line = first.line
+    if not _is_series(first.names):
+        return (
+            f"{line} should be the header, but it looks like a row: "
+            f"{_shown(first.header)}. If the table has no header, use `header=none`, and "
+            "give the names of its columns with `columns`. If it is the header, use "
+            "`header=first`"
+        ), ""
+    if [*first.names] == [*map(str, range(len(first.names)))] or all(
+        map(_YEAR.fullmatch, _numbers_in(first.names))
+    ):
+        return "", ""
+    return "", (
+        f"{line} is taken for the header, though it looks like a row: "
+        f"{_shown(first.header)}. If the table has no header, use `header=none`, else "
+        "this row is missing. If it is the header, `header=first` says so"
+    )
+
+
+def _repeated_columns(first: FirstRows) -> str:
+    cells = split_row(first.rows[0], first.dialect) if first.rows else None
+    names = tuple(cell.strip() for cell in cells or ())
+    if not names or names != first.dialect.columns:
         return ""
     return (
-        f"{first.line} should be the header, but it looks like a row: "
-        f"{_shown(first.header)}. If the table has no header, use `header=none`, and give "
-        "the names of its columns with `columns`. If it is the header, use `header=first`"
+        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
+        "header. Leave out `columns`"
     )
 
 
@@ -169,32 +189,6 @@ def _one_column(first: FirstRows) -> str:
                 f"looks like a table with `delimiter={mark}`"
             )
     return ""
-
-
-def _counted_header(first: FirstRows) -> str:
-    """Returns why a header of numbers in a row (1, 2, 3) may be a row, or ""."""
-    names = first.names
-    if (
-        not _is_like_rows(first)
-        or not _is_series(names)
-        or [*names] == [*map(str, range(len(names)))]
-        or all(map(_YEAR.fullmatch, _numbers_in(names)))
-    ):
-        return ""
-    return (
-        f"{first.line} is taken for the header, though it looks like a row: "
-        f"{_shown(first.header)}. If the table has no header, use `header=none`, else "
-        "this row is missing. If it is the header, `header=first` says so"
-    )
-
-
-def _is_like_rows(first: FirstRows) -> bool:
-    """Tells whether each name is of the sort that is below it, and not all are text."""
-    if not first.dialect.has_header:
-        return False
-    names = with_points([pa.array([name]) for name in first.names], first.dialect)
-    sorts = [sort or "text" for sort in _sorts_of(names)]
-    return bool({*sorts} - {"text"}) and sorts == _sorts_of(first.columns())
 
 
 def _shown(row: bytes) -> str:
@@ -576,16 +570,16 @@ def inspect(
     """
     first = _look_at(rows, file)
     types, quote = dict(zip(first.names, first.flags, strict=True)), rows.dialect.quote
+    problem, doubt = _header_doubts(first) if is_guessed else ("", "")
     found = [_one_column(first), _misfit(first), _commented(first)]
-    if is_guessed and infers_types:
-        found.append(_counted_header(first))
+    found += [doubt] * infers_types
     return Inspected(
         num_rows=min(first.cells.num_rows, _LOOKED_AT),
         types=tuple(types[name] for name in rows.names),
         warnings=tuple(filter(None, found)),
         has_quotes=bool(quote) and quote in first.text,
         marked=_marked_columns(first) if infers_types else (),
-    ), _header_problem(first, is_guessed=is_guessed)
+    ), _repeated_columns(first) or problem
 
 
 def find_rows(

@@ -103,8 +103,8 @@ class QuoteState(IntEnum):
 
 
 FIELD_START, UNQUOTED, QUOTED, ROW_START, COMMENT, ESCAPED, QUOTED_ESCAPED = QuoteState
+# The end state for each start state, in the order of QuoteState.
 TransitionMap = tuple[QuoteState, ...]
-"""The end state for each start state, in the order of QuoteState."""
 
 _IDENTITY: TransitionMap = tuple(QuoteState)
 _TAIL_BYTES = 1 << 10
@@ -331,9 +331,18 @@ def row_start(
     block = read(begin, begin + size)
     if state in (FIELD_START, ROW_START) and block[:1] in (b"\r", b"\n"):
         return offset + (block[:2] == b"\r\n")
-    at = 1
+    at, mask, quote = 1, dialect.mask, dialect.quote or dialect.mask
+    starts = {  # a row's first bytes, behind which is that state
+        FIELD_START: dialect.delimiter,
+        UNQUOTED: mask,
+        QUOTED: quote,
+        ROW_START: b"",
+        COMMENT: dialect.comment or mask,
+        ESCAPED: dialect.escape or mask,
+        QUOTED_ESCAPED: quote + dialect.escape,
+    }
     while True:
-        before = _start_of_row(state, dialect)
+        before = starts[state]
         match = row_patterns(dialect).row.match(before + block[at:])
         if match and match[1]:
             end = begin + at + match.end() - len(before)
@@ -347,19 +356,6 @@ def row_start(
             return None
         size = min(2 * size, _MAX_READ_AHEAD, offset + limit - begin)
         block, at = read(begin, begin + size), 0
-
-
-def _start_of_row(state: QuoteState, dialect: Dialect) -> bytes:
-    """Returns a row's first bytes, behind which is that state."""
-    return {
-        FIELD_START: dialect.delimiter,
-        UNQUOTED: dialect.mask,
-        QUOTED: dialect.quote or dialect.mask,
-        ROW_START: b"",
-        COMMENT: dialect.comment or dialect.mask,
-        ESCAPED: dialect.escape or dialect.mask,
-        QUOTED_ESCAPED: (dialect.quote or dialect.mask) + dialect.escape,
-    }[state]
 
 
 def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:

@@ -243,10 +243,8 @@ def _fit_rows(
     reasons: dict[int, str] = {}
     for name, dtype in _dtypes(names, schema).items():
         cells = rows.batch.column(name)
-        if decimal == "," and dtype != "string":
-            column, wrong = convert_to_dtype(swap_points(cells), dtype)
-        else:
-            column, wrong = convert_to_dtype(cells, dtype)
+        own = swap_points(cells) if decimal == "," and dtype != "string" else cells
+        column, wrong = convert_to_dtype(own, dtype)
         columns.append(column)
         invalid = wrong
         if column.null_count and not schema[name].optional:
