@@ -427,5 +427,5 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
 
 def test_rows_without_a_size_unread_cannot_be_referred_to() -> None:
     input_range = InputRange(0, "a", "a", 0, 4, 0, 10)
-    with pytest.raises(NotImplementedError, match="CsvSource has no references"):
+    with pytest.raises(NotImplementedError):
         next(iter(CsvSource().list_references(input_range, RowSink())))
