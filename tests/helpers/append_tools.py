@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from frames import frame
 from job_tools import (
     SAMPLES,
     manifest_of,
@@ -19,7 +18,6 @@ from job_tools import (
     shards_of,
 )
 
-from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.dataset.verify import verify_dataset
 
 
@@ -68,22 +66,6 @@ def _parquet(name: str, first: int, count: int) -> Callable[[Path], None]:
         path = folder / f"{name}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=50)
-
-    return write
-
-
-def _shards(name: str, first: int, count: int) -> Callable[[Path], None]:
-    """Writes a TFRecord file; a record for each number from the first."""
-
-    def write(folder: Path) -> None:
-        examples = []
-        for number in range(first, first + count):
-            example = Example()
-            example.features.feature["n"].int64_list.value.append(number)
-            examples.append(example.SerializeToString(deterministic=True))
-        path = folder / f"{name}.tfrecord"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(frame(examples))
 
     return write
 
@@ -144,14 +126,6 @@ GROWING = {
             _all(_parquet("b", 0, 300), _parquet("d", 300, 200)),
             _all(_parquet("a", 500, 100), _parquet("new/c", 600, 50)),
             _parquet("e", 700, 30),
-        ],
-    ),
-    "tfrecord": Growing(
-        "tfrecord",
-        [
-            _all(_shards("b", 0, 300), _shards("d", 300, 200)),
-            _all(_shards("a", 500, 100), _shards("new/c", 600, 50)),
-            _shards("e", 700, 30),
         ],
     ),
     "images": Growing(

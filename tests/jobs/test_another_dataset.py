@@ -6,13 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
-from job_tools import Argument, assert_whole, convert, recordmill
+from job_tools import Argument, assert_whole, convert, recordmill, states
 
 OTHER_OPTIONS: list[tuple[list[Argument], str]] = [
     (["--seed", 1], "--seed 0, now --seed 1"),
     (["--no-shuffle"], "--shuffle, now --no-shuffle"),
     (["--compression", "gzip"], "--compression none, now --compression gzip"),
     (["--name", "x"], "--name out, now --name x"),
+    (
+        ["--dataset-version", "1.0.1"],
+        "--dataset-version 1.0.0, now --dataset-version 1.0.1",
+    ),
     (["--shards", 2], "--shard-size 134217728, now --shards 2"),
     (["--split-by", "a"], "no --split-by, now --split-by a"),
     (
@@ -45,7 +49,9 @@ def refused(*arguments: Argument) -> list[str]:
 
 @pytest.mark.parametrize(("options", "line"), OTHER_OPTIONS)
 def test_options(job: list[Argument], options: list[Argument], line: str) -> None:
+    before = states(Path(job[2]))
     assert refused(*job, *options) == [line]
+    assert states(Path(job[2])) == before
 
 
 def test_a_job_file_spells_them_its_own_way(

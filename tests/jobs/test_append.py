@@ -63,7 +63,6 @@ def text(path: Path, content: str) -> Path:
         ("csv", [*HALVES, "--split-by", "score", "--compression", "gzip"]),
         ("csv", ["--payload", "json"]),
         ("cifar", [*HALVES, "--shards", 2]),
-        ("cifar", ["--no-shuffle", "--exchange", "scratch"]),
         ("parquet", [*HALVES, "--split-by", "group"]),
         ("images", [*HALVES, "--shard-size", "400kB"]),
         ("images", ["--feature-names", "imagenet", "--exchange", "scratch"]),

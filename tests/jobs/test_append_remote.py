@@ -17,10 +17,7 @@ from recordmill.transforms.storage import RemoteStore
 
 # It does what S3 does, in one process: the contract of stores and test_remote_output
 # show that.
-pytestmark = pytest.mark.not_on("memory")
-
-pytestmark = pytest.mark.usefixtures("cache")
-
+pytestmark = [pytest.mark.not_on("memory"), pytest.mark.usefixtures("cache")]
 
 JOB: list[Any] = ["--name", "grown", "--shards", 2, "--append"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -29,6 +28,7 @@ from job_tools import (
     recordmill,
     started,
 )
+from terminal import plain_text
 
 from recordmill.beam_jobs.report.progress import STAGES
 
@@ -83,11 +83,10 @@ def test_json_is_all_on_stdout(tmp_path: Path) -> None:
     assert json.loads(again.out)["status"] == "unchanged"
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_people_read_stderr(tmp_path: Path, options: list[str]) -> None:
-    ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", *options)
-    assert (ran.status, ran.out == "") == (0, not options)
-    assert ("150 records in 1 shard," in ran.err) == (not options)
+def test_people_read_stderr(tmp_path: Path) -> None:
+    ran = recordmill("convert", "csv", IRIS, tmp_path / "iris")
+    assert (ran.status, ran.out) == (0, "")
+    assert "150 records in 1 shard," in ran.err
 
 
 def test_error_is_one_message(tmp_path: Path) -> None:
@@ -159,7 +158,8 @@ def test_wrong_usage(
 
 # Commands whose help needs the formats: their options are pydantic models.
 OF_FORMATS = ["convert", "convert images", "convert cifar", "convert csv"]
-OF_FORMATS += ["schema infer", "schema infer csv"]
+OF_FORMATS += ["schema infer"]
+OF_FORMATS += [f"schema infer {name}" for name in ("csv", "images", "cifar")]
 OTHERS = ["", "run", "plan", "schema", "schema check", "verify", "inspect"]
 OTHERS += ["report", "rejects", "diff", "index", "clean", "completion"]
 
@@ -264,15 +264,8 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )
     os.close(theirs)
-    shown = b""
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        try:
-            while block := terminal.read(4096):
-                shown += block
-        except OSError:
-            pass  # the other side is closed
+    text = plain_text(ours)
     assert process.wait(HANG_SECONDS) == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert "scan: listing the inputs" in text
     columns = "columns: 5 (sepal_length_cm float32, "
     publish = text.index("publish: checking and moving the files")

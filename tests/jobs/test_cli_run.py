@@ -15,7 +15,6 @@ from job_tools import (
     Argument,
     Ran,
     assert_whole,
-    command,
     contents,
     convert,
     manifest_of,
@@ -117,7 +116,8 @@ def test_unchanged(job: Path, tmp_path: Path) -> None:
 def test_parameters(job: Path, tmp_path: Path) -> None:
     ran = run(job, "--set", "name=flowers", "--set", "shards=3", "--json")
     facts = json.loads(ran.out)
-    assert (facts["name"], facts["shards"]) == ("flowers", 6)
+    assert ran.err == ""
+    assert (facts["status"], facts["name"], facts["shards"]) == ("done", "flowers", 6)
     assert facts["output"] == f"{tmp_path}/sets/flowers"
 
 
@@ -246,13 +246,6 @@ def test_a_job_file_may_lie_in_a_store(job: Path, tmp_path: Path) -> None:
     ran = python(code, job, IRIS, tmp_path / "out")
     assert ran.status == 0, ran.err
     assert manifest_of(tmp_path / "out")["rows_read"] == 150
-
-
-def test_the_real_command(job: Path, tmp_path: Path) -> None:
-    ran = command("run", job, "--json")
-    assert (ran.status, ran.err) == (0, "")
-    assert json.loads(ran.out)["status"] == "done"
-    assert_whole(tmp_path / "sets" / "iris")
 
 
 def test_job_schema_is_printed() -> None:

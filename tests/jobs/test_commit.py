@@ -74,21 +74,6 @@ def test_half_switched_by_another_job(
     assert_whole(folder)
 
 
-def test_switch_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner may repeat the last task although it had succeeded."""
-    from recordmill.beam_jobs.pipelines import convert as job
-
-    publish = job.publish_dataset
-
-    def twice(*arguments: object, **facts: object) -> object:
-        list(publish(*arguments, **facts))  # type: ignore[arg-type]
-        return publish(*arguments, **facts)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(job, "publish_dataset", twice)
-    convert("csv", IRIS, tmp_path / "iris", "--shards", 2)
-    assert_whole(tmp_path / "iris")
-
-
 def test_scratch_goes_although_killed_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from job_tools import GOLDEN, IRIS, Argument, contents, convert, recordmill
+from job_tools import IRIS, Argument, contents, convert, recordmill
 from pixel_zoo import IMAGES
 
 IMAGE, _ = IMAGES["rgb.jpg"]
 FILES = {
     "csv": {"a.csv": IRIS.read_bytes()},
-    "cifar": {"data_batch_1.bin": (GOLDEN / "cifar10.bin").read_bytes()},
     "images": {"cat/1.jpg": IMAGE, "dog/2.jpg": IMAGE},
 }
 

@@ -27,34 +27,6 @@ def dataset(tmp_path: Path, iris: Path) -> Path:
     return shutil.copytree(iris, tmp_path / "iris")
 
 
-def test_same_job_changes_nothing(dataset: Path) -> None:
-    before = states(dataset)
-    ran = convert("csv", IRIS, dataset, "--shards", 2)
-    assert states(dataset) == before
-    told = f"{dataset}: this dataset is already there; nothing to do"
-    assert told in ran.err.splitlines()
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--shards", 3],
-        ["--shards", 2, "--seed", 1],
-        ["--shards", 2, "--no-shuffle"],
-        ["--shards", 2, "--compression", "gzip"],
-        ["--shards", 2, "--dataset-version", "1.0.1"],
-        ["--shards", 2, "--name", "flowers"],
-    ],
-)
-def test_other_job_needs_overwrite(dataset: Path, option: list[Argument]) -> None:
-    before = states(dataset)
-    ran = recordmill("convert", "csv", IRIS, dataset, *option)
-    assert ran.status == 73
-    assert f"Error: {dataset}: holds another dataset (iris 1.0.0" in ran.err
-    assert "--overwrite" in ran.err
-    assert states(dataset) == before
-
-
 def test_changed_input_is_another_job(dataset: Path, tmp_path: Path) -> None:
     changed = tmp_path / "iris.csv"
     changed.write_text(IRIS.read_text().replace("5.1", "5.2", 1))

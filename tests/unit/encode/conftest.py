@@ -9,19 +9,13 @@ import pytest
 from recordmill.transforms import native
 from recordmill.transforms.native import numpy_loops
 
-WAYS = ["native", "numpy"]
 # What the native functions do not take part in is tried once.
-ONE_WAY = {
-    "test_columns": ["native"],
-    "test_packed_values": ["native"],
-    "test_record_sizes": ["native"],
-    "test_waiting_rows": ["native"],
-    "test_wire": ["native"],
-}
+ONE_WAY = {"test_columns", "test_record_sizes", "test_waiting_rows", "test_wire"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    ways = ONE_WAY.get(metafunc.module.__name__, WAYS)
+    once = metafunc.module.__name__ in ONE_WAY
+    ways = ["native"] if once else ["native", "numpy"]
     metafunc.parametrize("loops", ways, indirect=True, scope="module")
 
 

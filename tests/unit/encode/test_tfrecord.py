@@ -16,7 +16,6 @@ from recordmill.schemas.proto import example_pb2
 from recordmill.transforms import tfrecord
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.tfrecord import (
-    FRAME_BYTES,
     HEAD_BYTES,
     TAIL_BYTES,
     mask,
@@ -70,14 +69,6 @@ def test_golden_files_read_and_framed_again(file: str, num_records: int) -> None
     assert sealed(examples, before=3) == data
     for one in examples:
         example_pb2.Example.FromString(one)
-
-
-def test_golden_offsets() -> None:
-    """The index that DALI reads: `offset size` of every frame."""
-    lines = (GOLDEN / "tutorial.tfrecord.idx").read_text().splitlines()
-    wanted = [int(line.split()[1]) for line in lines]
-    found = records_of((GOLDEN / "tutorial.tfrecord").read_bytes())
-    assert [len(record) + FRAME_BYTES for record in found] == wanted
 
 
 def test_golden_gzip() -> None:
