@@ -500,7 +500,7 @@ class CsvOptions(SourceOptions):
     )
 
 
-_FORMATS: tuple[SourceFormat[Any], ...] = (
+_FORMATS: list[SourceFormat[Any]] = [
     SourceFormat(
         name="cifar",
         summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
@@ -633,9 +633,7 @@ _FORMATS: tuple[SourceFormat[Any], ...] = (
                 recordmill schema infer webdataset samples -o samples.yaml
         """),
     ),
-)
+]
 # None for that of images, which is declared beside its many options
-BUILT_IN: dict[str, SourceFormat[Any] | None] = {
-    "images": None,
-    **{each.name: each for each in _FORMATS},
-}
+BUILT_IN: dict[str, SourceFormat[Any] | None] = {"images": None}
+BUILT_IN |= {each.name: each for each in _FORMATS}
