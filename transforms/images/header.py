@@ -459,13 +459,15 @@ def _bmp_variant(data: bytes, info_bytes: int, bits: int) -> str:
     compression = int.from_bytes(data[30:34], "little")
     if compression not in (0, 3):  # 3: as they are, with masks of the colours
         return f"bmp with compression {compression}"
+    if bits != 8:
+        return ""
     # Each number of a gray palette stands for its own shade: 7 for (7, 7, 7).
     num_colours = min(int.from_bytes(data[46:50], "little") or 256, 256)
-    palette = data[14 + info_bytes :][: 4 * num_colours]
+    start = 14 + info_bytes
+    palette = data[start : start + 4 * num_colours]
     shades = bytes(range(len(palette) // 4))
-    if bits == 8 and any(palette[channel::4] != shades for channel in range(3)):
-        return "bmp with a palette"
-    return ""
+    is_gray = all(palette[channel::4] == shades for channel in range(3))
+    return "" if is_gray else "bmp with a palette"
 
 
 def _check_bmp(data: bytes, header: ImageHeader) -> None:
