@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from job_tools import convert, recordmill
+from job_tools import Argument, convert, recordmill
 
 from recordmill import open_dataset
 
@@ -12,7 +12,7 @@ from recordmill import open_dataset
 def test_bad_lines_cost_themselves_only(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1, "l": [1]}\nnull\n{"a": 2, "l": [null]}\n{"a": 3}\n')
-    job = [path, tmp_path / "out", "--no-shuffle", "--max-rejects", 2]
+    job: list[Argument] = [path, tmp_path / "out", "--no-shuffle", "--max-rejects", 2]
     ran = convert("jsonl", *job)
     rows = open_dataset(str(tmp_path / "out"), "train")
     assert [int(row["a"]) for row in rows] == [1, 3]
