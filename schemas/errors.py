@@ -8,7 +8,6 @@ name in sysexits.h are the ones of that file, so that systemd shows the name.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from typing import ClassVar, Final
 
 OTHER, USAGE, DATA, OUTPUT = "other", "usage", "data", "output"
@@ -135,21 +134,14 @@ class RowsError(RecordmillError):
 
 
 class Interrupted(BaseException):
-    """The process was told to end; no code but the outermost may stop it.
+    """The process was told to end; no code but the outermost may stop it."""
 
-    Attributes:
-      number: of the signal.
-      name: of the signal, like SIGTERM.
-      state: what was done and how to resume, if it was a run that was interrupted.
-      in_log: whether an event says it already.
-    """
-
-    in_log: bool = False
+    in_log: bool = False  # whether an event says it already
 
     def __init__(self, number: int, name: str) -> None:
         super().__init__(number, name)
-        self.number = number
-        self.name = name
+        self.number, self.name = number, name  # of the signal, like 15 and SIGTERM
+        # what was done and how to resume, if it was a run that was interrupted
         self.state = ""
 
     def __str__(self) -> str:
@@ -167,13 +159,9 @@ class Interrupted(BaseException):
         return 128 + self.number
 
 
-_RAISED_FOR: Final[dict[str, type[RecordmillError]]] = {
-    OTHER: RecordmillError,
-    USAGE: UsageError,
-    DATA: InputError,
-    OUTPUT: OutputRefusedError,
-    BUSY: BusyError,
-    NO_ROOM: NoRoomError,
+_RAISED_FOR = {
+    each.kind: each
+    for each in (UsageError, InputError, OutputRefusedError, BusyError, NoRoomError)
 }
 
 
@@ -186,8 +174,14 @@ def kind_of(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return INTERRUPTED
     kind = error.kind if isinstance(error, RecordmillError) else OTHER
-    numbers = {e.errno for e in _chain(error) if isinstance(e, OSError)}
-    return NO_ROOM if kind == OTHER and numbers & FULL else kind
+    seen: list[BaseException] = []
+    each: BaseException | None = error
+    while kind == OTHER and each is not None and each not in seen:
+        if isinstance(each, OSError) and each.errno in FULL:
+            return NO_ROOM
+        seen.append(each)
+        each = each.__cause__
+    return kind
 
 
 def error_of(kind: str, message: str) -> RecordmillError:
@@ -202,12 +196,3 @@ def exit_status(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     return EXIT_STATUS[kind_of(error)]
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
-        yield each
-        each = each.__cause__

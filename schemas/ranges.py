@@ -133,16 +133,15 @@ class InputRange:
         root = self.uri.removesuffix(self.path)
         ends = accumulate(file.size for file in self.files)
         return [
-            InputRange(
-                index=self.index,
+            replace(
+                self,
                 path=file.path,
                 uri=root + file.path,
                 start=0,
                 stop=file.size,
                 first_position=self.first_position + end - file.size,
-                total_positions=self.total_positions,
-                split=self.split,
                 seen=file.seen,
+                files=(),
             )
             for file, end in zip(self.files, ends, strict=True)
         ]

@@ -63,12 +63,8 @@ TIME_FORMATS = {
     "ns": "UNIX_NANOSECONDS",
 }
 _UNUSED_STAGES = (
-    "PLANNED",
-    "ALPHA",
-    "DEPRECATED",
-    "DEBUG_ONLY",
-    "DISABLED",
-    "VALIDATION_DERIVED",
+    *("PLANNED", "ALPHA", "DEPRECATED"),
+    *("DEBUG_ONLY", "DISABLED", "VALIDATION_DERIVED"),
 )
 
 _Shape = tuple[int | None, ...]
@@ -89,19 +85,16 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
         for each in feature.struct_domain.feature if in_steps else [feature]:
             name = each.name
             if in_steps:  # the first level counts the steps
-                counts = each.value_counts.value_count[1:]
-                fields = {"sequence": True, **_with_shape(_shape_of_counts(counts))}
+                shape = _shape_of_counts(each.value_counts.value_count[1:])
             elif name in ragged:
                 name, shape = ragged[name]
-                fields = {"shape": shape}
             else:
-                fields = _with_shape(_shape_of(each))
+                shape = _shape_of(each)
+            fields: Fields = {"sequence": True} if in_steps else {}
+            if shape:
+                fields["shape"] = shape
             if not _is_unused(each):
                 yield name, fields | _feature_fields(each, domains, uri), each
-
-
-def _with_shape(shape: _Shape) -> Fields:
-    return {"shape": shape} if shape else {}
 
 
 def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
@@ -138,15 +131,15 @@ def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> 
             return fields | {"dtype": "int64"} | _bounds(domain)
         case "INT", "time_domain":
             formats = schema_pb2.TimeDomain.IntegerTimeFormat
-            units = {formats.Value(name): unit for unit, name in TIME_FORMATS.items()}
-            unit = units.get(domain.integer_format)
-            return fields | {"dtype": "int64"} | ({"unit": unit} if unit else {})
+            for unit, name in TIME_FORMATS.items():
+                if formats.Value(name) == domain.integer_format:
+                    fields["unit"] = unit
+            return fields | {"dtype": "int64"}
         case "INT", _:
             return fields | {"dtype": "int64"}
-        case "FLOAT", "float_domain":
-            return fields | {"dtype": "float32"} | _bounds(domain)
         case "FLOAT", _:
-            return fields | {"dtype": "float32"}
+            bounds = _bounds(domain) if field == "float_domain" else {}
+            return fields | {"dtype": "float32"} | bounds
         case "STRUCT", _:
             raise SchemaError(
                 f"{location}: STRUCT holds features of its own, which a tf.train.Example "
@@ -431,13 +424,10 @@ def _defaults() -> dict[str, Any]:
 
 def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
     """Puts into a comment where the feature differs from what the fields say."""
-    wanted = feature.model_dump(exclude_defaults=True)
     defaults = _defaults()
-    rest = {
-        name: wanted.get(name, defaults[name])
-        for name in defaults
-        if wanted.get(name, defaults[name]) != said.get(name, defaults[name])
-    }
+    wanted = defaults | feature.model_dump(exclude_defaults=True)
+    given = defaults | said
+    rest = {name: wanted[name] for name in defaults if wanted[name] != given[name]}
     if rest:
         from recordmill.schemas.yaml_lines import write_yaml
 

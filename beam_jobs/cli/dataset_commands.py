@@ -43,6 +43,10 @@ def _command(
     return command(name, *examples, params=params, short_help=short_help)
 
 
+def _number(*names: str, **how: Any) -> Callable[[Callable[..., None]], Any]:
+    return click.option(*names, type=click.IntRange(0), show_default=True, **how)
+
+
 def _opened(output: str, storage: BothSides) -> tuple[Store, Manifest]:
     """Opens a dataset, or the version to read in a folder of versions."""
     from recordmill.transforms.commit.versions import follow_latest
@@ -78,18 +82,10 @@ def _showing(
     ("the image of a row", "recordmill inspect out/photos --index 5 --image images"),
     ("a program to train with", "recordmill inspect out/table --tf > load.py"),
 )
-@click.option(
-    "--examples",
-    "--head",
-    type=click.IntRange(0),
-    default=3,
-    show_default=True,
-    help="Examples to show.",
-)
+@_number("--examples", "--head", default=3, help="Examples to show.")
 @click.option("--split", default="", help="Show examples of this split only.")
-@click.option(
+@_number(
     "--index",
-    type=click.IntRange(0),
     help="Show the example with this index, from 0, in the split or among all.",
 )
 @click.option(
@@ -251,12 +247,9 @@ def clean_command(
     ("the same rows in both?", "recordmill diff out/table out/typed"),
     folders=("one", "other"),
 )
-@click.option(
-    "--rows",
-    "num_rows",
-    type=click.IntRange(0),
+@_number(
+    *("--rows", "num_rows"),
     default=3,
-    show_default=True,
     help="Rows to name that only one of them has, for each.",
 )
 def diff_command(
@@ -350,14 +343,7 @@ def index_command(
     ("for a program", "recordmill rejects out/table --rows 1000 --json"),
     short_help="Shows the rows that were rejected, and why.",
 )
-@click.option(
-    "--rows",
-    "num_rows",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="Single rows to show.",
-)
+@_number("--rows", "num_rows", default=10, help="Single rows to show.")
 @click.option(
     "--reason", default="", metavar="TEXT", help="Only reasons with this text."
 )

@@ -292,15 +292,11 @@ def _inspect_json(
 def _example_json(
     example: ExamplePreview, entries: Mapping[str, FeatureSpec], names: _ClassNames
 ) -> dict[str, Any]:
-    values = {
+    shown: dict[str, Any] = {"split": example.split, "file": example.file}
+    shown["record"] = example.record_index
+    shown["features"] = {
         name: to_json_value(values, _entry_of(name, entries), names.get(name, ()))
         for name, values in example.values.items()
-    }
-    shown = {
-        "split": example.split,
-        "file": example.file,
-        "record": example.record_index,
-        "features": values,
     }
     if example.json_text:
         shown["json"] = json.loads(example.json_text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 
 import numpy as np
 import numpy.typing as npt
@@ -131,11 +132,10 @@ def _fact_of(name: str, number: int, total: int) -> list[Fact]:
 
 
 def _number_facts(numbers: NumberSummary) -> list[Fact]:
-    if numbers.histogram is None:
-        facts = []
-    elif numbers.minimum == numbers.maximum:
+    facts: list[Fact] = []
+    if numbers.histogram is not None and numbers.minimum == numbers.maximum:
         facts = [Fact("Always", number_text(numbers.minimum))]
-    else:
+    elif numbers.histogram is not None:
         facts = [
             Fact("Smallest", number_text(numbers.minimum)),
             Fact("Median", _about(numbers.median), _within(numbers)),
@@ -275,16 +275,17 @@ _COLOURS = 8  # of the style sheet
 def class_card(classes: ClassCounts, splits: Sequence[str]) -> Card:
     """Returns the card of a label: its classes by split."""
     present = [number for number in classes.totals if number]
-    facts = [Fact("Classes", f"{len(classes.names):,}")]
+    facts = {"Classes": f"{len(classes.names):,}"}
     if present:
-        facts.append(Fact("Smallest class", f"{min(present):,}"))
-        facts.append(Fact("Largest class", f"{max(present):,}"))
+        facts["Smallest class"] = f"{min(present):,}"
+        facts["Largest class"] = f"{max(present):,}"
     if empty := len(classes.totals) - len(present):
-        facts.append(Fact("Without a row", count(empty, "class")))
+        facts["Without a row"] = count(empty, "class")
     if classes.outside:
-        facts.append(Fact("Outside of the classes", f"{classes.outside:,}"))
+        facts["Outside of the classes"] = f"{classes.outside:,}"
     charts = (_by_split(classes, splits),) if present else ()
-    return Card(shown(classes.feature), "", tuple(facts), charts, wide=True)
+    shown_facts = tuple(starmap(Fact, facts.items()))
+    return Card(shown(classes.feature), "", shown_facts, charts, wide=True)
 
 
 def _by_split(classes: ClassCounts, splits: Sequence[str]) -> Chart:
@@ -415,18 +416,14 @@ def balance_table(manifest: Manifest) -> Table:
 
 def size_chart(manifest: Manifest) -> Chart | None:
     """Returns the chart of the sizes of all shards; None without two to compare."""
-    shards = [
-        (name, shard)
-        for name, split in manifest.splits.items()
-        for shard in split.shards
-    ]
+    shards, sizes = manifest.shards, [shard.bytes for shard in manifest.shards]
     if len(shards) < 2:
         return None
-    sizes = [shard.bytes for _, shard in shards]
     rows = tuple(
         (shown(shard.file), shown(name), f"{shard.records:,}", human_bytes(shard.bytes))
-        for name, shard in shards[:LISTED_SHARDS]
-    )
+        for name, split in manifest.splits.items()
+        for shard in split.shards
+    )[:LISTED_SHARDS]
     more = len(shards) - len(rows)
     table = Table(
         ("Shard", "=Split", "Rows", "Size"),
@@ -439,7 +436,7 @@ def size_chart(manifest: Manifest) -> Chart | None:
         f"{human_bytes(max(sizes))}. The table below has the figures."
     )
     if len(shards) <= BAR_SHARDS:
-        names = [shown(shard.file) for _, shard in shards]
+        names = [shown(shard.file) for shard in shards]
         drawing = bar_chart(names, sizes, [human_bytes(size) for size in sizes], told)
         return Chart("Bytes of each shard, in order", drawing, table)
     sketch = NumberSummary(whole=True)

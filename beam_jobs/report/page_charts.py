@@ -114,15 +114,12 @@ def histogram_chart(histogram: Histogram, description: str) -> Markup:
     chart = _chart(pygal.Histogram, _HEIGHT)
     # Drawn by the numbers of the intervals: pygal adds steps to floats until they are
     # reached, which large ones never are.
-    chart.add(
-        "",
-        [
-            {"value": (count, index, index + 1), "label": f"{label}: {count:,}"}
-            for index, (count, label) in enumerate(
-                zip(histogram.counts, bin_labels(histogram), strict=True)
-            )
-        ],
-    )
+    bins = enumerate(zip(histogram.counts, bin_labels(histogram), strict=True))
+    bars = [
+        {"value": (count, index, index + 1), "label": f"{label}: {count:,}"}
+        for index, (count, label) in bins
+    ]
+    chart.add("", bars)
     chart.y_labels = whole_steps(max(histogram.counts, default=0))
     shift = 0.5 if histogram.discrete else 0
     spots = len(histogram.counts) + (0 if histogram.discrete else 1)
@@ -148,14 +145,8 @@ def bar_chart(
     names: Sequence[str], values: Sequence[int], texts: Sequence[str], description: str
 ) -> Markup:
     """Draws a bar for each of many things in order, such as shards."""
-    chart = _chart(pygal.Bar, _HEIGHT)
-    chart.add(
-        "",
-        [
-            {"value": value, "label": f"{name}: {text}"}
-            for name, value, text in zip(names, values, texts, strict=True)
-        ],
-    )
+    chart, bars = _chart(pygal.Bar, _HEIGHT), zip(names, values, texts, strict=True)
+    chart.add("", [{"value": n, "label": f"{name}: {text}"} for name, n, text in bars])
     return _drawn(chart, description)
 
 
@@ -202,13 +193,13 @@ def whole_steps(largest: int) -> list[int]:
 
 
 def _labelled(names: Any, title: str, values: Any) -> list[dict[str, Any]]:
+
+    def label(name: str, value: float) -> str:
+        shown = number_text(value) if isinstance(value, int) else f"{value:.1f} %"
+        return f"{name}, {title}: {shown}"
+
     return [
-        {
-            "value": value,
-            "label": f"{name}, {title}: {number_text(value)}"
-            if isinstance(value, int)
-            else f"{name}, {title}: {value:.1f} %",
-        }
+        {"value": value, "label": label(name, value)}
         for name, value in zip(names, values, strict=True)
     ]
 
