@@ -53,11 +53,11 @@ from recordmill.schemas.job import (
     file_contradictions,
     identifier_from,
     load_map,
+    parse_split_times,
     split_name,
 )
 from recordmill.schemas.options import JOB_FILE, Option, Style, offered_by
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.storage_options import (
     BothSides,
     StorageOptions,

@@ -97,7 +97,7 @@ def _convert(
 
     with with_standard_input(options) as options:
         if only_plan:
-            from recordmill.beam_jobs.report.plan_report import show_plan
+            from recordmill.beam_jobs.report.summary import show_plan
 
             show_plan(loaded.job, options)
         else:
@@ -210,7 +210,7 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
 
     Exit status: that of the run, if it would be refused.
     """
-    from recordmill.beam_jobs.report.plan_report import show_plan
+    from recordmill.beam_jobs.report.summary import show_plan
     from recordmill.beam_jobs.service.inputs import with_standard_input
 
     loaded = _load_file(ctx, values)

@@ -37,11 +37,13 @@ from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
     RowIssue,
+    ShardPlan,
+    ShardResult,
+    ShardTask,
     SortedRunRef,
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.text import human_bytes, json_bytes
 from recordmill.transforms.commit.build_manifest import (
     check_run_rejects,
@@ -49,7 +51,7 @@ from recordmill.transforms.commit.build_manifest import (
 )
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.staging import publish_detached, stage
-from recordmill.transforms.dataset.expected import require_schema
+from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder

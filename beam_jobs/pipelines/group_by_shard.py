@@ -21,7 +21,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.runners.embedded import is_flink
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.exchange.pieces import planned_rows
 from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.launches import report_errors_to_launcher

@@ -38,21 +38,21 @@ from recordmill.schemas.job import (
     JobSpec,
     check_splits,
     is_embedded_runner,
+    parse_split_times,
 )
 from recordmill.schemas.job_options import LoadedJob, Problems, check_options, make_job
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.options import Compression, Container, Grace, Payload, spell
-from recordmill.schemas.ranges import SortedRunRef
-from recordmill.schemas.schema_file import load_schema
-from recordmill.schemas.shards import (
+from recordmill.schemas.ranges import (
     KEY_SPACE,
     ShardPlan,
     ShardResult,
     ShardTask,
+    SortedRunRef,
     SplitPlan,
 )
+from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.source_options import PIPELINE_ROWS, SourceOptions
-from recordmill.schemas.split_times import parse_split_times
 from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.merge import Block

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.summary import map_text
 from recordmill.beam_jobs.report.tables import (
     Table,
     make_console,
+    map_text,
     print_table,
     write_json,
 )

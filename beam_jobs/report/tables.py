@@ -20,6 +20,7 @@ from recordmill.transforms.tasks.rejects import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from recordmill.schemas.manifest import Manifest
     from recordmill.transforms.dataset.diff import Compared
     from recordmill.transforms.dataset.verify import VerifyResult
 
@@ -69,6 +70,18 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
 def write_json(value: dict[str, Any]) -> None:
     """Writes one JSON object to standard output."""
     sys.stdout.write(json_bytes(value).decode())
+
+
+def map_text(manifest: Manifest) -> str:
+    """Returns what became of the rows, where a function made others; "" if none did."""
+    if manifest.map is None:
+        return ""
+    dropped, added = manifest.rows_dropped, manifest.rows_added
+    return (
+        f"by map: {count(dropped, 'row')} dropped, {added:,} added "
+        f"({manifest.rows_read:,} read + {added:,} added = {manifest.records:,} records "
+        f"+ {manifest.rows_rejected:,} rejected + {dropped:,} dropped)"
+    )
 
 
 def show_rejects(

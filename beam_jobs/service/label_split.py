@@ -18,9 +18,9 @@ from recordmill.schemas.job import (
     SPLIT_PATTERN,
     JobSpec,
     parse_fraction,
+    parse_split_times,
 )
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.exchange.exact_splits import (
     WIDTH,

@@ -44,7 +44,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.commit.commit import is_staged
-from recordmill.transforms.dataset.expected import require_schema
+from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource

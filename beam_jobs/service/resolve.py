@@ -32,15 +32,13 @@ from recordmill.transforms.commit.versions import (
     next_version,
     unfinished_runs,
 )
-from recordmill.transforms.dataset.expected import (
-    load_expected,
-    require_schema,
-    schema_of_dataset,
-)
 from recordmill.transforms.dataset.files import (
     class_names,
     find_manifest,
+    load_expected,
     read_manifest,
+    require_schema,
+    schema_of_dataset,
 )
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.registry import describe_inputs

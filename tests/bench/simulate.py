@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.job import Sharding
-from recordmill.schemas.shards import SplitPlan
+from recordmill.schemas.ranges import SplitPlan
 from recordmill.transforms.exchange.keys import shuffle_keys
 from recordmill.transforms.exchange.plan import (
     Histogram,

@@ -27,8 +27,15 @@ from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
-from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef
-from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.ranges import (
+    KEY_SPACE,
+    InputRange,
+    RangeResult,
+    ShardPlan,
+    ShardTask,
+    SortedRunRef,
+    SplitPlan,
+)
 from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline

@@ -12,9 +12,14 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import JobSpec, RejectLimit
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import index_file_name, shard_file_name
-from recordmill.schemas.ranges import InputRange, RangeResult, RejectTotals
+from recordmill.schemas.ranges import (
+    IndexResult,
+    InputRange,
+    RangeResult,
+    RejectTotals,
+    ShardResult,
+)
 from recordmill.schemas.schema_file import load_schema
-from recordmill.schemas.shards import IndexResult, ShardResult
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
 from recordmill.transforms.commit.staging import publish, stage

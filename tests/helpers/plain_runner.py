@@ -35,10 +35,11 @@ from recordmill.beam_jobs.runners import embedded
 from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
+    ShardPlan,
+    ShardResult,
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.context import RunContext
 

@@ -20,8 +20,7 @@ from recordmill.schemas.manifest import (
 )
 from recordmill.schemas.names import shard_file_name
 from recordmill.schemas.options import Payload
-from recordmill.schemas.ranges import RejectTotals
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import RejectTotals, ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage.shard_file import write_records

@@ -15,7 +15,7 @@ from interop_tools import ask
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.names import shard_file_name
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -13,10 +13,10 @@ from recordmill.schemas.feature_spec import differences
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import staged_file_name
 from recordmill.schemas.options import Compression, Payload
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import ShardResult
 from recordmill.schemas.tfmd import load_pbtxt
 from recordmill.transforms.commit.staging import description_files
-from recordmill.transforms.dataset.expected import load_expected
+from recordmill.transforms.dataset.files import load_expected
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
 

@@ -20,12 +20,12 @@ from recordmill.schemas.ranges import (
     NO_REJECTS,
     RangeResult,
     Reject,
+    ShardResult,
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import count
-from recordmill.transforms.dataset.expected import require_schema
+from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.rejects import (
     UNKNOWN_INPUT,

@@ -42,8 +42,7 @@ from recordmill.schemas.names import (
     rejects_prefix,
     run_metadata_name,
 )
-from recordmill.schemas.ranges import RangeFile, RangeResult
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import RangeFile, RangeResult, ShardResult
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, json_bytes
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME, dump_pbtxt

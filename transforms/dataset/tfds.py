@@ -38,7 +38,7 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.names import format_labels, labels_file_name, shard_file_name
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import ShardResult
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.dataset.files import (
     class_names,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.shards import ShardTask
+from recordmill.schemas.ranges import ShardTask
 from recordmill.transforms.arrow import I64, U64, offsets_of
 from recordmill.transforms.encode.waiting_rows import (
     binary_payloads,

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.shards import ShardPlan
+from recordmill.schemas.ranges import ShardPlan
 from recordmill.transforms.arrow import I64, value_offsets
 from recordmill.transforms.encode.waiting_rows import (
     binary_payloads,

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.job import Sharding
-from recordmill.schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
+from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.transforms.arrow import I64, U64
 
 BUCKETS_PER_SHARD = 1024  # so shards can differ by a thousandth of their size

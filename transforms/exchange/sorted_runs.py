@@ -38,8 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import MissingFileError, RecordmillError
-from recordmill.schemas.ranges import SortedRunRef
-from recordmill.schemas.shards import ShardTask
+from recordmill.schemas.ranges import ShardTask, SortedRunRef
 from recordmill.transforms.arrow import (
     I64,
     U64,

@@ -19,10 +19,9 @@ from google.protobuf.message import DecodeError
 from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import shape_text
-from recordmill.schemas.job import JobSpec, parse_fraction
+from recordmill.schemas.job import JobSpec, parse_fraction, parse_split_times
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, Feature
-from recordmill.schemas.split_times import parse_split_times
 from recordmill.transforms.arrow import U64, offsets_of
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.text_values import shown

@@ -31,8 +31,14 @@ from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
 from recordmill.schemas.options import spell
-from recordmill.schemas.ranges import NO_REJECTS, InputRange, RangeResult, RejectTotals
-from recordmill.schemas.shards import ShardPlan, ShardResult
+from recordmill.schemas.ranges import (
+    NO_REJECTS,
+    InputRange,
+    RangeResult,
+    RejectTotals,
+    ShardPlan,
+    ShardResult,
+)
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored

@@ -32,9 +32,8 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.job import JobSpec
+from recordmill.schemas.job import JobSpec, SplitTimes
 from recordmill.schemas.ranges import InputRange, TypeFlags
-from recordmill.schemas.split_times import SplitTimes
 from recordmill.schemas.text import first_names
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.cast.text_values import (
@@ -151,7 +150,7 @@ def split_by_time(
 ) -> pa.Int64Array:
     """Returns the index of each row's split; null where the value is missing or no time.
 
-    >>> from recordmill.schemas.split_times import parse_split_times
+    >>> from recordmill.schemas.job import parse_split_times
     >>> times = parse_split_times("d=a,2026-01-01,b")
     >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
     [0, 1, None]

@@ -15,8 +15,7 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec, parse_fraction
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
-from recordmill.schemas.ranges import InputRange, TypeFlags
-from recordmill.schemas.shards import ShardPlan
+from recordmill.schemas.ranges import InputRange, ShardPlan, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits

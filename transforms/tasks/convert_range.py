@@ -17,11 +17,11 @@ from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
     Reject,
+    ShardPlan,
     SortedRunRef,
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.shards import ShardPlan
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles

@@ -15,7 +15,7 @@ from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import SideFiles
-from recordmill.transforms.dataset.expected import require_values
+from recordmill.transforms.dataset.files import require_values
 from recordmill.transforms.encode.large_values import (
     HollowRecords,
     encode_around,

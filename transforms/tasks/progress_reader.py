@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.shards import ShardPlan
+from recordmill.schemas.ranges import InputRange, ShardPlan
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import (
     CHECKPOINTS,

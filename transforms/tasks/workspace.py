@@ -37,8 +37,13 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
-from recordmill.schemas.ranges import NO_REJECTS, RangeResult, Reject, RejectTotals
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import (
+    NO_REJECTS,
+    RangeResult,
+    Reject,
+    RejectTotals,
+    ShardResult,
+)
 from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,

@@ -12,10 +12,13 @@ from recordmill.schemas.errors import DamagedScratchError, RecordmillError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import index_file_name, shard_file_name
 from recordmill.schemas.ranges import (
+    IndexResult,
     Reject,
+    ShardPlan,
+    ShardResult,
+    ShardTask,
     SortedRunRef,
 )
-from recordmill.schemas.shards import IndexResult, ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text

@@ -18,9 +18,9 @@ from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
     RejectTotals,
+    ShardResult,
     TypeFlags,
 )
-from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.commit.build_manifest import build_manifest, locator_of
 from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.storage import LocalStore

@@ -9,7 +9,7 @@ from small_dataset import SCHEMA, write_dataset
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.names import format_labels, labels_file_name, parse_labels
-from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "tfds" / "golden" / "1.0.0"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.shards import KEY_SPACE, ShardTask
+from recordmill.schemas.ranges import KEY_SPACE, ShardTask
 from recordmill.transforms.encode.waiting_rows import (
     has_values,
     lengths_of,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from waiting_zoo import batch_of, loaded_from, schema_of
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.encode.waiting_rows import (
     binary_payloads,
     has_values,

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.job import Sharding
-from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.exchange.plan import (
     Histogram,
     bucket_bits,

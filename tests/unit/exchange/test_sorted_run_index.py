@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import SortedRunRef
-from recordmill.schemas.shards import KEY_SPACE, ShardTask
+from recordmill.schemas.ranges import KEY_SPACE, ShardTask, SortedRunRef
 from recordmill.transforms.exchange import sorted_runs as run_index
 from recordmill.transforms.exchange.sorted_runs import pack_index, read_index
 

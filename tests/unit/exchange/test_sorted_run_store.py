@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import SortedRunRef
-from recordmill.schemas.shards import KEY_SPACE, ShardTask
+from recordmill.schemas.ranges import KEY_SPACE, ShardTask, SortedRunRef
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.merge import Block

@@ -22,7 +22,7 @@ from recordmill.schemas.declared import DeclaredSchema, parse_declared
 from recordmill.schemas.errors import RecordmillError, SchemaError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, SplitSpec
-from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.decode.examples import (
     MAX_FEATURES,

@@ -17,7 +17,7 @@ from recordmill.schemas.feature_spec import (
     differences,
     range_violations,
 )
-from recordmill.transforms.dataset.expected import load_expected
+from recordmill.transforms.dataset.files import load_expected
 
 INT = FeatureSpec("x", Kind.INT64)
 LABEL = FeatureSpec("x", Kind.INT64, class_names=("cat", "dog"))

@@ -12,7 +12,7 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.split_times import SplitTimes, parse_split_times
+from recordmill.schemas.job import SplitTimes, parse_split_times
 from recordmill.transforms.cast.text_values import swap_points
 from recordmill.transforms.sources.label_split import (
     class_hashes,
