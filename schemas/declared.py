@@ -304,10 +304,8 @@ def parse_declared(
 ) -> DeclaredSchema:
     """Returns the schema that plain values declare: {"features": {name: fields or text}}.
 
-    `line_of` gives the line of a part of the file, where that is known.
-
-    Raises:
-      SchemaError: one line for each problem.
+    `line_of` gives the line of a part of the file. A SchemaError has a line for each
+    problem.
     """
     try:
         return DeclaredSchema.model_validate(value)

@@ -166,11 +166,7 @@ _RAISED_FOR = {
 
 
 def kind_of(error: BaseException) -> str:
-    """Returns what an error is about; `other` for one that is no RecordmillError.
-
-    >>> kind_of(RejectLimitError("3 of 9 rows rejected"))
-    'data'
-    """
+    """Returns what an error is about; `other` for one that is no RecordmillError."""
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return INTERRUPTED
     kind = error.kind if isinstance(error, RecordmillError) else OTHER

@@ -77,9 +77,6 @@ def split_name(given: str) -> tuple[str, str]:
 
     >>> split_name("gs://bucket/my_map.py:tokenise")
     ('gs://bucket/my_map.py', 'tokenise')
-
-    Raises:
-      UsageError: it names none.
     """
     place, colon, function = given.rpartition(":")
     names = [function] if is_file(place) else [*place.split("."), function]
@@ -98,12 +95,7 @@ def is_file(place: str) -> bool:
 
 
 def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
-    """Reads the text of the module that a job names; runs nothing of a file.
-
-    Raises:
-      UsageError: there is no such module, or it is not Python.
-      RecordmillError: the file cannot be read.
-    """
+    """Reads the text of the module that a job names; runs nothing of a file."""
     place, function = split_name(given)
     if is_file(place):
         data = read(place)
@@ -381,12 +373,9 @@ _NO_STORAGE_OPTIONS = BothSides()
 class RunOptions:
     """How a job is run and where it reports to; none of it changes a byte.
 
-    Its fields are the options of these names (options.py), or made of them: `version` is
-    auto, `keep` is 0 for all, `beam_args` are options of Beam as it spells them. `style`
-    is how messages spell options.
-
-    Raises:
-      UsageError: a pipeline option is named like a secret.
+    Its fields are the options of these names (options.py), or made of them: `version`
+    is auto, `keep` is 0 for all, `beam_args` are options of Beam as it spells them,
+    none of them a secret. `style` is how messages spell options.
     """
 
     inputs: tuple[str, ...]

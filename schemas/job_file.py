@@ -9,10 +9,8 @@ become the text of a scalar, or the scalar itself where the placeholder stands a
 no value changes the structure of the file. Values come from the command (set KEY=VALUE),
 else from the file's own `params`; {{ date }} is today.
 
-job_file.schema.json, by which editors complete and check job files, has the formats that
-are built in; the command adds those of other packages:
-
-    recordmill run --job-schema > schemas/job_file.schema.json
+job_file.schema.json, by which editors check job files, is what `recordmill run
+--job-schema` prints where no other package adds formats.
 """
 
 from __future__ import annotations
@@ -61,12 +59,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
 
 
 class _Placeholders:
-    """The parameters of a job file, by which its placeholders are filled in.
-
-    Attributes:
-      values: the text of each; None of one that the file declares without a default.
-      used: the parameters met so far.
-    """
+    """The parameters of a job file: the text of each, None without a default."""
 
     def __init__(self, values: Mapping[str, str | None], problems: Problems) -> None:
         self.values = values
@@ -139,7 +132,7 @@ def load_job(
     read: Callable[[str], bytes],
     formats: Formats,
 ) -> LoadedJob:
-    """Returns the job in a file, with placeholders filled in by the settings and today's date.
+    """Returns the job in a file; its placeholders come from the settings and the date.
 
     `read` reads the files that the job names. Of `formats` only the one that it names
     is looked up, unless the file is wrong.

@@ -5,15 +5,7 @@ files and the options of `convert`, and their JSON Schema is made from it:
 
     source: images                        # or cifar, csv, or another package's format
     images: {feature_names: imagenet}     # that format's own options
-    inputs: raw/{{ date }}                # one, or a list
-    output: sets/pets
-    version: auto                         # or 1.0.0
-    keep: 3
     splits: {train: 0.9, test: 0.1}
-    split_by: label
-    shard_size: 128MiB                    # or shards: 8, or readers: 4
-    max_rejects: 0.5%
-    beam: [--runner=FlinkRunner, --flink_master=cluster:8081]
 
 All that is wrong is collected, each problem with its place: ("splits", "train") is the
 key train of splits.
@@ -223,28 +215,19 @@ def split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
     column = given.get("label")
     if column is not None and column == given.get("split_column"):
-        yield (
-            "label",
-            f"{column} is the column of `split_column`, too, which is no feature; leave "
-            "out one of them",
-        )
+        what = f"{column} is the column of `split_column`, too, which is no feature"
+        yield "label", what + _ONE
     others = ("splits", "split_by", "split_exact", "stratify_by")
     for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
         if option in given and (other := _first(given, more, *others)):
-            yield (
-                option,
-                f"tells the split of each row, and so leaves nothing to `{other}`; leave "
-                "out one of them",
-            )
+            what = f"tells the split of each row, and so leaves nothing to `{other}`"
+            yield option, what + _ONE
     if exact := _first(given, "stratify_by", "split_exact"):
         if not given.get("splits"):
             yield exact, "requires `splits`, such as train=0.8 and test=0.2"
         elif given.get("split_by"):
-            yield (
-                exact,
-                "counts single rows, but `split_by` keeps groups of them together; leave "
-                "out one of them",
-            )
+            what = "counts single rows, but `split_by` keeps groups of them together"
+            yield exact, what + _ONE
 
 
 def _first(given: Mapping[str, Any], *options: str) -> str:
@@ -252,6 +235,7 @@ def _first(given: Mapping[str, Any], *options: str) -> str:
     return next((name for name in options if given.get(name)), "")
 
 
+_ONE = "; leave out one of them"
 _WITH_MAP = (
     ". A column that the function makes becomes a label by a file (`schema`) that "
     "declares its classes"
@@ -299,13 +283,10 @@ def check_options(
 def make_job(
     values: Mapping[str, Any], style: Style, read: Callable[[str], bytes]
 ) -> LoadedJob:
-    """Makes a job of options that `check_options` returned.
+    """Makes a job of options that `check_options` returned; `style` is that of messages.
 
-    `style` is that of messages; `read` reads the files that they name: of the schema, which
-    may be declared already, and of `map`.
-
-    Raises:
-      SchemaError, UsageError, RecordmillError: such a file is wrong, or cannot be read.
+    `read` reads the files that they name: of the schema, which may be declared already,
+    and of `map`.
     """
     declared, function = values["schema"], values["map"]
     if isinstance(declared, str):
@@ -360,29 +341,19 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "gzip_level", "requires `compression=gzip`"
     for option in _ROLES:
         if option in given and "map" in given:
-            yield (
-                option,
-                "names a column of the input, but `map` makes the columns; leave out one "
-                f"of them{_WITH_MAP if option == 'label' else ''}",
-            )
+            what = f"names a column of the input, but `map` makes the columns{_ONE}"
+            yield option, what + (_WITH_MAP if option == "label" else "")
     is_auto = given.get("version") == AUTO_VERSION
+    appends, overwrites = (given.get(name) is True for name in ("append", "overwrite"))
     if "keep" in given and not is_auto:
         yield "keep", "requires `version=auto`"
-    if given.get("overwrite") is True and is_auto:
-        yield "overwrite", "`version=auto` never overwrites; leave out one of them"
-    if given.get("append") is True:
-        if is_auto:
-            yield (
-                "append",
-                "adds to one dataset, but `version=auto` publishes another one; leave "
-                "out one of them",
-            )
-        if given.get("overwrite") is True:
-            yield (
-                "append",
-                "adds to the dataset that `overwrite` would replace; leave out one of "
-                "them",
-            )
+    if overwrites and is_auto:
+        yield "overwrite", f"`version=auto` never overwrites{_ONE}"
+    if appends and is_auto:
+        what = "adds to one dataset, but `version=auto` publishes another one"
+        yield "append", what + _ONE
+    if appends and overwrites:
+        yield "append", f"adds to the dataset that `overwrite` would replace{_ONE}"
 
 
 def _wrong_sources(

@@ -143,11 +143,7 @@ StoredFeature = Annotated[
 
 
 class MapEntry(_Frozen):
-    """What a function (`map`) was given and made.
-
-    `rows_dropped` are the rows that it left out, `rows_added` those that it made beside
-    the first of each row; `features` are those of the rows that it was given.
-    """
+    """What a function (`map`) made of rows with these features: fewer, or more."""
 
     rows_dropped: Count
     rows_added: Count
@@ -158,12 +154,9 @@ class Manifest(_Frozen):
     """What a dataset holds. The same run always gives the same bytes.
 
     `generation` is how many commits there were before in its folder, so that each has
-    names of its own; `appended` is how often inputs were appended to it; a split's
-    shards are those of the first run, then those of each append (see
-    recordmill.schemas.names).
-    `files` are the metadata files, without run.json, whose bytes differ from run to
-    run. `rejects` are the kept ones, if there are any; `map` is there only if the job has
-    one.
+    names of its own; a split's shards are those of the first run, then those of each
+    append (see recordmill.schemas.names). `files` are the metadata files, without
+    run.json, whose bytes differ from run to run; `rejects` are the kept ones.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
@@ -283,10 +276,7 @@ def schema_of(
 
 
 def publish_as(staged: Manifest, generation: int) -> Manifest:
-    """Returns the manifest of a staged part under the names of its commit.
-
-    `generation` is how many commits there were before in its folder.
-    """
+    """Returns the manifest of a staged part under the names of its commit."""
     mark = commit_mark(staged.fingerprint, generation)
     splits = {}
     for name, split in staged.splits.items():
@@ -305,8 +295,9 @@ def publish_as(staged: Manifest, generation: int) -> Manifest:
 def join_manifests(
     base: Manifest, more: Manifest, stale_files: Collection[str] = ()
 ) -> Manifest:
-    """Returns the manifest of a dataset with an appended part, whose fingerprint is the whole's.
+    """Returns the manifest of a dataset with what was appended to it.
 
+    The fingerprint of `more`, the appended part alone, is that of the whole.
     `stale_files` are metadata files that do not describe the whole and are removed.
     """
     same = {"name", "version", "seed", "shuffle", "compression", "container"}

@@ -8,9 +8,8 @@
     rejects/12345678-*.jsonl, rejects/g00001-9abcdef0-a00001-*.jsonl
 
 A part's files are never touched by a later one. The names of shards and rejects have
-the mark of the commit that published them: no two datasets of a folder share a name, so
-a run that comes late can neither change nor remove a file that is in use. The names
-sort as the parts do.
+the mark of the commit that published them, so a run that comes late can neither change
+nor remove a file that is in use. The names sort as the parts do.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ def commit_mark(fingerprint: str, generation: int) -> str:
 
 
 def generation_of(mark: str) -> int:
-    """Returns the generation in a commit's mark; 0 where there is none.
-
-    >>> generation_of("01234567"), generation_of("g00012-01234567"), generation_of("")
-    (0, 12, 0)
-    """
+    """Returns the generation in a commit's mark; 0 where there is none."""
     return int(mark[1:].partition("-")[0]) if mark.startswith("g") else 0
 
 
@@ -86,11 +81,7 @@ def part_of(shard_file: str) -> int:
 
 
 def is_shard_name(file: str) -> bool:
-    """Tells whether a file is named as shards are, or as their index files.
-
-    >>> is_shard_name("digits-train.tfrecord-00000-of-00008"), is_shard_name("run.json")
-    (True, False)
-    """
+    """Tells whether a file is named as shards are, or as their index files."""
     return any(f".{container}" in file for container in CONTAINERS)
 
 
@@ -118,11 +109,7 @@ LABELS_ENDING = ".labels.txt"
 
 
 def labels_file_name(feature: str) -> str:
-    """Returns the name of the file with a feature's class names.
-
-    >>> labels_file_name("image/class/label")
-    'image.class.label.labels.txt'
-    """
+    """Returns the name of the file with a feature's class names."""
     return feature.replace("/", ".") + LABELS_ENDING
 
 

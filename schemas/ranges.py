@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import ClassVar, NamedTuple
 
 from recordmill.schemas.input_files import NO_CHECKSUMS, Seen, TaskChecksums
@@ -54,11 +54,7 @@ TypeFlags = tuple[int, ...]
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
-    """Merges the type flags of two parts of the input; () has seen nothing.
-
-    >>> merge_type_flags((1, 2), (4, 2))
-    (5, 2)
-    """
+    """Merges the type flags of two parts of the input; () has seen nothing."""
     if not one or not other:
         return one or other
     return tuple(a | b for a, b in zip(one, other, strict=True))
@@ -235,16 +231,15 @@ class SplitPlan:
                 f"split {self.split}: {self.num_shards} shards with bytes, "
                 f"{len(self.shard_records)} with records"
             )
-        if self.num_shards == 0:
-            if self.bounds:
-                raise ValueError(f"split {self.split}: bounds without shards")
-            return
-        if len(self.bounds) != self.num_shards + 1:
+        needed = self.num_shards + 1 if self.num_shards else 0
+        if len(self.bounds) != needed:
             raise ValueError(
-                f"split {self.split}: {self.num_shards} shards need "
-                f"{self.num_shards + 1} bounds, got {len(self.bounds)}"
+                f"split {self.split}: {self.num_shards} shards need {needed} bounds, "
+                f"got {len(self.bounds)}"
             )
-        rising = all(a < b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
+        if not needed:
+            return
+        rising = all(a < b for a, b in pairwise(self.bounds))
         if not rising or self.bounds[0] != 0 or self.bounds[-1] != KEY_SPACE:
             raise ValueError(
                 f"split {self.split}: bounds must rise from 0 to 2**64, "

@@ -48,11 +48,7 @@ _LINE_CHARACTERS = 88
 
 
 def load_schema(data: bytes, uri: str) -> DeclaredSchema:
-    """Reads the schema in a file, whose ending tells the form, else its content.
-
-    Raises:
-      SchemaError: all that is wrong with it, with lines where they can be known.
-    """
+    """Reads the schema in a file, whose ending tells the form, else its content."""
     ending = PurePosixPath(uri).suffix.lower()
     if ending in _PBTXT_ENDINGS or (
         ending not in _YAML_ENDINGS and _PBTXT_START.match(data)

@@ -93,8 +93,7 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
     """Parses the options of each side from texts like `output:key=value`.
 
     A later option replaces an earlier one of the same name, one for a side replaces one
-    for both. Values that are JSON are taken as such (`anon=true`, `"007"` for a text of
-    digits), others as text. Secrets are refused.
+    for both. Values are JSON (`anon=true`, `"007"`), or else text.
     """
     sides: dict[str, dict[str, Any]] = {"": {}, "input": {}, "output": {}}
     for text in given:

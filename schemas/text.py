@@ -14,31 +14,19 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 def count(number: int, noun: str) -> str:
-    """Returns a number with its noun, singular or plural.
-
-    >>> count(2_000, "class")
-    '2,000 classes'
-    """
+    """Returns a number with its noun, like "2,000 classes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def first_names(names: Sequence[str], limit: int = 10) -> str:
-    """Returns the first names in words, and how many more there are.
-
-    >>> first_names(["cat", "dog", "emu"], 2)
-    'cat, dog and 1 more'
-    """
+    """Returns the first names in words, like "cat, dog and 1 more"."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def human_bytes(size: float) -> str:
-    """Returns a size in decimal units.
-
-    >>> human_bytes(23_400)
-    '23.4 kB'
-    """
+    """Returns a size in decimal units, like "23.4 kB"."""
     if size < 1000:
         return f"{size:.0f} B"
     power = 0

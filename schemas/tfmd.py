@@ -22,10 +22,9 @@ comments ... developer notes etc."), where TFMD's tools leave it alone:
 Reading first takes what the fields say and then what the comment says, and writing puts
 into the comment only what the fields do not give back.
 
-A schema written by others is read by its fields. Not enforced here are vocabularies
-(string_domain: the values stay text), numbers of values in a list, and all that is said
-of distributions. Features in a stage that is not used (DEPRECATED, PLANNED...) are left
-out; sparse and weighted features are views on others, which are read.
+A schema written by others is read by its fields. Vocabularies, numbers of values in a
+list and distributions are not enforced. Features in a stage that is not used are left
+out, and sparse and weighted ones are views on others.
 
 Source: tensorflow_metadata/proto/v0/schema.proto; the sequences' name:
 tfx_bsl/tfxio/tf_sequence_example_record.py.

@@ -37,11 +37,7 @@ _UNPUBLISHED = "nothing was published. Run the same command again to resume"
 
 
 def execute(job: JobSpec, options: RunOptions) -> None:
-    """Runs a job and shows how it ended.
-
-    Raises:
-      RecordmillError: it failed; metrics and log say so, too.
-    """
+    """Runs a job and shows how it ended; metrics and log say so, too, if it failed."""
     without_metrics = replace(options, metrics_file="")
     if options.metrics_file:
         with report_failure(without_metrics, job.name):
@@ -55,19 +51,14 @@ def execute(job: JobSpec, options: RunOptions) -> None:
         except JobSubmitted as end:
             # The metrics are about datasets: those of the last run stay.
             if lines:
-                lines.event(
-                    f"run_{end.status}",
-                    output=end.output,
-                    template=end.template,
-                    job=end.job,
-                )
+                where = {"output": end.output, "template": end.template}
+                lines.event(f"run_{end.status}", **where, job=end.job)
             if options.as_json or not lines:
                 show_submitted(end, as_json=options.as_json)
             return
     understood = outcome.understood.spelled(partial(spell, style=options.style))
     outcome = replace(outcome, understood=understood, stages=reporter.seconds)
-    if options.metrics_file:
-        _write_metrics(options, job.name, outcome.seconds, outcome, outcome.stages)
+    _write_metrics(options, job.name, outcome.seconds, outcome, outcome.stages)
     if lines:
         _log_outcome(lines, outcome)
     if options.as_json or not lines:
@@ -90,9 +81,7 @@ def report_failure(
     def tell(error: BaseException) -> None:
         if isinstance(error, Interrupted) and not error.state:
             error.state = _UNPUBLISHED
-        if options.metrics_file:
-            seconds = time.time() - started
-            _write_metrics(options, dataset, seconds, None, stages or {})
+        _write_metrics(options, dataset, time.time() - started, None, stages or {})
         if options.log_format:
             lines = LogLines(options.log_format, stream)
             with suppress(OSError):  # the terminal may be gone: SIGHUP says so
@@ -123,9 +112,10 @@ def _write_metrics(
     stages: Mapping[str, float],
 ) -> None:
     """Writes the metrics; if that fails, a warning says so: it changes no outcome."""
-    file = options.metrics_file
+    if not options.metrics_file:
+        return
     try:
-        write_metrics(file, dataset, seconds, outcome, stages)
+        write_metrics(options.metrics_file, dataset, seconds, outcome, stages)
     except RecordmillError as error:
         message = spell(str(error), options.style)
         if options.log_format:
@@ -158,14 +148,8 @@ def _log_outcome(lines: LogLines, outcome: Outcome) -> None:
     facts = outcome_facts(outcome)
     status, reasons, stages = map(facts.pop, ("status", "reasons", "stages"))
     del facts["classes"]  # many numbers in one line
-    if outcome.manifest.rows_rejected:
-        rejected = outcome.manifest.rows_rejected
-        lines.event(
-            "rows_rejected",
-            "warning",
-            rows=rejected,
-            kept=outcome.rejects,
-            reasons=reasons,
-        )
+    if rejected := outcome.manifest.rows_rejected:
+        kept = {"rows": rejected, "kept": outcome.rejects}
+        lines.event("rows_rejected", "warning", **kept, reasons=reasons)
     lines.warn(outcome.understood)
     lines.event(f"run_{status}", **facts, stages=stages)

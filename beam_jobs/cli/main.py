@@ -79,8 +79,7 @@ def limit_warning() -> str:
 def shortage(error: BaseException, *, unexpected: bool = False) -> str:
     """Returns a message if an error says that memory is short, or "".
 
-    Libraries fail in many ways where a process may not have the memory to load them: an
-    import error with words of the linker, an exit of OpenBLAS. Under a low limit any
+    Libraries fail in many ways where they cannot be loaded. Under a low limit any
     `unexpected` error counts, whatever a library that was half loaded says.
     """
     is_short = (
@@ -218,10 +217,9 @@ def _show(line: str, *, err: bool = True) -> None:
 def _use_small_pages() -> None:
     """Keeps NumPy and Arrow from asking the system for memory in pages of 2 MiB.
 
-    Records in memory are written once and read once, so such pages gain little. The host
-    of a virtual machine that takes back what is free needs 2.5 s to find a GiB again, 0.4 s
-    in pages of 4 KiB: a million rows of CSV took 5.1 s with them, 4.2 s without. What the
-    environment says goes first.
+    Records are written once and read once, so such pages gain little, and virtual
+    machines take long to find them: a million rows of CSV took 5.1 s with them, 4.2 s
+    without.
     """
     for name in ("NUMPY_MADVISE_HUGEPAGE", "MIMALLOC_ALLOW_THP"):
         os.environ.setdefault(name, "0")

@@ -73,9 +73,6 @@ def write_metrics(
     """Writes the metrics of a run that ended, in place of those of the last one.
 
     `outcome` is None if it failed, `dataset` "" if the job could not even be read.
-
-    Raises:
-      OutputError: the file cannot be written.
     """
     path = local_path(file)
     last_dataset, last_success = _last_success(path)

@@ -93,11 +93,7 @@ class View:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration in one or two units.
-
-    >>> duration(7_384)
-    '2 h 3 min'
-    """
+    """Returns a duration in one or two units."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -221,13 +217,7 @@ Clock = Callable[[], float]
 
 
 class Display(Reporter):
-    """A reporter that follows a run; by itself it shows nothing but warnings.
-
-    Attributes:
-      view: what was last seen of the work.
-      first_reject: in a line; of a task that is finished.
-      finished: the tasks of the run that is followed, if one is.
-    """
+    """A reporter that follows a run; by itself it shows nothing but warnings."""
 
     def __init__(
         self,

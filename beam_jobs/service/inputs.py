@@ -20,7 +20,6 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_files import InputFile, member_of
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
@@ -37,11 +36,8 @@ from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
 from recordmill.transforms.tfrecord import crc32c
 
-#     recordmill convert images data data/out
-#
-# The second run of this finds the shards of the first below its input. They are passed
-# over, so that both runs convert the same files. A file in the output folder that a person
-# names is refused: nobody names a file that is to be left out.
+# The second run of `recordmill convert images data data/out` finds the shards of the first
+# below its input, and skips them. A file in there that a person names is refused.
 
 _WAY_OUT = "choose another output or other inputs"
 
@@ -130,10 +126,6 @@ def list_all_inputs(
     """Lists all input files, and those that cells may name: all below the input root.
 
     `tell` is called before files are read to compare them.
-
-    Raises:
-      InputError: an input that is not there or cannot be listed.
-      UsageError: an input that is named lies in the output folder, or all do.
     """
     listed_at = time.time()
     storage, output = options.storage.input, options.output
@@ -183,24 +175,19 @@ def list_all_inputs(
             "unpack the archive and give its folder as the input, or name the folder of "
             "the files by `files_root`"
         )
-    if source.files_root:
-        below = _list_files_root(source.files_root, storage)
-    else:
-        _, below = list_inputs([root], storage, keep_unreadable=True)
+    named = source.files_root
+    try:
+        top, below = list_inputs([named or root], storage, keep_unreadable=True)
+    except InputError as error:
+        if not named:
+            raise
+        raise InputError(f"`files_root`: {error}") from error
+    if named and full_uri(top) != named:
+        raise InputError(f"`files_root`: {named} is not a folder; expected one")
+    if named:  # apart from inputs of the same path, as both stand in one inventory
+        below = [each._replace(path=f"{FILES_ROOT}{each.path}") for each in below]
     side_files = [file for file in _files_outside(below, output) if not file.problem]
     return replace(inputs, side_files=side_files)
-
-
-def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
-    """Lists what cells may name below a root that a person gave."""
-    try:
-        found, files = list_inputs([root], storage, keep_unreadable=True)
-    except InputError as error:
-        raise InputError(f"`files_root`: {error}") from error
-    if full_uri(found) != root:
-        raise InputError(f"`files_root`: {root} is not a folder; expected one")
-    # Apart from inputs of the same path, as both stand in one inventory.
-    return [file._replace(path=f"{FILES_ROOT}{file.path}") for file in files]
 
 
 # The file is deleted at the end. Its name and its time tell its content, so the same bytes
@@ -213,12 +200,7 @@ _BLOCK_BYTES = 4 << 20
 
 @contextmanager
 def with_standard_input(options: RunOptions) -> Iterator[RunOptions]:
-    """Yields the options of a run with standard input, if it is named, as a file.
-
-    Raises:
-      UsageError: it is not the only input, or the run is in other processes.
-      InputError: it is empty, or there is no room for it.
-    """
+    """Yields the options of a run with standard input, if it is named, as a file."""
     if STANDARD_INPUT not in options.inputs:
         yield options
         return

@@ -98,10 +98,6 @@ def add_label_split(
     """Returns the rows with the label and split that a job names; reads the input.
 
     The classes of the dataset that rows are appended to stay as its schema has them.
-
-    Raises:
-      UsageError: there is no such column, or one that cannot have the role.
-      InputError: its values cannot be names of classes or splits.
     """
     label, split = job.label, job.split_column
     facts: list[tuple[str, str]] = []

@@ -287,10 +287,7 @@ class RunPlan:
     """What a run would do."""
 
     run: ResolvedRun  # the job with its inputs and its output
-    # whether it would convert afresh, append to the dataset that is there, resume a
-    # killed run, only publish what one had finished, replace another dataset, find
-    # nothing to do, or be refused
-    verdict: Verdict
+    verdict: Verdict  # publish: what a killed run had finished
     reason: str = ""  # why it would be refused, else ""
     kind: str = ""  # what that reason is about, else "" (schemas/errors.py)
     warnings: tuple[str, ...] = ()  # what may go wrong

@@ -141,14 +141,11 @@ def resolve(
 ) -> ResolvedRun:
     """Finds the inputs, the version, the output and the key of a run.
 
-    `inputs` are the inventory, if it is known already; `tell` is called before inputs are
-    read to compare them.
+    `inputs` are the inventory, if it is known already; `tell` is called before inputs
+    are read to compare them.
 
     Raises:
-      UsageError: the options contradict each other, or the input lies in the output.
-      InputError: an input cannot be listed.
-      OutputError: nothing can be appended to the dataset that is there, or the folder
-        cannot hold versions.
+      RecordmillError: the options, the inputs or the output do not fit together.
     """
     _require_detachable(options)
     if not is_local(options.scratch):

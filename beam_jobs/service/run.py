@@ -106,9 +106,8 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
-# `import apache_beam` imports all of its connectors, and with them the clients of MongoDB
-# and of Amazon: a fifth of the processor time of that import. Where a client is not
-# installed, the connector does without, and so it does here.
+# Clients that Beam's connectors import where they are installed: a fifth of the processor
+# time of `import apache_beam`.
 _CLIENTS = ("boto3", "bson", "pymongo")
 
 
@@ -519,9 +518,8 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
     """Runs a job to its published dataset, as the next version if its options say so.
 
     Raises:
-      UsageError: the job or its options are put wrongly.
-      RecordmillError: anything else that a person can mend; nothing was published,
-        and what was finished is kept for the next try.
+      RecordmillError: what a person can mend; nothing was published, and what was
+        finished is kept for the next try.
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
 

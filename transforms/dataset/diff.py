@@ -132,7 +132,7 @@ class SplitOverlap:
 def find_overlap(
     shards: Sequence[ShardToRead], on_bytes: Callable[[int], None] = lambda _: None
 ) -> SplitOverlap:
-    """Reads all records of some shards, in order, and compares those of different splits.
+    """Reads all records of some shards, and compares those of different splits.
 
     `on_bytes` is called with the number of bytes after each shard.
     """

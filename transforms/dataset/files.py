@@ -55,11 +55,7 @@ def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
 
 
 def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
-    """Reads a manifest that should be there, by default that of a finished dataset.
-
-    Raises:
-      OutputError: there is no such manifest.
-    """
+    """Reads a manifest that has to be there, by default that of a finished dataset."""
     if isinstance(store, LocalStore) and not Path(store.root).is_dir():
         found = "is a file" if Path(store.root).exists() else "no such folder"
         raise OutputError(
@@ -106,9 +102,6 @@ def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
 
     If a run was killed before it could put it in place, its copy is read: where the
     manifest does not say what is right, always if there is one.
-
-    Raises:
-      MissingFileError: there is no such file.
     """
     data, expected = store.find(name), manifest.files.get(name)
     if expected is None or not is_file(data, expected):
@@ -161,9 +154,6 @@ def open_file(
     """Opens a file of a dataset, to be read from front to end; it has a checksum then.
 
     `on_bytes` is called with the number of bytes after each reading.
-
-    Raises:
-      MissingFileError: there is no such file.
     """
     size = store.size(name)
     if size is None:
@@ -192,7 +182,7 @@ def require_crc(file: InputStream, entry: ShardEntry) -> None:
 
 
 def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
-    """Loads the schema in a schema file, or of the dataset in a folder or of a manifest.json.
+    """Loads the schema in a schema file, or of the dataset in a folder.
 
     Raises:
       UsageError: the path does not exist or cannot be read.

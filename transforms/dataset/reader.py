@@ -103,7 +103,7 @@ class ShardToRead:
         return Schema(tuple(f for f in self.schema.features if f.name in names))
 
     def batches(self, names: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yields the features, or those of these names, as columns (see `decode_payload`).
+        """Yields the features, or those of these names, as decoded columns.
 
         Raises:
           OutputError: a record does not fit the schema.
@@ -120,12 +120,7 @@ class ShardToRead:
             first += len(window)
 
     def open(self) -> ArrayRecordShard | OpenShard:
-        """Opens it for reading at any place, as its file format wants it.
-
-        Raises:
-          UsageError: the shard is compressed, or a package is missing.
-          OutputError: the file or its index is not the one that the manifest describes.
-        """
+        """Opens it for reading at any place, as its file format wants it."""
         kind = ArrayRecordShard if self.container == "array_record" else OpenShard
         return kind(self)
 
@@ -327,7 +322,7 @@ def _mapped(shard: ShardToRead) -> U8 | None:
 
 
 def frame_offsets(file: U8, records: int) -> I64 | None:
-    """Returns where each frame of an uncompressed file begins, and where the last one ends.
+    """Returns where each frame of a file begins, and where the last one ends.
 
     Only the frames' heads are read: damaged data is found when it is read. None if a
     length is damaged, or there are not so many records, or something else behind them.

@@ -214,9 +214,8 @@ def _leaf(python_class: str, content_key: str, content: _Json) -> _Json:
     return {"pythonClassName": _CLASSES + python_class, content_key: content}
 
 
-# TFDS knows a split's shards by one pattern with one number of shards, and reads none that
-# are compressed. So a dataset with appended parts and one under gzip have no TFDS files:
-# here they get them, with the shards of all parts numbered in the manifest's order.
+# TFDS knows a split's shards by one pattern, and reads none that are compressed. A dataset
+# with appended parts or gzip gets TFDS files here, with its shards numbered in their order.
 
 
 def export_tfds(
@@ -225,7 +224,7 @@ def export_tfds(
     folder: Path,
     on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
 ) -> list[str]:
-    """Fills a new or empty folder that tfds.builder_from_directory reads; returns its files.
+    """Fills a new folder that tfds.builder_from_directory reads; returns its files.
 
     Local uncompressed shards are linked: they take no space, and stay when the dataset
     goes. Others are copied and verified. dataset_info.json is written last, so TFDS

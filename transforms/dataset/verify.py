@@ -61,10 +61,9 @@ class Problem:
 
     file: str  # name of the file that differs
     message: str  # what was found and what was expected
-    # "damage" if a run with overwrite mends it; "unfinished" for a file that the commit
-    # of this dataset has not put in place yet; "stray" for a file that does not belong
-    # to the dataset; "values" for records that were written as they are, but do not fit
-    # the schema; "duplicates" for content in several splits
+    # "damage" if a run with overwrite mends it; "unfinished" for a file that a commit has
+    # not put in place; "stray" for one that is not the dataset's; "values" for records
+    # that were written so, but do not fit the schema; "duplicates": in several splits
     kind: Literal["damage", "unfinished", "stray", "values", "duplicates"] = "damage"
 
 
@@ -283,7 +282,7 @@ def verify_dataset(
 
     Args:
       output: the dataset's folder.
-      full: read every byte, not only file names, sizes and checksums that the store keeps.
+      full: read every byte, not only names, sizes and checksums that the store keeps.
       deep: decode every record as well and check that it fits the schema.
       duplicates: read a whole dataset once more, and compare contents between splits.
       storage: options of the dataset's storage.

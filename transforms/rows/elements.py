@@ -151,7 +151,7 @@ class SplitRule:
         return cls(job, "split_by" if job.split_by is not None else "", job.split_by)
 
     def find(self, values: pa.Array) -> pa.Array:
-        """Returns what decides for each value of the column: a split's index, or a hash.
+        """Returns what decides for each value of the column: a split, or a hash.
 
         It is null for a row whose value tells no split; see `reason`.
         """

@@ -215,7 +215,7 @@ def test_plan_of_several_splits_and_its_tasks() -> None:
 
 
 BAD_PLANS = [
-    (((0, KEY_SPACE), (), ()), "split s: bounds without shards"),
+    (((0, KEY_SPACE), (), ()), "split s: 0 shards need 0 bounds, got 2"),
     (((0, KEY_SPACE), (1, 1), (1, 1)), "split s: 2 shards need 3 bounds, got 2"),
     (((0, 9, KEY_SPACE), (1,), (1,)), "split s: 1 shards need 2 bounds, got 3"),
     (((0, 9), (1,), (1,)), "split s: bounds must rise from 0 to 2**64, got (0, 9)"),
