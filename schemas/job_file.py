@@ -37,11 +37,7 @@ from recordmill.schemas.job_options import (
     make_job,
 )
 from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs
-from recordmill.schemas.schema_file import (
-    DRAFT,
-    texts_as_written,
-    without_titles,
-)
+from recordmill.schemas.schema_file import DRAFT, texts_as_written, without_titles
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.text import json_bytes
 from recordmill.schemas.yaml_lines import KeyPath, YamlDocument
@@ -164,10 +160,7 @@ def load_job(
 
 
 def _filled(
-    document: YamlDocument,
-    settings: Mapping[str, str],
-    today: date,
-    problems: Problems,
+    document: YamlDocument, settings: Mapping[str, str], today: date, problems: Problems
 ) -> dict[str, Any]:
     """Returns the fields that are not null, with all placeholders filled in."""
     texts = document.as_written()

@@ -141,9 +141,7 @@ _TYPES: dict[str, Any] = {
     "name": DatasetName,
     "version": Annotated[str, AfterValidator(_auto_or_version)],
     "limit": _parsed(
-        lambda text: {"text": text},
-        "a count like 10 or a share like 0.5%",
-        RejectLimit,
+        lambda text: {"text": text}, "a count like 10 or a share like 0.5%", RejectLimit
     ),
     "size": _parsed(parse_size, "a size like 128MiB or 100MB", int),
     "memory": Annotated[str, _checked(parse_memory)],

@@ -24,11 +24,7 @@ from typing import Any
 
 import yaml
 
-from recordmill.schemas.declared import (
-    DeclaredFeature,
-    DeclaredSchema,
-    parse_declared,
-)
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, parse_declared
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.yaml_lines import YamlDocument, write_yaml
 

@@ -23,12 +23,7 @@ from recordmill.beam_jobs.report.summary import (
 )
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.run import JobSubmitted, run_versioned
-from recordmill.schemas.errors import (
-    Interrupted,
-    RecordmillError,
-    exit_status,
-    kind_of,
-)
+from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.transforms.tasks.progress_reader import Reporter
@@ -67,9 +62,7 @@ def execute(job: JobSpec, options: RunOptions) -> None:
 
 @contextmanager
 def report_failure(
-    options: RunOptions,
-    dataset: str,
-    stages: Mapping[str, float] | None = None,
+    options: RunOptions, dataset: str, stages: Mapping[str, float] | None = None
 ) -> Iterator[None]:
     """Writes to the metrics and the log that a run failed.
 

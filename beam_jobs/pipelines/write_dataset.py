@@ -75,8 +75,8 @@ from recordmill.transforms.rows.rows_job import (
     write_rejects,
 )
 from recordmill.transforms.storage import open_store
-from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local, read_file
+from recordmill.transforms.storage.shard_file import require_container
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.write_shard import write_shard
 

@@ -19,11 +19,7 @@ from recordmill.beam_jobs.report.page_cards import (
     size_chart,
     value_card,
 )
-from recordmill.beam_jobs.report.page_charts import (
-    Fact,
-    percent,
-    shown,
-)
+from recordmill.beam_jobs.report.page_charts import Fact, percent, shown
 from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary

@@ -368,9 +368,7 @@ def mix_chart(classes: ClassCounts, manifest: Manifest) -> Chart | None:
 
 
 def _largest_difference(
-    classes: ClassCounts,
-    manifest: Manifest,
-    shares: npt.NDArray[np.float64],
+    classes: ClassCounts, manifest: Manifest, shares: npt.NDArray[np.float64]
 ) -> str:
     """Describes where a shard differs most from its split."""
     worst, found = -1.0, ""

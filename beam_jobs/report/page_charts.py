@@ -151,9 +151,7 @@ def bar_chart(
 
 
 def stacked_rows(
-    names: Sequence[str],
-    series: Sequence[tuple[str, Sequence[int]]],
-    description: str,
+    names: Sequence[str], series: Sequence[tuple[str, Sequence[int]]], description: str
 ) -> Markup:
     """Draws a horizontal bar for each of a few things, divided by series."""
     chart = _chart(pygal.HorizontalStackedBar, _ROW * len(names) + 40)

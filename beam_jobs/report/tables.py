@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, human_bytes, json_bytes, printable
-from recordmill.transforms.tasks.rejects import (
-    RejectKind,
-    RejectLocator,
-    readable_raw,
-)
+from recordmill.transforms.tasks.rejects import RejectKind, RejectLocator, readable_raw
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -57,10 +57,7 @@ def has_label_split(job: JobSpec) -> bool:
 
 
 def schema_of_table(
-    job: JobSpec,
-    source: Source,
-    prepare: Callable[[], RowSource],
-    schema: Schema,
+    job: JobSpec, source: Source, prepare: Callable[[], RowSource], schema: Schema
 ) -> Schema:
     """Returns the columns that a table must have to be appended to a dataset.
 

@@ -43,8 +43,8 @@ from recordmill.transforms.dataset.files import (
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.storage.shard_file import require_container
 from recordmill.transforms.tasks.fingerprint import appended_fingerprint
 from recordmill.transforms.tasks.rejects import (
     UNKNOWN_INPUT,

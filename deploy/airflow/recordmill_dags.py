@@ -67,8 +67,7 @@ class ConvertOperator(BeamRunPythonPipelineOperator):
 def verify() -> BashOperator:
     """Makes a task that reads the whole dataset and verifies every checksum."""
     return BashOperator(
-        task_id="verify",
-        bash_command=f"{RECORDMILL}/bin/recordmill verify {OUTPUT}",
+        task_id="verify", bash_command=f"{RECORDMILL}/bin/recordmill verify {OUTPUT}"
     )
 
 

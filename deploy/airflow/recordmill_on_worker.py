@@ -62,7 +62,6 @@ with DAG(
         bash_command=f"{RECORDMILL} run {JOB_FILE} --set {SETTINGS} --log-format text",
     )
     verify = RecordmillOperator(
-        task_id="verify",
-        bash_command=f"{RECORDMILL} verify {OUTPUT}",
+        task_id="verify", bash_command=f"{RECORDMILL} verify {OUTPUT}"
     )
     convert >> verify

@@ -11,10 +11,7 @@ import pytest
 from adversary_schedules import RUNS, VERSION_RUNS, random_history, stopped_at
 
 SHARE = 1_000  # histories in one test, so that several processes share them
-PAIRS = [
-    *itertools.permutations(RUNS, 2),
-    *itertools.permutations(VERSION_RUNS, 2),
-]
+PAIRS = [*itertools.permutations(RUNS, 2), *itertools.permutations(VERSION_RUNS, 2)]
 STRIDE = 6  # operations between stop points: every single one would take hours
 
 

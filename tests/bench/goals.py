@@ -166,13 +166,7 @@ GOALS = (
         "It is one compiled pass over each batch; without the native extension, which the page "
         "names below, it is Arrow's element-wise join.",
     ),
-    faster(
-        "gzip",
-        "writer",
-        "Output under gzip: TFRecordWriter",
-        2,
-        GZIP_LEVER,
-    ),
+    faster("gzip", "writer", "Output under gzip: TFRecordWriter", 2, GZIP_LEVER),
     Goal(
         "growth",
         "Memory, CIFAR of 10 GB by 0.3 GB",

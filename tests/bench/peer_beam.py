@@ -64,9 +64,7 @@ def main(argv: list[str]) -> int:
     read = csv_examples if arguments.kind == "csv" else cifar_examples
     with beam.Pipeline(options=options) as pipeline:
         _ = read(pipeline, arguments.input) | beam.io.WriteToTFRecord(
-            str(arguments.output / "rows"),
-            file_name_suffix=".tfrecord",
-            num_shards=4,
+            str(arguments.output / "rows"), file_name_suffix=".tfrecord", num_shards=4
         )
     return 0
 

@@ -40,8 +40,7 @@ class BenchCifar(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(
-        self,
-        dl_manager: tfds.download.DownloadManager,
+        self, dl_manager: tfds.download.DownloadManager
     ) -> dict[str, Iterator[KeyedExample]]:
         return {"train": self._generate_examples()}
 
@@ -80,8 +79,7 @@ class BenchImages(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(
-        self,
-        dl_manager: tfds.download.DownloadManager,
+        self, dl_manager: tfds.download.DownloadManager
     ) -> dict[str, Iterator[KeyedExample]]:
         return {"train": self._generate_examples()}
 

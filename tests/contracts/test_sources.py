@@ -26,12 +26,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.encode.waiting_rows import lengths_of
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
-from recordmill.transforms.sources.base import (
-    FRAMED,
-    REFERENCE,
-    RowSink,
-    number_ranges,
-)
+from recordmill.transforms.sources.base import FRAMED, REFERENCE, RowSink, number_ranges
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.source import ImagesSource

@@ -38,12 +38,7 @@ TOOLS |= {
     "--version",
     "--strict",
 }
-TOOLS |= {
-    "--editable",
-    "--flag",
-    "--write",
-    "--debug",
-}  # the last: of all commands
+TOOLS |= {"--editable", "--flag", "--write", "--debug"}  # the last: of all commands
 
 
 @pytest.fixture

@@ -11,12 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from job_tools import (
-    SAMPLES,
-    manifest_of,
-    payloads,
-    shards_of,
-)
+from job_tools import SAMPLES, manifest_of, payloads, shards_of
 
 from recordmill.transforms.dataset.verify import verify_dataset
 

@@ -13,22 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from interop_tools import ask
-from job_tools import (
-    GOLDEN,
-    IRIS,
-    SAMPLES,
-    convert,
-    payloads,
-    recordmill,
-    shards_of,
-)
+from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, recordmill, shards_of
 from PIL import Image
-from pixel_zoo import (
-    IMAGES,
-    TENSORFLOW_CANNOT_DECODE,
-    TENSORFLOW_MAY_ABORT,
-    make_zoo,
-)
+from pixel_zoo import IMAGES, TENSORFLOW_CANNOT_DECODE, TENSORFLOW_MAY_ABORT, make_zoo
 
 from recordmill.transforms.images.header import read_header
 

@@ -8,12 +8,7 @@ import pytest
 from interop_tools import ask
 from job_tools import convert
 
-SOURCES = {
-    "cifar10": "cifar",
-    "cifar100": "cifar",
-    "mnist": "idx",
-    "stl10": "binary",
-}
+SOURCES = {"cifar10": "cifar", "cifar100": "cifar", "mnist": "idx", "stl10": "binary"}
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from append_tools import (
-    GIF,
-    GROWING,
-    assert_sound,
-    records_of,
-    stand,
-    write_rows,
-)
+from append_tools import GIF, GROWING, assert_sound, records_of, stand, write_rows
 from job_tools import (
     Argument,
     Ran,

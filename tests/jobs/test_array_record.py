@@ -30,7 +30,7 @@ from store_servers import Place
 from store_tools import local_files, options_of, published, to_store
 
 from recordmill import open_dataset, read_rows
-from recordmill.transforms.storage.array_record import ArrayRecordFile
+from recordmill.transforms.storage.shard_file import ArrayRecordFile
 
 CIFAR = GOLDEN / "cifar10.bin"
 FORMAT: list[Argument] = ["--container", "array_record"]

@@ -61,10 +61,7 @@ OWN = [
     f"rejects/.range-0.jsonl.{HEX}",
 ]
 # Of a commit that failed; a store copied them late.
-LATE = [
-    "iris-train.01234567.tfrecord-00000-of-00002",
-    "rejects/01234567-range-0.jsonl",
-]
+LATE = ["iris-train.01234567.tfrecord-00000-of-00002", "rejects/01234567-range-0.jsonl"]
 
 
 def broken(*_: object) -> None:

@@ -240,10 +240,7 @@ def test_splits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_column_without_times_is_refused_before_the_run(
-    source: str,
-    bounds: str,
-    found: str,
-    tmp_path: Path,
+    source: str, bounds: str, found: str, tmp_path: Path
 ) -> None:
     """With ways out that work: another column, other boundaries, other values."""
     days = [None, "15.01.2026", "15.02.2026"]

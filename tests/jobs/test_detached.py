@@ -12,14 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job_tools import (
-    IRIS,
-    assert_whole,
-    contents,
-    convert,
-    manifest_of,
-    recordmill,
-)
+from job_tools import IRIS, assert_whole, contents, convert, manifest_of, recordmill
 from same_dataset import dataset_of
 from store_servers import Place
 from store_tools import local_files, options_of, published

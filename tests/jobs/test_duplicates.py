@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from job_tools import (
-    SAMPLES,
-    Argument,
-    assert_unpublished,
-    convert,
-    recordmill,
-)
+from job_tools import SAMPLES, Argument, assert_unpublished, convert, recordmill
 from tables_in_formats import write_table
 
 from recordmill import open_dataset

@@ -38,11 +38,7 @@ def test_tfds_files_only_where_tfds_can_read(
 
 @pytest.mark.parametrize(
     ("source", "path"),
-    [
-        ("images", SAMPLES / "images"),
-        ("cifar", SAMPLES / "cifar"),
-        ("csv", IRIS),
-    ],
+    [("images", SAMPLES / "images"), ("cifar", SAMPLES / "cifar"), ("csv", IRIS)],
 )
 def test_schema_pbtxt_is_the_schema_of_the_dataset(
     tmp_path: Path, source: str, path: Path

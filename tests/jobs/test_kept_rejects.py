@@ -8,13 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from job_tools import (
-    SAMPLES,
-    assert_whole,
-    convert,
-    manifest_of,
-    recordmill,
-)
+from job_tools import SAMPLES, assert_whole, convert, manifest_of, recordmill
 from same_dataset import dataset_of
 
 from recordmill.transforms.dataset.verify import verify_dataset

@@ -343,10 +343,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (
-            "test",
-            "its images are in 2 splits, expected at most 1: use --table-split-",
-        ),
+        ("test", "its images are in 2 splits, expected at most 1: use --table-split-"),
         ("no/split", "is in the split 'no/split', expected letters, digits"),
     ],
 )
@@ -496,11 +493,7 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
         ("t.csv", "file,label\n", "has no rows, only a header (file, label); expected"),
         ("t.csv", "0.jpg,cat\n", "if that line is a row, a header above it"),
         ("t.csv", "", "is empty; expected a header and a row for each image"),
-        (
-            "t.jsonl",
-            "",
-            "is empty; expected JSON objects in lines, one for each image",
-        ),
+        ("t.jsonl", "", "is empty; expected JSON objects in lines, one for each image"),
         ("t.jsonl", "\n", "only blank lines"),
         (
             "t.csv",

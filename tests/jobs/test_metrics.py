@@ -128,10 +128,7 @@ def test_metrics_of_a_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "message"),
-    [
-        ("no/m.prom", "no such folder"),
-        ("gs://bucket/m.prom", "is not a local file"),
-    ],
+    [("no/m.prom", "no such folder"), ("gs://bucket/m.prom", "is not a local file")],
 )
 def test_no_place_for_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, message: str

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from job_inputs import MixedInput
-from job_tools import (
-    IRIS,
-    SAMPLES,
-    Argument,
-    convert,
-    recordmill,
-    states,
-)
+from job_tools import IRIS, SAMPLES, Argument, convert, recordmill, states
 
 
 def plan(source: str, *arguments: Argument, status: int = 0) -> dict[str, Any]:

@@ -146,10 +146,7 @@ def test_replaced_by_one_of_the_same_size_and_time(
 
 @pytest.mark.parametrize("damage", [None, b"", bytes(18), b"17"])
 def test_replaced_so_before_a_run_is_resumed(
-    inputs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    damage: bytes | None,
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
 ) -> None:
     """The first launch read the old file; the second takes up what that one did.
 

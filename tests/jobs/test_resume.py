@@ -69,10 +69,7 @@ def has_fact(output: Path, kind: str) -> bool:
 
 
 def goes_on(
-    output: Path,
-    mixed: MixedInput,
-    monkeypatch: pytest.MonkeyPatch,
-    *more: Argument,
+    output: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch, *more: Argument
 ) -> dict[str, int]:
     """Runs the killed command to its end; returns the facts that were found true."""
     before = facts_in(output)

@@ -284,8 +284,7 @@ def test_other_payloads(payload: Payload) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "folder"),
-    [("csv", "iris"), ("cifar", "cifar"), ("images", "images")],
+    ("source", "folder"), [("csv", "iris"), ("cifar", "cifar"), ("images", "images")]
 )
 def test_what_convert_writes_fits(tmp_path: Path, source: str, folder: str) -> None:
     convert(source, SAMPLES / folder, tmp_path / "out", "--shards", 2)

@@ -362,10 +362,7 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
     ],
 )
 def test_refused(
-    tmp_path: Path,
-    prepare: Callable[[Path], list[Argument]],
-    status: int,
-    message: str,
+    tmp_path: Path, prepare: Callable[[Path], list[Argument]], status: int, message: str
 ) -> None:
     arguments = prepare(tmp_path)
     before = contents(tmp_path)

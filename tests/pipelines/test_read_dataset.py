@@ -13,15 +13,7 @@ import pyarrow as pa
 import pytest
 from job_tools import SAMPLES, convert, examples_of, manifest_of, python, shards_of
 from row_keys import as_key, same_rows
-from rows_tools import (
-    SCHEMA,
-    error_of,
-    make_rows,
-    pipeline,
-    read,
-    read_back,
-    write,
-)
+from rows_tools import SCHEMA, error_of, make_rows, pipeline, read, read_back, write
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset

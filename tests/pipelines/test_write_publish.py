@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 from job_tools import assert_unpublished, assert_whole, contents
-from rows_tools import (
-    EXCHANGES,
-    JOB,
-    ROWS,
-    error_of,
-    write,
-)
+from rows_tools import EXCHANGES, JOB, ROWS, error_of, write
 from same_dataset import dataset_of
 
 from recordmill.beam_jobs.pipelines import write_dataset as rows_steps

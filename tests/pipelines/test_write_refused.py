@@ -21,11 +21,7 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
-from rows_tools import (
-    error_of,
-    example,
-    write,
-)
+from rows_tools import error_of, example, write
 
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.errors import RejectLimitError, SchemaError, UsageError
@@ -192,10 +188,7 @@ USAGE: list[tuple[dict[str, Any], str]] = [
 SCHEMAS: list[tuple[dict[str, Any], str]] = [
     ({"schema": {"a": "int65"}}, "int65"),
     ({"schema": {"a": {"bytes_from": "path"}}}, "reads files beside a table"),
-    (
-        {"schema": {"a": "int64"}, "payload": "raw"},
-        "no feature has one bytes value",
-    ),
+    ({"schema": {"a": "int64"}, "payload": "raw"}, "no feature has one bytes value"),
 ]
 
 

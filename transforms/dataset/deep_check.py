@@ -16,12 +16,7 @@ from recordmill.schemas.feature_spec import (
     shape_text,
 )
 from recordmill.schemas.options import Payload
-from recordmill.transforms.arrow import (
-    I64,
-    offsets_of,
-    value_lengths,
-    value_offsets,
-)
+from recordmill.transforms.arrow import I64, offsets_of, value_lengths, value_offsets
 from recordmill.transforms.cast.typed_values import index_errors
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.columns import is_list

@@ -28,7 +28,7 @@ from recordmill.transforms.dataset.record_index import index_text, parse_index
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.array_record import ArrayRecordFile
+from recordmill.transforms.storage.shard_file import ArrayRecordFile
 from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
     HEAD_BYTES,
@@ -154,9 +154,7 @@ def shards_to_read(
     ]
 
 
-def record_windows(
-    records: Iterable[bytes | memoryview],
-) -> Iterator[pa.BinaryArray]:
+def record_windows(records: Iterable[bytes | memoryview]) -> Iterator[pa.BinaryArray]:
     """Yields records as arrays of bounded size; those before a damaged one come first."""
     window: list[bytes | memoryview] = []
     num_bytes = 0

@@ -48,11 +48,7 @@ from recordmill.transforms.dataset.files import (
 from recordmill.transforms.dataset.record_index import parse_index
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.tfrecord import (
-    crc32c,
-    open_stream,
-    read_records,
-)
+from recordmill.transforms.tfrecord import crc32c, open_stream, read_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,7 @@ class Findings:
     reasons: dict[int, str] = field(default_factory=dict)
 
     def refuse(
-        self,
-        feature: FeatureSpec,
-        rows: npt.NDArray[np.intp],
-        problems: Iterable[str],
+        self, feature: FeatureSpec, rows: npt.NDArray[np.intp], problems: Iterable[str]
     ) -> None:
         """Adds what is wrong with a feature's values, a problem for each of the rows.
 

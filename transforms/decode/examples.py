@@ -19,12 +19,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.feature_spec import (
-    FeatureSpec,
-    Kind,
-    Schema,
-    map_order,
-)
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema, map_order
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, U64, array_parts

@@ -12,11 +12,7 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
-from recordmill.transforms.decode.columns import (
-    Tensor,
-    has_single_value,
-    read_tensor,
-)
+from recordmill.transforms.decode.columns import Tensor, has_single_value, read_tensor
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 Values = list[Any]  # numbers or bytes; for ragged features lists, with text decoded

@@ -38,11 +38,7 @@ from recordmill.transforms.dataset.reader import (
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.rows.read_rows import (
-    column_values,
-    require_share,
-    to_dicts,
-)
+from recordmill.transforms.rows.read_rows import column_values, require_share, to_dicts
 from recordmill.transforms.storage import LocalStore, open_store
 
 # feature's shape             array of a batch of n rows

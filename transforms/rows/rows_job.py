@@ -187,10 +187,7 @@ def publish_rows(
         }
         return stage(allowed, results, shards, json_bytes(metadata))
 
-    with (
-        acquire_for_commit(store, exclusive=exclusive) as lease,
-        _spelled_for_python(),
-    ):
+    with acquire_for_commit(store, exclusive=exclusive) as lease, _spelled_for_python():
         manifest = publish(context, stage_dataset)
         if lease.is_held():  # else another run may be at work there
             rows.workspace.remove()

@@ -420,10 +420,7 @@ class LabelSplitRows(RowSource):
         for each in self.inner.schema(self._as_text(observed), nulls).features:
             if self.label and each.column == self.label.column:
                 each = FeatureSpec(
-                    each.column,
-                    Kind.INT64,
-                    dtype="int64",
-                    class_names=self.label.names,
+                    each.column, Kind.INT64, dtype="int64", class_names=self.label.names
                 )
             if each.column != self._dropped:
                 features.append(each)

@@ -40,11 +40,7 @@ from recordmill.transforms.sources.globs import (
     search,
 )
 from recordmill.transforms.storage.archives import list_archive
-from recordmill.transforms.storage.clouds import (
-    NO_FILE,
-    filesystem_of,
-    version_of,
-)
+from recordmill.transforms.storage.clouds import NO_FILE, filesystem_of, version_of
 from recordmill.transforms.storage.errors import (
     describe_failure,
     input_error,

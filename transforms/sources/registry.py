@@ -301,8 +301,7 @@ class TfrecordOptions(SourceOptions):
         "columns, so that a schema can change them",
     )
     split_from: SplitFrom = Field(
-        "auto",
-        description="whether names of files tell splits (train, test, ...)",
+        "auto", description="whether names of files tell splits (train, test, ...)"
     )
 
 

@@ -14,10 +14,7 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.encode.payloads import raw_feature
-from recordmill.transforms.statistics.class_counts import (
-    MAX_MIX,
-    ClassCounts,
-)
+from recordmill.transforms.statistics.class_counts import MAX_MIX, ClassCounts
 from recordmill.transforms.statistics.column_summary import (
     ColumnSummary,
     is_pixels,
@@ -47,9 +44,7 @@ _LABELS = ("label", "image/class/label")  # asked first for the classes of image
 
 
 def gather_statistics(
-    store: Store,
-    manifest: Manifest,
-    on_progress: Callable[[float, float | None], None],
+    store: Store, manifest: Manifest, on_progress: Callable[[float, float | None], None]
 ) -> DatasetStatistics:
     """Reads all rows of a dataset once, and all of its rejects.
 

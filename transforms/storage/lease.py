@@ -35,11 +35,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from recordmill.schemas.errors import (
-    BusyError,
-    Interrupted,
-    OutputError,
-)
+from recordmill.schemas.errors import BusyError, Interrupted, OutputError
 from recordmill.transforms.storage.store import WORK_FOLDER, Store, value_of
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours

@@ -29,12 +29,7 @@ from recordmill.transforms.storage.atomic_files import (
     write_synced,
 )
 from recordmill.transforms.storage.errors import output_error
-from recordmill.transforms.storage.store import (
-    SWAP_FOLDER,
-    Level,
-    Store,
-    is_temp_file,
-)
+from recordmill.transforms.storage.store import SWAP_FOLDER, Level, Store, is_temp_file
 
 # In object stores there are no folders; so in a local one none is seen that holds nothing.
 # Another process may make or remove the same folders at any moment.

@@ -71,12 +71,7 @@ class RemoteStore(Store):
         if not source.is_file():
             raise OutputError(f"{source}: cannot be copied to {self.url}: is missing")
         size = source.stat().st_size
-        self._put(
-            lambda file: file.put_file(source),
-            name,
-            size,
-            crc32c,
-        )
+        self._put(lambda file: file.put_file(source), name, size, crc32c)
 
     def put_bytes(self, data: bytes, name: str) -> None:
         if self._cloud.objects:  # by one request: all of it, or an error

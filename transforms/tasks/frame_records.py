@@ -76,9 +76,7 @@ def frame_rows(
             found = [(int(part.kept[row]), why) for row, why in framed.invalid_rows]
             invalid = sorted(part.invalid_rows + found)
             yield FramedRows(
-                framed.rows,
-                own + start,
-                [(row + start, why) for row, why in invalid],
+                framed.rows, own + start, [(row + start, why) for row, why in invalid]
             )
 
 

@@ -32,9 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
-from recordmill.schemas.errors import (
-    OutputError,
-)
+from recordmill.schemas.errors import OutputError
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
 from recordmill.schemas.ranges import (

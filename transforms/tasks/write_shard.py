@@ -22,19 +22,18 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
-from recordmill.transforms.encode.large_values import (
-    Window,
-    record_lengths,
-    whole,
-)
+from recordmill.transforms.encode.large_values import Window, record_lengths, whole
 from recordmill.transforms.encode.waiting_rows import binary_payloads
 from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.array_record import write_array_records
 from recordmill.transforms.storage.atomic_files import sync_folder, write_windows
-from recordmill.transforms.storage.shard_file import WrittenFile, write_records
+from recordmill.transforms.storage.shard_file import (
+    WrittenFile,
+    write_array_records,
+    write_records,
+)
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tasks.workspace import (
@@ -195,10 +194,7 @@ def write_inline(
 
 
 def _store_shard(
-    context: RunContext,
-    task: ShardTask,
-    windows: Iterable[Window],
-    sink: RowSink,
+    context: RunContext, task: ShardTask, windows: Iterable[Window], sink: RowSink
 ) -> ShardResult:
     """Writes a shard into staging, and its checkpoint; the windows fill the sink."""
     job, workspace, name = context.job, context.workspace, task_name(task)
@@ -274,9 +270,7 @@ def _index_path(path: Path) -> Path:
 
 
 def _encode_references(
-    context: RunContext,
-    windows: Iterator[pa.BinaryArray],
-    sink: RowSink,
+    context: RunContext, windows: Iterator[pa.BinaryArray], sink: RowSink
 ) -> Iterator[Window]:
     """Reads the rows that windows of references name, and encodes them."""
     schema = context.schema()

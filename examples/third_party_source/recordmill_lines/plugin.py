@@ -19,10 +19,7 @@ class LinesOptions(SourceOptions):
     min_length: int = Field(1, ge=0, description="bytes; shorter lines are left out")
 
 
-def make_source(
-    options: LinesOptions,
-    request: Request,
-) -> Source:
+def make_source(options: LinesOptions, request: Request) -> Source:
     """Makes the source of lines of text."""
     from recordmill_lines.source import LinesSource
 

@@ -11,11 +11,7 @@ import pyarrow as pa
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import (
-    Rows,
-    RowSink,
-    Source,
-)
+from recordmill.transforms.sources.base import Rows, RowSink, Source
 from recordmill.transforms.storage.reading import read_range
 
 

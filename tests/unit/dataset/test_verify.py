@@ -274,10 +274,7 @@ def test_a_gzip_shard_that_was_changed(
     ],
 )
 def test_manifest_that_does_not_fit(
-    dataset: Path,
-    change: Callable[[dict[str, Any]], object],
-    file: str,
-    message: str,
+    dataset: Path, change: Callable[[dict[str, Any]], object], file: str, message: str
 ) -> None:
     change_manifest(dataset, change)
     problems = verify_dataset(str(dataset)).problems
@@ -290,8 +287,7 @@ def test_manifest_that_does_not_fit(
 def test_a_manifest_that_leads_out_of_the_folder(dataset: Path) -> None:
     outside = "../zoo/" + TEST
     change_manifest(
-        dataset,
-        lambda facts: facts["splits"]["test"]["shards"][0].update(file=outside),
+        dataset, lambda facts: facts["splits"]["test"]["shards"][0].update(file=outside)
     )
     with pytest.raises(OutputError, match=r"shards\.0\.file: name '\.\./zoo/"):
         verify_dataset(str(dataset))
@@ -330,10 +326,7 @@ def test_read_manifest(dataset: Path) -> None:
         (Path.exists, r"zoo: no such folder; expected the output folder"),
         (lambda path: path.write_bytes(b""), r"zoo: is a file; expected the output"),
         (lambda path: path.mkdir(), r"zoo: no manifest\.json, so this is not a fin"),
-        (
-            lambda path: (path / MANIFEST_NAME).mkdir(parents=True),
-            r"manifest\.json",
-        ),
+        (lambda path: (path / MANIFEST_NAME).mkdir(parents=True), r"manifest\.json"),
     ],
 )
 def test_no_dataset(

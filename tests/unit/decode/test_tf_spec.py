@@ -16,11 +16,7 @@ from recordmill.schemas.options import Payload
 from recordmill.transforms.decode.tf_code import parsing_spec, quoted
 
 IMAGE = FeatureSpec(
-    "image",
-    Kind.BYTES,
-    dtype="uint8",
-    shape=(None, None, 3),
-    content=Content.IMAGE,
+    "image", Kind.BYTES, dtype="uint8", shape=(None, None, 3), content=Content.IMAGE
 )
 
 
@@ -248,11 +244,7 @@ def test_laid_out_as_a_formatter_would(tmp_path: Path) -> None:
     ]
     unique = {feature.name: feature for feature in long}
     schemas = {
-        "example": [
-            *every_feature(sequence=False),
-            *images(sequence=False),
-            *labels(),
-        ],
+        "example": [*every_feature(sequence=False), *images(sequence=False), *labels()],
         "sequence_example": [*every_feature(sequence=True), *several_unknown()],
     }
     (tmp_path / "long.py").write_text(

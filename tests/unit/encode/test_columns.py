@@ -430,10 +430,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("shape", "rows", "wrong", "why"), SHAPES)
 def test_lists_that_do_not_fit_the_shape(
-    shape: tuple[int | None, ...],
-    rows: list[Any],
-    wrong: dict[int, str],
-    why: str,
+    shape: tuple[int | None, ...], rows: list[Any], wrong: dict[int, str], why: str
 ) -> None:
     array = pa.array(rows)
     if not wrong:

@@ -10,15 +10,7 @@ import pytest
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting_zoo import (
-    NUMBER,
-    PARTS,
-    TYPES,
-    at_once,
-    batch_of,
-    loaded_from,
-    schema_of,
-)
+from waiting_zoo import NUMBER, PARTS, TYPES, at_once, batch_of, loaded_from, schema_of
 
 from recordmill.transforms import native
 from recordmill.transforms.encode import waiting_rows

@@ -62,8 +62,7 @@ def plan_of(*bounds: list[int]) -> ShardPlan:
 
 
 PLANS = st.builds(
-    plan_of,
-    *[st.lists(KEYS.filter(bool), max_size=3, unique=True).map(sorted)] * 2,
+    plan_of, *[st.lists(KEYS.filter(bool), max_size=3, unique=True).map(sorted)] * 2
 )
 
 

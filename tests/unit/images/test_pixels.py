@@ -145,11 +145,7 @@ CUT = {
     "GIF": [gif()[:12]],
     "BMP": [bmp(24)[:29]],
     "WebP": [webp(0), webp(0)[:25], webp(0, VP8L=b"/\6\0")],
-    "TIFF": [
-        b"II*\0\xff\xff\xff\xff",
-        b"MM\0+\0\x08\0\0" + b"\xff" * 8,
-        TIFF[:40],
-    ],
+    "TIFF": [b"II*\0\xff\xff\xff\xff", b"MM\0+\0\x08\0\0" + b"\xff" * 8, TIFF[:40]],
 }
 NO_FRAME_FIRST = {
     "D8": JPEG[:2] + JPEG,
@@ -201,10 +197,7 @@ ERRORS = [
         b"\xff\xd8\xff\xc0\0\2",
         "JPEG has a frame header of 2 bytes (expected 8, and 3 for each component)",
     ),
-    (
-        b"\xff\xd8" + frame_header(5, 7, 2),
-        "JPEG has 2 components (expected 1, 3 or 4)",
-    ),
+    (b"\xff\xd8" + frame_header(5, 7, 2), "JPEG has 2 components (expected 1, 3 or 4)"),
     (
         b"\xff\xd8" + frame_header(0, 7, 3),
         "JPEG has height 0 in its frame header: the height comes after the pixels, in a DNL segment, which decoders do not read (expected 1 or more)",

@@ -139,7 +139,7 @@ def test_values_of_which_none_is_common() -> None:
 
 def test_numbers_on_axes_and_shares() -> None:
     assert [short_number(n) for n in (0, 999, 1000, -2_500_000, 999_999)] == [
-        *("0", "999", "1k", "-2.5M", "1M"),
+        *("0", "999", "1k", "-2.5M", "1M")
     ]
     assert percent(1, 1000) == "0.1 %"
 

@@ -140,11 +140,7 @@ VALUES: list[tuple[Any, Any, Any]] = [
     ("int64[]", (3,), [3]),
     ("int64[]", np.array([1, 2], ">i2"), [1, 2]),
     ("float32[]", [1, 2.5], [1.0, 2.5]),
-    (
-        {"dtype": "uint64", "shape": [None], "stored": "tensor"},
-        [1, 2**63],
-        [1, 2**63],
-    ),
+    ({"dtype": "uint64", "shape": [None], "stored": "tensor"}, [1, 2**63], [1, 2**63]),
     ("string[]", np.array(["a", "b"]), ["a", "b"]),
     ("int64[2,2]", [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
     ("int64[2,2]", [np.array([1, 2]), [3, 4]], [[1, 2], [3, 4]]),

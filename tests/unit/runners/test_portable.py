@@ -64,10 +64,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
             ["--runner=PortableRunner", ENDPOINT, "--environment_type=EXTERNAL"],
             "Option external_service_address is required",
         ),
-        (
-            ["--runner=PortableRunner", ENDPOINT, "stray"],
-            "Beam has no option stray",
-        ),
+        (["--runner=PortableRunner", ENDPOINT, "stray"], "Beam has no option stray"),
     ],
 )
 def test_wrong_options(tmp_path: Path, options: list[str], message: str) -> None:

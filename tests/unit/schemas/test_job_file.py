@@ -16,12 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError, SchemaError, UsageError
-from recordmill.schemas.job import (
-    JobSpec,
-    RunOptions,
-    Sharding,
-    SplitSpec,
-)
+from recordmill.schemas.job import JobSpec, RunOptions, Sharding, SplitSpec
 from recordmill.schemas.job_file import (
     absolute,
     job_schema_bytes,

@@ -145,11 +145,7 @@ def test_values_are_not_shown() -> None:
     ],
 )
 def test_urls_with_secrets_are_refused(url: str) -> None:
-    for refuse in (
-        require_secretless_url,
-        open_store,
-        lambda url: list_inputs([url]),
-    ):
+    for refuse in (require_secretless_url, open_store, lambda url: list_inputs([url])):
         with pytest.raises(UsageError, match="carries a secret; leave it") as error:
             refuse(url)
         assert SECRET not in str(error.value)

@@ -107,10 +107,7 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (
-            b"hello, world",
-            "not an image: starts with b'hello, wo' (expected JPEG, PNG",
-        ),
+        (b"hello, world", "not an image: starts with b'hello, wo' (expected JPEG, PNG"),
         (b"", "not an image: has no bytes"),
         (JPEG[:100], "JPEG ends inside its header after 100 bytes"),
         (PNG[:20], "PNG ends inside its header after 20 bytes"),
@@ -142,10 +139,7 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            [],
-            "no images among 0 input files (endings: none); expected .jpeg .jpg",
-        ),
+        ([], "no images among 0 input files (endings: none); expected .jpeg .jpg"),
         (
             ["a/1.txt", "a/2.csv"],
             "no images among 2 input files (endings: .csv .txt); expected",
@@ -251,9 +245,7 @@ def test_the_inventory_may_lie_in_a_file(
         assert read_one(kept, input_range).origins == expected.origins
 
 
-def test_images_that_no_single_op_decodes_are_declared_as_bytes(
-    tmp_path: Path,
-) -> None:
+def test_images_that_no_single_op_decodes_are_declared_as_bytes(tmp_path: Path) -> None:
     write(tmp_path, a__1_jpg=JPEG, a__2_gif=IMAGES["still.gif"][0])
     image = read(ImagesSource(), tmp_path).source.schema()["image"]
     assert (image.dtype, image.shape) == ("bytes", ())

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.job import MapFunction, load_map
-from recordmill.transforms.sources.map import (
-    UserFunction,
-    load_function,
-    same_values,
-)
+from recordmill.transforms.sources.map import UserFunction, load_function, same_values
 
 
 def read(path: str) -> bytes:

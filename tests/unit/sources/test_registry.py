@@ -100,10 +100,7 @@ def test_formats_that_cannot_be_loaded(
 def test_names_that_no_format_may_have(name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid name of a format"):
         SourceFormat(
-            name=name,
-            summary="",
-            options=SourceOptions,
-            make_source=LINES.make_source,
+            name=name, summary="", options=SourceOptions, make_source=LINES.make_source
         )
 
 

@@ -57,11 +57,7 @@ def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) 
     members = [(name, name.encode()) for name in names]
     reading = read_shard(tmp_path, tar_with(*members, style=style))
     rows = [(row["key"], row["txt"]) for row in reading.rows]
-    assert rows == [
-        ("v1.0/x", "v1.0/x.TXT"),
-        ("./y", "./y.txt"),
-        (long, f"{long}.txt"),
-    ]
+    assert rows == [("v1.0/x", "v1.0/x.TXT"), ("./y", "./y.txt"), (long, f"{long}.txt")]
     (odd,) = [each for part in reading.parts for each in part.issues]
     assert (odd.count, odd.example) == (3, "a.tar!/no-ending")
     told = reading.source.understood(Findings(reading.source.schema(), (odd,)))

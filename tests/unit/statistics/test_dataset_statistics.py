@@ -23,9 +23,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.statistics import column_summary, dataset_statistics
-from recordmill.transforms.statistics.column_summary import (
-    ColumnSummary,
-)
+from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.storage import open_store
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.transforms.storage import array_record, atomic_files
-from recordmill.transforms.storage.array_record import (
+from recordmill.transforms.storage import atomic_files, shard_file
+from recordmill.transforms.storage.shard_file import (
     ArrayRecordFile,
     require_container,
     write_array_records,
@@ -61,7 +61,7 @@ def test_more_records_than_are_read_at_once(
 ) -> None:
     records = [b"%d" % n * (n % 50) for n in range(300)]
     write_array_records(tmp_path / "s", [framed(records)])
-    monkeypatch.setattr(array_record, "_READ_RECORDS", 7)
+    monkeypatch.setattr(shard_file, "_READ_RECORDS", 7)
     assert list(ArrayRecordFile(tmp_path / "s").read_all()) == records
 
 

@@ -18,10 +18,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources import listing
-from recordmill.transforms.sources.listing import (
-    _by_folders,
-    list_inputs,
-)
+from recordmill.transforms.sources.listing import _by_folders, list_inputs
 from recordmill.transforms.storage.reading import (
     local_path,
     open_input,

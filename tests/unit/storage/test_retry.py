@@ -22,11 +22,7 @@ from store_servers import SECRET
 from recordmill.schemas.errors import InputError, OutputError
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage import (
-    LocalStore,
-    RemoteStore,
-    open_store,
-)
+from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
 from recordmill.transforms.storage.clouds import RemoteFile
 from recordmill.transforms.storage.errors import (
     DEFAULT_RETRIES,

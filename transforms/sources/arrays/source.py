@@ -104,10 +104,7 @@ class ArraysSource(Source):
         return replace(self, found=kept)
 
     def _prepare_append(
-        self,
-        kept: Sequence[InputFile],
-        new: Sequence[InputFile],
-        schema: Schema | None,
+        self, kept: Sequence[InputFile], new: Sequence[InputFile], schema: Schema | None
     ) -> Self:
         whole = self.prepare([*kept, *new])
         names, parts = {file.path for file in new}, []
@@ -247,10 +244,7 @@ class ArraysSource(Source):
         return self._read(input_range, lambda _: True, sink)
 
     def _read(
-        self,
-        input_range: InputRange,
-        is_wanted: Callable[[Field], bool],
-        sink: RowSink,
+        self, input_range: InputRange, is_wanted: Callable[[Field], bool], sink: RowSink
     ) -> Iterator[Rows]:
         """Reads a range with the columns that are wanted; wrong labels are rejects."""
         part = self._part_of(input_range)

@@ -162,8 +162,7 @@ class ImagesOptions(SourceOptions):
         "others become PNG",
     )
     pixels: Literal["encoded", "raw"] = Field(
-        "encoded",
-        description="raw: uint8 arrays of the pixels in place of image files",
+        "encoded", description="raw: uint8 arrays of the pixels in place of image files"
     )
     label_table: Annotated[str, _FILES, _read_by(_check_tables)] = Field(
         "",

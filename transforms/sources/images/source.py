@@ -1,17 +1,7 @@
-"""Reads folders of images, a folder for each class; the files' bytes are kept.
+"""Reads folders of images: each file is a record.
 
-One file is one record and its size is known without reading it, so the plan counts file
-sizes and rows are exchanged by reference: ranges are slices of the inventory, sorted
-runs hold paths, and the shard's writer reads the images itself (`read_references`).
-
-What is known of many images is put into the inventory file, from which workers take
-their slice of it.
-
-Where pixels are transformed, the size of an image is known only once it is encoded, so
-the plan counts the bytes of the records, and they are not exchanged by reference. Each
-range transforms one image after the other, and a runner reads as many ranges at once as
-it has workers: decoding, scaling and encoding run outside of Python's lock, so that all
-cores are at work without threads of our own. Ranges are small for that reason.
+Millions of files are too many to send to each worker: they get slices of an inventory
+file, with one Arrow record batch for each slice, so that a slice is one read.
 """
 
 from __future__ import annotations
@@ -20,9 +10,10 @@ import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, groupby, pairwise, repeat, tee
 from operator import add
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -101,11 +92,106 @@ from recordmill.transforms.sources.images.summary import (
     warnings_of,
 )
 from recordmill.transforms.sources.images.tables import SPLIT
-from recordmill.transforms.sources.inventory import Inventory, slices
 from recordmill.transforms.sources.listing import NamedFile
-from recordmill.transforms.storage import Store
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import read_file, read_files
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
+
+SLICE_FILES = 4096
+
+_SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "size": pa.int64(),
+        "version": pa.string(),
+        "problem": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The inventory of a run in a file that every worker can read."""
+
+    store: Store  # that has the file
+    name: str  # of the file
+    root: str  # what every uri begins with, before the path
+
+    def write(self, files: Sequence[InputFile], notes: pa.Table | None = None) -> None:
+        """Writes the inventory; `notes` are more columns, with a row for each file."""
+        sink = pa.BufferOutputStream()
+        schema = _SCHEMA if notes is None else pa.schema([*_SCHEMA, *notes.schema])
+        with pa.ipc.new_file(sink, schema) as out:
+            for start in range(0, len(files), SLICE_FILES):
+                part = files[start : start + SLICE_FILES]
+                columns = [
+                    pa.array([getattr(file, field.name) for file in part], field.type)
+                    for field in _SCHEMA
+                ]
+                if notes is not None:
+                    beside = notes.slice(start, len(part)).combine_chunks()
+                    columns += [column.chunk(0) for column in beside.columns]
+                out.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
+
+    def read(self, start: int, stop: int) -> list[InputFile]:
+        """Reads the files from `start` to `stop`, exclusive."""
+        return [
+            InputFile(path, self.root + path, size, version, "", problem)
+            for batch in self._batches(start, stop)
+            for path, size, version, problem in zip(
+                *(batch[name].to_pylist() for name in _SCHEMA.names), strict=True
+            )
+        ]
+
+    def read_notes(self, start: int, stop: int) -> pa.Table:
+        """Reads the columns beside the files from `start` to `stop`, exclusive."""
+        return pa.Table.from_batches(list(self._batches(start, stop))).drop_columns(
+            _SCHEMA.names
+        )
+
+    def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        with self._open() as source, pa.ipc.open_file(source) as reader:
+            for number in range(start // SLICE_FILES, -(-stop // SLICE_FILES)):
+                first = number * SLICE_FILES
+                batch = reader.get_batch(number)
+                low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+                yield batch.slice(low, high - low)
+
+    def _open(self) -> pa.NativeFile:
+        if isinstance(self.store, LocalStore):
+            return pa.OSFile(str(Path(self.store.root, self.name)), "rb")
+        # Arrow reads its end and one slice.
+        size = self.store.size(self.name) or 0
+        file = InputStream(partial(self.store.read_range, self.name), size)
+        return pa.PythonFile(file, "r")
+
+
+def slices(files: Sequence[InputFile], most_files: int, most_bytes: int) -> list[int]:
+    """Cuts an inventory into slices of at most so many files and bytes.
+
+    Returns the index of each slice's first file, and the number of files: of 4, 4, 9 and
+    1 bytes, with at most 8 bytes a slice, [0, 2, 3, 4]. A larger file is a slice alone.
+    """
+    ends = np.cumsum(np.array([file.size for file in files], np.int64))
+    cuts = [0]
+    while (start := cuts[-1]) < len(files):
+        limit = most_bytes + (ends[start - 1] if start else 0)
+        stop = int(np.searchsorted(ends, limit, side="right"))
+        cuts.append(min(max(stop, start + 1), start + most_files))
+    return cuts
+
+
+# One file is one record and its size is known without reading it, so the plan counts file
+# sizes and rows are exchanged by reference: ranges are slices of the inventory, sorted
+# runs hold paths, and the shard's writer reads the images itself (`read_references`).
+#
+# Where pixels are transformed, the size of an image is known only once it is encoded, so
+# the plan counts the bytes of the records, and they are not exchanged by reference. Each
+# range transforms one image after the other, and a runner reads as many ranges at once as
+# it has workers: decoding, scaling and encoding run outside of Python's lock, so that all
+# cores are at work without threads of our own. Ranges are small for that reason.
 
 # A reference carries what is known of its image as JSON, so that the writer of a shard
 # needs nothing else:
@@ -178,12 +264,7 @@ def parse_references(references: pa.BinaryArray) -> list[Reference]:
 
 _SIZES = {name: name for name in ("height", "width", "depth")}
 _NAMES: dict[FeatureNames, dict[str, str]] = {
-    "default": {
-        "image": "image",
-        "label": "label",
-        **_SIZES,
-        "filename": "filename",
-    },
+    "default": {"image": "image", "label": "label", **_SIZES, "filename": "filename"},
     "tutorial": {"image": "image_raw", "label": "label", **_SIZES},
     "imagenet": {
         "image": "image/encoded",

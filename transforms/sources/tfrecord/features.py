@@ -368,9 +368,7 @@ def _inferred(
 
 
 def _stored(
-    files: Sequence[InputFile],
-    manifests: Mapping[str, Manifest],
-    beside: BesideFiles,
+    files: Sequence[InputFile], manifests: Mapping[str, Manifest], beside: BesideFiles
 ) -> ChosenFeatures | None:
     """Returns what manifests say, if all files have one and they say the same."""
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))

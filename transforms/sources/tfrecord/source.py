@@ -111,9 +111,7 @@ class _KnownInput:
 
 
 def _find_data(
-    files: Sequence[InputFile],
-    storage: StorageOptions,
-    skipped: list[tuple[str, str]],
+    files: Sequence[InputFile], storage: StorageOptions, skipped: list[tuple[str, str]]
 ) -> tuple[list[InputFile], Counter[str]]:
     """Finds the files that hold records, by their content, and in a store by name."""
     data: list[InputFile] = []
