@@ -104,14 +104,12 @@ class CorruptRecordError(RecordmillError):
     """
 
     def __init__(self, uri: str, record_index: int, offset: int, what: str) -> None:
-        super().__init__(uri, record_index, offset, what)
+        super().__init__(f"{uri}: record {record_index} at byte {offset}: {what}")
         self.uri, self.record_index = uri, record_index
         self.offset, self.what = offset, what
 
-    def __str__(self) -> str:
-        """Returns where the damage is, and what was found."""
-        where = f"record {self.record_index} at byte {self.offset}"
-        return f"{self.uri}: {where}: {self.what}"
+    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
+        return type(self), (self.uri, self.record_index, self.offset, self.what)
 
 
 class DamagedScratchError(RecordmillError):
@@ -124,13 +122,12 @@ class RowsError(RecordmillError):
     kind = DATA
 
     def __init__(self, rows: list[int], reasons: list[str]) -> None:
-        super().__init__(rows, reasons)
+        more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
+        super().__init__(f"row {rows[0]}: {reasons[0]}{more}")
         self.rows, self.reasons = rows, reasons
 
-    def __str__(self) -> str:
-        """Returns the first reason, and how many there are."""
-        more = f" (and {len(self.rows) - 1} more rows)" if len(self.rows) > 1 else ""
-        return f"row {self.rows[0]}: {self.reasons[0]}{more}"
+    def __reduce__(self) -> tuple[type, tuple[list[int], list[str]]]:
+        return type(self), (self.rows, self.reasons)
 
 
 class Interrupted(BaseException):

@@ -106,12 +106,12 @@ def test_other_commands_tell_it_too(tmp_path: Path, arguments: list[str]) -> Non
 def test_a_worker_that_found_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recordmill.beam_jobs.pipelines import convert as exchange
+    from recordmill.beam_jobs.pipelines import convert as pipeline
 
     def broken(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(exchange, "write_shard", broken)
+    monkeypatch.setattr(pipeline, "write_shard", broken)
     check(*case(tmp_path, ""), kind="no_room")
 
 

@@ -33,7 +33,7 @@ import sys, time
 from pathlib import Path
 from recordmill.beam_jobs.cli import main as cli
 from recordmill.beam_jobs.cli import signals
-from recordmill.beam_jobs.pipelines import convert, exchange
+from recordmill.beam_jobs.pipelines import convert
 from recordmill.beam_jobs.report import progress
 
 def wait(*arguments, **options):
@@ -41,7 +41,7 @@ def wait(*arguments, **options):
     while True:
         time.sleep(3600)
 
-exchange.{task} = convert.{task} = wait
+convert.{task} = wait
 {more}
 cli.main(sys.argv[2:])
 """

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from job_tools import Argument, contents, convert, ints, recordmill
 
-from recordmill.beam_jobs.pipelines import convert as exchange_by_engine
+from recordmill.beam_jobs.pipelines import convert as pipeline
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import source
-from recordmill.transforms.tasks import convert_range
+from recordmill.transforms.tasks import convert_range, workspace
 from recordmill.transforms.tasks.context import RunContext
 
 FILES = 12
@@ -134,6 +134,7 @@ def test_a_run_of_a_version_that_joined_no_files(
     (folder / "11.csv").write_text("a,b\n22\n23,3\n")
     with monkeypatch.context() as patch:
         patch.setattr(source, "join_small_files", lambda source, _: list(source))
+        patch.setattr(workspace, "_LAYOUT", 0)
         assert recordmill("convert", "csv", *job, 0).status == 65
     [kept] = output.glob(".recordmill/*/rejects/range-scratch-*.jsonl")
     assert kept.stem == "range-scratch-000011"
@@ -147,7 +148,7 @@ def test_other_bytes_when_the_engine_reads_again(
 ) -> None:
     """Of the same size and time, and as many rows: only the checksum tells."""
     monkeypatch.setattr(source, "FILES_PER_RANGE", FILES)
-    send_range = exchange_by_engine.send_range
+    send_range = pipeline.send_range
 
     def changing(*arguments: Any) -> object:
         file = folder / "05.csv"
@@ -156,7 +157,7 @@ def test_other_bytes_when_the_engine_reads_again(
         os.utime(file, ns=(before, before))
         return send_range(*arguments)
 
-    monkeypatch.setattr(exchange_by_engine, "send_range", changing)
+    monkeypatch.setattr(pipeline, "send_range", changing)
     job = [folder, tmp_path / "out", *OPTIONS, "--exchange", "engine"]
     ran = recordmill("convert", "csv", *job)
     assert ran.status == 75

@@ -58,6 +58,8 @@ RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 # In the scratch folder, if there is one.
 _IN_SCRATCH = ("runs", "facts", "inventory.arrow")
 _EXCHANGE_FILE = "facts/exchange"
+# Raise it when inputs are cut into other ranges, or workspaces hold other files.
+_LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +184,20 @@ class Workspace:
     def create(self, exchange: str) -> None:
         """Creates the folders, or continues with those of an earlier try.
 
-        Errors of that try are removed. If it used another exchange, all of it is: the
-        checkpoints and rejects of two cannot be combined.
+        Errors of that try are removed. If it used another exchange, or another version
+        of recordmill that cuts inputs differently, all of it is: the checkpoints and
+        rejects of two cannot be combined.
         """
+        note = f"{exchange} {_LAYOUT}"
         before = (self.get(_EXCHANGE_FILE) or b"").decode()
-        if before not in ("", exchange):
+        if before not in ("", note):
             self.remove()
         for folder in ("errors", "live"):
             store, name = self.place(folder)
             store.remove_tree(name)
         self.make_folders()
-        if before != exchange:
-            self.put(_EXCHANGE_FILE, exchange.encode(), durable=True)
+        if before != note:
+            self.put(_EXCHANGE_FILE, note.encode(), durable=True)
 
     def make_folders(self) -> None:
         """Creates the folders of this run that are not in a store."""

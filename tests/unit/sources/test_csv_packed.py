@@ -297,7 +297,7 @@ def convert(
     schema = context.schema(final)
     values = []
     for result in results:
-        measured = measure_range(context, result.range, guess).result
+        measured = measure_range(context, result.range, guess)
         assert measured.encoded_types == result.encoded_types
         if context.source.needs_reencode(
             result.observed_types, result.encoded_types, final
