@@ -30,8 +30,9 @@ def workspace_with(tmp_path: Path, note: str) -> Workspace:
     ("note", "kept"),
     [
         ("", {"range-scratch-000000.json", "shard-train-00000.json"}),
-        ("scratch", {"range-scratch-000000.json", "shard-train-00000.json"}),
-        ("reference", set()),
+        ("scratch 1", {"range-scratch-000000.json", "shard-train-00000.json"}),
+        ("scratch 0", set()),  # another layout
+        ("reference 1", set()),
     ],
 )
 def test_what_another_exchange_left_is_removed(
