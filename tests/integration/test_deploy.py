@@ -32,6 +32,7 @@ from store_servers import tool
 
 from recordmill.beam_jobs.cli.job_commands import convert, run_command
 from recordmill.beam_jobs.cli.options import all_commands
+from recordmill.schemas.storage_options import parse_storage_options
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 METADATA: dict[str, Any] = json.loads((DEPLOY / "dataflow/metadata.json").read_text())
@@ -224,7 +225,7 @@ def test_every_parameter_reaches_the_command(mode: str) -> None:
         if name == "split":
             assert value == ("train=0.9", "test=0.1")
         elif name == "storage_option":
-            assert value == ("project=p", "input:token=anon")
+            assert value == parse_storage_options(["project=p", "input:token=anon"])
         elif name == "exclude":
             assert value == ("thumbs", "with a space.csv")
         elif name == "set":

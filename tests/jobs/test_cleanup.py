@@ -52,6 +52,8 @@ OWN = [
     f".recordmill/swap/.lock.{0:032}",
     f".recordmill/swap/.manifest.json.{HEX}",
     f".recordmill/lock/.recordmill/swap/.000001.json.{HEX}",
+    f".recordmill/commit-g00001-01234567/.manifest.json.{HEX}",
+    f".recordmill/commit-g00001-01234567/files/.features.json.{HEX}",
     f".manifest.json.{HEX}",
     f".run-a00001.json.{HEX}",
     f".label.labels.txt.{HEX}",

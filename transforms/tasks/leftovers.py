@@ -9,6 +9,7 @@
     .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
     rejects/.range-0.jsonl.<32 hex>           and of its rejects
+    .recordmill/commit-<mark>/.replaced.json.<32 hex>   and of a commit's record
 
     .recordmill/commit-<mark>/files           folders without a file, of a kill behind its end
 
@@ -91,7 +92,11 @@ def find_leftovers(
     runs, signs, at_work = list[str](), dict[str, bytes](), list[Launch]()
     for folder in work.folders:
         run = folder.removeprefix(f"{WORK_FOLDER}/")
-        if not RUN_PATTERN.fullmatch(run) or run == spare or _is_link(store, folder):
+        if _is_link(store, folder):
+            continue
+        if _RECORD.fullmatch(folder):  # the finished files are the commit's to remove
+            files |= store.unfinished(folder)
+        if not RUN_PATTERN.fullmatch(run) or run == spare:
             continue
         launch = find_launch(store, run) if is_launch(run) else None
         if launch is not None and launch.is_live and not detached:
