@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ def pytest_configure() -> None:
         subprocess.run(build, cwd=ROOT, check=True)
 
 
+# Commands that the tests start inherit what is ignored here, as behind `nohup ... &`.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # As rarely as the command looks for cycles: collecting makes a million objects that stay.
 gc.set_threshold(50_000)
 # Parsers, of which a run makes fifty, look for no translations.
