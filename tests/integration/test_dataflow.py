@@ -110,7 +110,7 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     pipeline = beam_runner_api_pb2.Pipeline.FromString(data)
     names = {step.unique_name for step in pipeline.components.transforms.values()}
     assert {
-        "ResolveRanges",
+        "Range",
         "ConvertRanges",
         "PlanShards",
         "SendRanges",

@@ -16,11 +16,11 @@ import io
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
-from zlib_ng import zlib_ng
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.transforms.arrow import I64
@@ -33,7 +33,10 @@ TEXT_BYTES = 1 << 20  # asked of it at once
 ReadBytes = Callable[[int, int], bytes]
 """Reads a file from a byte to another one; fewer where it ends."""
 
-InflateError = cast("type[Exception]", zlib_ng.error)  # its stub has an instance
+
+class InflateError(Exception):
+    """Says that compressed bytes are damaged."""
+
 
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -339,9 +342,16 @@ class Inflater:
     """What streams of gzip, zlib or deflate hold; of gzip, several may be joined."""
 
     def __init__(self, file: _Readable, compression: str) -> None:
-        self._file, self._bits = file, _WINDOW_BITS[compression]
+        # Here: who reads a dataset without compression need not have it.
+        from zlib_ng import zlib_ng
+
+        self._file = file
         self._is_joined = compression in _JOINED
-        self._stream = zlib_ng.decompressobj(self._bits)
+        self._new_stream = partial(zlib_ng.decompressobj, _WINDOW_BITS[compression])
+        self._stream = self._new_stream()
+        self._damaged = cast(
+            "type[Exception]", zlib_ng.error
+        )  # its stub has an instance
         self._packed = b""
 
     def read(self, size: int, /) -> bytes:
@@ -371,8 +381,11 @@ class Inflater:
             if self._stream.eof:
                 if not self._is_joined or not self._skip_zeros():
                     return b""
-                self._stream = zlib_ng.decompressobj(self._bits)
-            found = self._stream.decompress(self._packed, most)
+                self._stream = self._new_stream()
+            try:
+                found = self._stream.decompress(self._packed, most)
+            except self._damaged as error:
+                raise InflateError(str(error)) from error
             self._packed = self._stream.unused_data or self._stream.unconsumed_tail
             if not (found or self._packed or self._stream.eof):
                 self._packed = self._file.read(STEP_BYTES)
