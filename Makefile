@@ -120,7 +120,7 @@ $(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml se
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recordmill needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@echo "Building $(VENV): recordmill and the packages it needs to run"
 	@$(PYTHON) -m venv $(VENV)
-	@$(call install,$(VENV)) --require-hashes -r requirements.lock -r deploy/requirements-build.lock $(BRIEFLY)
+	@$(call install,$(VENV)) --require-hashes --no-deps -r requirements.lock -r deploy/requirements-build.lock $(BRIEFLY)
 	@echo "  recordmill itself, from here"
 	@$(call install,$(VENV)) --no-deps --no-build-isolation --editable . $(BRIEFLY)
 	@touch $@
@@ -128,13 +128,13 @@ $(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml se
 # What tests and checks need beside it: pytest, Hypothesis, an S3 server, mypy, ruff.
 $(VENV)/.ready: $(VENV)/.run requirements-dev.lock
 	@echo "Completing $(VENV): pytest, an S3 server to test with, mypy and ruff"
-	@$(call install,$(VENV)) --require-hashes -r requirements-dev.lock $(BRIEFLY)
+	@$(call install,$(VENV)) --require-hashes --no-deps -r requirements-dev.lock $(BRIEFLY)
 	@touch $@
 
 # All extras too; one solution with the lock above, so nothing else changes.
 $(VENV)/.clouds: $(VENV)/.ready requirements-all.lock
 	@echo "Completing $(VENV): clients of Google Cloud and Azure"
-	@$(call install,$(VENV)) --require-hashes -r requirements-all.lock $(BRIEFLY)
+	@$(call install,$(VENV)) --require-hashes --no-deps -r requirements-all.lock $(BRIEFLY)
 	@touch $@
 
 # mypy follows no import hook of an editable installation, but links.
@@ -226,7 +226,7 @@ $(BROWSER):
 $(INTEROP)/.ready: requirements-interop.lock
 	@echo "Building $(INTEROP): TensorFlow and TFDS, which read what was written"
 	@$(PYTHON) -m venv $(INTEROP)
-	@$(call install,$(INTEROP)) --require-hashes -r requirements-interop.lock $(BRIEFLY)
+	@$(call install,$(INTEROP)) --require-hashes --no-deps -r requirements-interop.lock $(BRIEFLY)
 	@touch $@
 
 # Solves everything in one go, extras too, so that all locks fit together. Needs uv.
