@@ -26,13 +26,14 @@ from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.job import Version
 from recordmill.schemas.names import (
     MAX_APPENDS,
+    check_file_name,
     commit_mark,
     index_file_name,
     marked_file_name,
 )
 from recordmill.schemas.options import Container, Payload
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
-from recordmill.schemas.text import check_file_name, json_bytes
+from recordmill.schemas.text import json_bytes
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1

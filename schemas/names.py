@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
+from recordmill.schemas.errors import OutputRefusedError
+
 REJECTS_NAME = "rejects"  # the folder of rejected rows
 MAX_APPENDS = 99_999  # five digits, so that names sort
 MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # of a commit, in names of files
@@ -194,3 +196,35 @@ def marked_file_name(staged: str, mark: str) -> str:
         start, index, of, total = start.rsplit("-", 3)
         return f"{start}.{mark}-{index}-{of}-{total}.{end}"
     return f"{start}.{mark}{dot}{end}"
+
+
+_NOT_IN_NAMES = ("\\", "\0")
+_MAX_SHOWN = 100
+
+
+class UnsafeNameError(OutputRefusedError, ValueError):
+    """A name that could lead out of the folder it belongs to."""
+
+
+def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
+    r"""Checks that a name stays below the folder that it is joined to; returns it.
+
+    Nothing becomes a path, or a key in a store, before this function has seen it:
+
+        data/x.tfrecord                              ok
+        ../x   a/../b   /etc/x   a//b   a\b   ""     refused
+
+    A `plain` name has no folders; `where` is what has the name, for the message.
+    """
+    parts = name.split("/")
+    outside = any(part in ("", ".", "..") for part in parts)
+    if outside or any(mark in name for mark in _NOT_IN_NAMES):
+        expected = "a relative path like a/b"
+    elif plain and len(parts) > 1:
+        expected = "the name of a file without a folder"
+    else:
+        return name
+    shown = repr(name[:_MAX_SHOWN]) + ("..." if len(name) > _MAX_SHOWN else "")
+    raise UnsafeNameError(
+        f"{where}{': ' if where else ''}name {shown}: expected {expected}"
+    )

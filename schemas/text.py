@@ -8,8 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from recordmill.schemas.errors import OutputRefusedError
-
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
@@ -107,35 +105,3 @@ def parse_memory(text: str) -> int | None:
         raise ValueError(
             f"expected auto, 0 or a size like 512MiB, found {text!r}"
         ) from None
-
-
-_NOT_IN_NAMES = ("\\", "\0")
-_MAX_SHOWN = 100
-
-
-class UnsafeNameError(OutputRefusedError, ValueError):
-    """A name that could lead out of the folder it belongs to."""
-
-
-def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
-    r"""Checks that a name stays below the folder that it is joined to; returns it.
-
-    Nothing becomes a path, or a key in a store, before this function has seen it:
-
-        data/x.tfrecord                              ok
-        ../x   a/../b   /etc/x   a//b   a\b   ""     refused
-
-    A `plain` name has no folders; `where` is what has the name, for the message.
-    """
-    parts = name.split("/")
-    outside = any(part in ("", ".", "..") for part in parts)
-    if outside or any(mark in name for mark in _NOT_IN_NAMES):
-        expected = "a relative path like a/b"
-    elif plain and len(parts) > 1:
-        expected = "the name of a file without a folder"
-    else:
-        return name
-    shown = repr(name[:_MAX_SHOWN]) + ("..." if len(name) > _MAX_SHOWN else "")
-    raise UnsafeNameError(
-        f"{where}{': ' if where else ''}name {shown}: expected {expected}"
-    )

@@ -147,7 +147,7 @@ def _infer(
         stats_json,
     )
     from recordmill.transforms.statistics.input_statistics import infer as infer_schema
-    from recordmill.transforms.storage.atomic_files import write_atomic
+    from recordmill.transforms.storage.local import write_atomic
 
     started = time.perf_counter()
     if output is not None:

@@ -24,7 +24,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest, SplitEntry
 from recordmill.schemas.options import LogFormat, Style, spell
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.storage.atomic_files import write_atomic
+from recordmill.transforms.storage.local import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.rejects import RejectKind

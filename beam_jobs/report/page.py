@@ -29,7 +29,7 @@ from recordmill.transforms.decode.tf_code import loading_code, quoted
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
-from recordmill.transforms.storage.atomic_files import write_atomic
+from recordmill.transforms.storage.local import write_atomic
 from recordmill.transforms.tasks.rejects import (
     MAX_COUNTED,
     NOT_COUNTED,

@@ -14,7 +14,7 @@ from job_tools import IRIS, contents, recordmill
 
 from recordmill import read_rows
 from recordmill.schemas.errors import OutputError, RecordmillError
-from recordmill.schemas.text import UnsafeNameError
+from recordmill.schemas.names import UnsafeNameError
 from recordmill.transforms.commit.versions import read_latest, unfinished_runs
 from recordmill.transforms.dataset.files import open_file
 from recordmill.transforms.storage import LocalStore, open_store

@@ -19,9 +19,8 @@ import pyarrow as pa
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
-from recordmill.schemas.names import INDEX_SUFFIX
+from recordmill.schemas.names import INDEX_SUFFIX, check_file_name
 from recordmill.schemas.options import Container, Payload
-from recordmill.schemas.text import check_file_name
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of
 from recordmill.transforms.dataset.files import open_file, require_crc, require_size
 from recordmill.transforms.dataset.record_index import index_text, parse_index

@@ -61,7 +61,7 @@ from recordmill.transforms.exchange.merge import (
     merge_windows,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.atomic_files import write_atomic, write_windows
+from recordmill.transforms.storage.local import write_atomic, write_windows
 from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.names import check_file_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import check_file_name
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage.clouds import (
     NO_FILE,

@@ -38,7 +38,7 @@ from recordmill.transforms.encode.large_values import (
     window_crc,
 )
 from recordmill.transforms.native.numpy_loops import combine_all
-from recordmill.transforms.storage.atomic_files import renamed, sync_folder
+from recordmill.transforms.storage.local import renamed, sync_folder
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, crc32c
 
 BLOCK_BYTES = 4096

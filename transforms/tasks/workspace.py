@@ -34,7 +34,7 @@ from typing import NamedTuple, TypeVar
 
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
-from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
+from recordmill.schemas.names import REJECTS_NAME, check_file_name, rejects_prefix
 from recordmill.schemas.ranges import (
     NO_REJECTS,
     RangeResult,
@@ -42,7 +42,6 @@ from recordmill.schemas.ranges import (
     RejectTotals,
     ShardResult,
 )
-from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,

@@ -28,7 +28,7 @@ from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.atomic_files import sync_folder, write_windows
+from recordmill.transforms.storage.local import sync_folder, write_windows
 from recordmill.transforms.storage.shard_file import (
     WrittenFile,
     write_array_records,

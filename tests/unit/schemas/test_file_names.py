@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.schemas.text import UnsafeNameError, check_file_name
+from recordmill.schemas.names import UnsafeNameError, check_file_name
 
 # Mostly of the pieces with which paths are climbed.
 PIECES = st.sampled_from(

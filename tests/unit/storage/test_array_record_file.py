@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.transforms.storage import atomic_files, shard_file
+from recordmill.transforms.storage import local, shard_file
 from recordmill.transforms.storage.shard_file import (
     ArrayRecordFile,
     require_container,
@@ -91,7 +91,7 @@ def test_a_full_disk_is_told_as_one(
     """The package has the text alone; what a run says and ends with goes by the number."""
     full = tmp_path / "full"
     full.symlink_to("/dev/full")
-    monkeypatch.setattr(atomic_files, "temp_path", lambda _: full)
+    monkeypatch.setattr(local, "temp_path", lambda _: full)
     with pytest.raises(OSError, match="No space left on device") as told:
         write_array_records(tmp_path / "s", [framed([bytes(1 << 20)] * 3)])
     assert told.value.errno == errno.ENOSPC
