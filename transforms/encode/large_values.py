@@ -35,7 +35,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.encode.examples import load_columns, measure, write_rows
 from recordmill.transforms.native import Buffer
-from recordmill.transforms.native.numpy_loops import U32
+from recordmill.transforms.native.numpy_loops import U32, combine
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, crc32c
 
 
@@ -94,12 +94,12 @@ def window_bytes(window: Window) -> int:
     return int(record_lengths(window).sum())
 
 
-def window_crc(window: Window) -> int:
-    """Returns the CRC-32C of all bytes of a window."""
+def window_crc(window: Window, before: int = 0) -> int:
+    """Returns the CRC-32C of all bytes of a window, behind those that have `before`."""
     if isinstance(window, HollowRecords):
-        return window.crc32c
+        return combine(before, window.crc32c, window_bytes(window))
     (body,) = pieces_of(window)
-    return crc32c(body)
+    return crc32c(body, before)
 
 
 def pieces_of(window: Window) -> Iterator[memoryview]:

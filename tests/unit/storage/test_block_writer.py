@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
@@ -91,69 +91,23 @@ def test_longer_file_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"short"
 
 
-def test_two_writers_in_one_thread(tmp_path: Path) -> None:
-    """They would share a buffer; the one that was first goes on unharmed."""
-    with BlockWriter(tmp_path / "first") as first:
-        first.write([memoryview(b"one")])
-        with pytest.raises(
-            RuntimeError, match="second: this thread is already writing"
-        ):
-            BlockWriter(tmp_path / "second")
-        first.write([memoryview(b"two")])
-        first.finish()
-    assert (tmp_path / "first").read_bytes() == b"onetwo"
-    write(tmp_path / "second", [b"later"])
-    assert (tmp_path / "second").read_bytes() == b"later"
-
-
-def test_refused_writer_leaves_the_file(tmp_path: Path) -> None:
-    (tmp_path / "second").write_bytes(b"kept")
-    with (
-        BlockWriter(tmp_path / "first"),
-        pytest.raises(RuntimeError, match="this thread is already writing"),
-    ):
-        BlockWriter(tmp_path / "second")
-    assert (tmp_path / "second").read_bytes() == b"kept"
-
-
-def test_a_close_that_fails_frees_the_thread(tmp_path: Path) -> None:
-    with (
-        pytest.raises(OSError, match="Bad file descriptor"),
-        BlockWriter(tmp_path / "file") as file,
-    ):
-        os.close(file._descriptor)
-    write(tmp_path / "file", [b"later"])
-    assert (tmp_path / "file").read_bytes() == b"later"
-
-
-def test_error_frees_the_thread(tmp_path: Path) -> None:
+def test_writers_share_no_buffer(tmp_path: Path) -> None:
+    """Of those that are used again, none is used twice, also after an error."""
     with pytest.raises(TypeError):
-        write(tmp_path / "first", [b"half", None])  # type: ignore[list-item]
-    write(tmp_path / "second", [b"whole"])
-    assert (tmp_path / "second").read_bytes() == b"whole"
-    with pytest.raises(FileNotFoundError):
-        BlockWriter(tmp_path / "no" / "folder")
-    write(tmp_path / "third", [b"whole"])
-
-
-def test_a_writer_in_each_thread(tmp_path: Path) -> None:
-    number = 4
-    ready = threading.Barrier(number)
-
-    def write_own(index: int) -> None:
-        with BlockWriter(tmp_path / str(index)) as file:
-            ready.wait(60)
-            for _ in range(100):
-                file.write([memoryview(bytes([index]) * 1000)])
+        write(tmp_path / "x", [RANDOM, None])  # type: ignore[list-item]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(BlockWriter(tmp_path / str(n))) for n in range(6)
+        ]
+        for _ in range(BUFFER_BYTES // 1000):
+            for number, file in enumerate(writers):
+                file.write([memoryview(bytes([number]) * 1001)])
+        for file in writers:
             file.finish()
-
-    threads = [threading.Thread(target=write_own, args=(n,)) for n in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for index in range(number):
-        assert (tmp_path / str(index)).read_bytes() == bytes([index]) * 100_000
+    for number, file in enumerate(writers):
+        assert (tmp_path / str(number)).read_bytes() == bytes([number]) * file.size
+    write(tmp_path / "later", [b"later"])
+    assert (tmp_path / "later").read_bytes() == b"later"
 
 
 def test_in_memory_file_system() -> None:
