@@ -75,7 +75,7 @@ def test_a_row_of_no_class_costs_itself_only(tmp_path: Path) -> None:
     job = ("numpy", tmp_path, tmp_path / "out", "--label-array", "classes.npy")
     job = (*job, "--class-names", "names.txt")
     ran = recordmill("convert", *job)
-    told = "classes.npy: label: 2 is not the label of a class (0 to 1)"
+    told = "label: 2 is not the label of a class (0 to 1)"
     assert ran.status != 0
     assert told in ran.err.replace("\n", " ")
     convert(*job, "--max-rejects", "1")

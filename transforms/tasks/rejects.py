@@ -155,8 +155,8 @@ def reason_kind(reason: str) -> str:
 
     >>> reason_kind("price: 'abc' is not a valid float32")
     'price: # is not a valid float#'
-    >>> reason_kind("labels [12] for label, expected below [10]")
-    'labels # for label, expected below #'
+    >>> reason_kind("labels: [1, 2] is not int64")
+    'labels: # is not int#'
     """
     return _VALUES.sub("#", reason)
 

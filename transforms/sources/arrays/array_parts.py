@@ -22,7 +22,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ from recordmill.transforms.tfrecord import crc32c
 MAX_ROW_BYTES = 256 << 20
 MAX_NAMES_BYTES = 16 << 20
 ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
-Packing = Literal["", "gzip", "zlib", "deflate"]
+Packing = Literal["", "gzip", "deflate"]
 
 _WORDS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 _SPLITS = {word: word for word in _WORDS} | {"t10k": "test"}  # as MNIST calls it
@@ -257,11 +256,6 @@ class NamedArray(NamedTuple):
     folder: str
 
 
-def folder_of(path: str) -> str:
-    """Returns the folder of a path."""
-    return str(PurePosixPath(path).parent)
-
-
 def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[Part]:
     """Returns the parts that arrays belong to, in the order of the input.
 
@@ -282,14 +276,14 @@ def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[
     for (_, split, _), arrays in groups.items():
         if labels_last:
             arrays.sort(key=lambda array: array.fields[0].is_integer)
-        _require_fit(arrays)
+        require_fit(arrays)
         path = arrays[0].file.path
         parts.append(Part(tuple(arrays), split, positions[path]))
         positions[path] += arrays[0].num_rows
     return parts
 
 
-def _require_fit(arrays: Sequence[RowArray]) -> None:
+def require_fit(arrays: Sequence[RowArray]) -> None:
     """Checks that arrays have as many rows, and columns of different names."""
     first = arrays[0]
     for array in arrays:

@@ -29,37 +29,32 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
-
-import pyarrow as pa
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
-from recordmill.transforms.arrow import I64, U8, U64
+from recordmill.schemas.text import count
+from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,
     Field,
     Finder,
     Found,
-    NamedArray,
     Part,
-    Role,
     RowArray,
     files_of_names,
     part_of_records,
-    parts_of,
     read_class_names,
     read_names,
+    require_fit,
     role_of,
 )
-from recordmill.transforms.sources.arrays.rows import Reasons
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.sources.listing import unreadable_error
@@ -277,7 +272,7 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
             )
         else:
             found[name] = file
-    named: list[NamedArray] = []
+    parts = []
     for split in _STL10_SPLITS:
         names = (f"{split}_X.bin", f"{split}_y.bin")
         for name, other in (names, names[::-1]):
@@ -287,11 +282,12 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
                     "and labels in two files: name both, or leave this one out"
                 )
         if names[0] in found:
-            named.append(_array(found[names[0]], split, _IMAGE))
-            named.append(_array(found[names[1]], split, _LABEL))
+            arrays = _array(found[names[0]], _IMAGE), _array(found[names[1]], _LABEL)
+            require_fit(arrays)
+            parts.append(Part(arrays, split, scale=_IMAGE.num_bytes))
     if _UNLABELED in found:
-        named.append(_array(found[_UNLABELED], "unlabelled", _IMAGE, _NO_LABEL))
-    parts = parts_of(named)
+        array = _array(found[_UNLABELED], _IMAGE, _NO_LABEL)
+        parts.append(Part((array,), "unlabelled", scale=_IMAGE.num_bytes))
     if not parts:
         raise InputError(
             "no file of STL-10: expected train_X.bin with train_y.bin, test_X.bin with "
@@ -302,11 +298,10 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
     if file_of_names := found.get("class_names.txt"):
         classes, checksum = read_names(file_of_names, storage, len(STL10_NAMES))
         read.append(checksum)
-    scaled = tuple(replace(part, scale=_IMAGE.num_bytes) for part in parts)
-    return Found(scaled, (("label", classes),), "STL-10", skipped, tuple(read))
+    return Found(tuple(parts), (("label", classes),), "STL-10", skipped, tuple(read))
 
 
-def _array(file: InputFile, split: str, *fields: Field) -> NamedArray:
+def _array(file: InputFile, *fields: Field) -> RowArray:
     size = sum(field.num_bytes for field in fields)
     rows, rest = divmod(file.size, size)
     if rest:
@@ -314,7 +309,7 @@ def _array(file: InputFile, split: str, *fields: Field) -> NamedArray:
             f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {count(rows, 'row')} of "
             f"{size:,}; expected a whole number. The file is cut short: copy it again"
         )
-    return NamedArray(RowArray(file, 0, size, rows, fields), Role("", split), "")
+    return RowArray(file, 0, size, rows, fields)
 
 
 SIDE, CHANNELS = 32, 3
@@ -466,12 +461,6 @@ class CifarSource(ArraysSource):
     handles_unreadable = True
     refuses_roles = True
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        for split in sorted({part.split for part in self.found.parts}):
-            paths = [p.file.path for p in self.found.parts if p.split == split]
-            name = f"files of split {split}" if split else "files of no split"
-            yield name, first_names(paths)
-
     def own_splits(self) -> tuple[str, ...]:
         return ()  # the split train is there, with or without files of it
 
@@ -490,14 +479,3 @@ class CifarSource(ArraysSource):
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         ordinals = (positions - input_range.start) // part.scale
         return origins_in(part.file.path, input_range.start, ordinals)
-
-    def _batch(
-        self, part: Part, found: Sequence[U8], is_wanted: Callable[[Field], bool]
-    ) -> tuple[pa.RecordBatch, Reasons]:
-        batch, reasons = super()._batch(part, found, is_wanted)
-        names = ", ".join(name for name, _ in self.found.class_names)
-        counts = [len(own) for _, own in self.found.class_names]
-        for row in reasons:
-            labels = found[0][row, : len(counts)].tolist()
-            reasons[row] = f"labels {labels} for {names}, expected below {counts}"
-        return batch, reasons

@@ -35,7 +35,6 @@ from recordmill.transforms.sources.arrays.array_parts import (
     Role,
     RowArray,
     files_of_names,
-    folder_of,
     parts_of,
     read_class_names,
     role_of,
@@ -161,7 +160,7 @@ def _named(
     if is_label:
         role = role._replace(column="label")
     if name == PurePosixPath(file.path).name:
-        folder = folder_of(file.path)
+        folder = file.path.rpartition("/")[0]
     else:  # of an archive
         folder, where = file.path, f"{file.uri}: {name}"
         if not role.split:
@@ -352,7 +351,8 @@ def find_idx(
         if array is None:
             skipped.append(("not named like IDX, and does not begin so", file.path))
         else:
-            named.append(NamedArray(array, role, f"{folder_of(file.path)}/{key}"))
+            folder = file.path.rpartition("/")[0]
+            named.append(NamedArray(array, role, f"{folder}/{key}"))
     if not named:
         raise InputError(
             f"none of {count(len(files), 'input file')} is an IDX file, such as "

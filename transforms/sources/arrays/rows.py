@@ -177,16 +177,20 @@ def part_batch(
     class_names: ClassNames,
     is_wanted: Callable[[Field], bool] = lambda _: True,
 ) -> tuple[pa.RecordBatch, Reasons]:
-    """Returns columns of the fields that are wanted, and the reasons of rejects."""
+    """Returns columns of the fields that are wanted, and the reasons of rejects.
+
+    A reason names the file, if it is not the one that the row is told by.
+    """
     classes = dict(class_names)
     columns: dict[str, pa.Array] = {}
     reasons: Reasons = {}
     for array, records in zip(part.arrays, found, strict=True):
+        where = f"{array.file.path}: " if array.file != part.file else ""
         for field in filter(is_wanted, array.fields):
             num_classes = len(classes.get(field.name, ()))
             columns[field.name], wrong = _column_of(records, field, num_classes)
             for row, reason in wrong.items():
-                reasons.setdefault(row, f"{array.file.path}: {reason}")
+                reasons.setdefault(row, where + reason)
     return pa.RecordBatch.from_pydict(columns), reasons
 
 

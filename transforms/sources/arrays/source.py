@@ -43,12 +43,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
     Part,
     require_same_columns,
 )
-from recordmill.transforms.sources.arrays.rows import (
-    ArrayRows,
-    Reasons,
-    checksum_of,
-    part_batch,
-)
+from recordmill.transforms.sources.arrays.rows import ArrayRows, checksum_of, part_batch
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
@@ -135,11 +130,6 @@ class ArraysSource(Source):
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         facts = [("records", self.found.records)] if self.found.records else []
-        skipped = SkippedFiles.counted(self.found.skipped)
-        return InputSummary((*facts, *self._facts()), (), skipped)
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yields what columns and splits there are, in words."""
         classes = dict(self.found.class_names)
         described = []
         for field in self.found.parts[0].fields:
@@ -147,17 +137,19 @@ class ArraysSource(Source):
                 names = classes.get(field.name, ())
                 told = f" ({count(len(names), 'class')})" if names else ""
                 described.append(field.described + told)
-        yield "columns", ", ".join(described)
+        facts.append(("columns", ", ".join(described)))
         for split in sorted({part.split for part in self.found.parts}):
             parts = [part for part in self.found.parts if part.split == split]
             rows = count(sum(part.num_rows for part in parts), "row")
             paths = dict.fromkeys(a.file.path for part in parts for a in part.arrays)
             name = f"split {split} by file names" if split else "rows of no split"
-            yield name, f"{rows} of {first_names(list(paths), 4)}"
+            facts.append((name, f"{rows} of {first_names(list(paths), 4)}"))
         fields = (field for part in self.found.parts for field in part.fields)
         narrowed = dict.fromkeys(f.name for f in fields if f.dtype[1:] == "f8")
         if stored := ", ".join(name for name in narrowed if name not in classes):
-            yield "stored as float32", stored
+            facts.append(("stored as float32", stored))
+        skipped = SkippedFiles.counted(self.found.skipped)
+        return InputSummary(tuple(facts), (), skipped)
 
     def own_splits(self) -> tuple[str, ...]:
         splits = dict.fromkeys(part.split for part in self.found.parts)
@@ -266,7 +258,7 @@ class ArraysSource(Source):
         ]
 
         def rows_of(found: Sequence[U8]) -> Rows:
-            batch, reasons = self._batch(part, found, is_wanted)
+            batch, reasons = part_batch(part, found, self.found.class_names, is_wanted)
             ordinals: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
             positions = part.first + ordinals * part.scale
             rows = Rows(
@@ -291,11 +283,6 @@ class ArraysSource(Source):
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         return origins_in(part.file.path, 0, positions)
-
-    def _batch(
-        self, part: Part, found: Sequence[U8], is_wanted: Callable[[Field], bool]
-    ) -> tuple[pa.RecordBatch, Reasons]:
-        return part_batch(part, found, self.found.class_names, is_wanted)
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
@@ -396,16 +383,14 @@ class ArraysSource(Source):
                 file.read_rows(offsets, target, rows)
 
         def raw_of(first: int, row: int) -> tuple[str, int, bytes]:
-            part, start = (
-                parts[part_of[first + row]],
-                self._starts[part_of[first + row]],
-            )
+            index = part_of[first + row]
             position, raw = _raw_row(found, positions, first + row)
-            return part.file.uri, position - int(start) + part.start, raw
+            inside = position - int(self._starts[index])
+            return parts[index].file.uri, inside + parts[index].start, raw
 
         for start in range(0, len(positions) or 1, step):
             some = [records[start : start + step] for records in found]
-            batch, wrong = self._batch(parts[0], some, lambda _: True)
+            batch, wrong = part_batch(parts[0], some, self.found.class_names)
             if wrong:
                 raise ChangedInputError(
                     f"{raw_of(start, min(wrong))[0]}: holds labels that were not there "
