@@ -55,10 +55,9 @@ from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.source_options import PIPELINE_ROWS, SourceOptions
 from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.encode.payloads import check_payload
-from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_runs import SortedRunFolder
+from recordmill.transforms.exchange.sorted_runs import Block, SortedRunFolder
 from recordmill.transforms.rows.encode_rows import (
     RowsEncoder,
     RowsSummary,

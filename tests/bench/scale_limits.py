@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
-from recordmill.transforms.exchange.merge import WINDOW_BYTES
 from recordmill.transforms.exchange.pieces import PIECE_BYTES, PIECE_HEAD_BYTES
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_runs import (
@@ -22,6 +21,7 @@ from recordmill.transforms.exchange.sorted_runs import (
     _MAGIC,
     _ROW,
     READ_WHOLE_BYTES,
+    WINDOW_BYTES,
     _block_rows,
 )
 from recordmill.transforms.sources.base import RANGE_BYTES

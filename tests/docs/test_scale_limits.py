@@ -37,10 +37,11 @@ from recordmill.schemas.ranges import (
     SplitPlan,
 )
 from recordmill.transforms.encode.waiting_rows import payload_rows
-from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline
 from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_runs import (
+    Block,
+    SortedRows,
     SortedRunFolder,
     SortedRunIndex,
     gather,

@@ -13,8 +13,7 @@ from job_tools import convert
 from same_dataset import dataset_of
 
 from recordmill.transforms.encode.waiting_rows import has_values
-from recordmill.transforms.exchange.merge import SortedRows
-from recordmill.transforms.exchange.sorted_runs import HeldRuns
+from recordmill.transforms.exchange.sorted_runs import HeldRuns, SortedRows
 from recordmill.transforms.tasks import convert_range
 
 SAMPLES = Path(__file__).parents[1] / "samples"

@@ -34,13 +34,13 @@ from recordmill.transforms.encode.waiting_rows import (
     lengths_of,
     payload_rows,
 )
-from recordmill.transforms.exchange.merge import (
+from recordmill.transforms.exchange.plan import shard_numbers
+from recordmill.transforms.exchange.sorted_runs import (
     WINDOW_BYTES,
     Block,
     SortedRows,
     merge_windows,
 )
-from recordmill.transforms.exchange.plan import shard_numbers
 from recordmill.transforms.native import Buffer
 from recordmill.transforms.tfrecord import crc32c
 

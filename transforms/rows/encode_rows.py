@@ -33,7 +33,6 @@ from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.encode.waiting_rows import binary_payloads, payload_rows
 from recordmill.transforms.exchange.keys import shuffle_keys
-from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.plan import (
     BUCKETS_PER_SHARD,
     MAX_BUCKET_BITS,
@@ -42,6 +41,7 @@ from recordmill.transforms.exchange.plan import (
     PackedHistogram,
     packed_histogram,
 )
+from recordmill.transforms.exchange.sorted_runs import Block
 from recordmill.transforms.rows.elements import (
     Row,
     SplitRule,

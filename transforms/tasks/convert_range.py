@@ -32,7 +32,6 @@ from recordmill.transforms.exchange.keys import (
     text_hash,
     value_hashes,
 )
-from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import cut_block, reject_pieces
 from recordmill.transforms.exchange.plan import (
     Histogram,
@@ -40,6 +39,7 @@ from recordmill.transforms.exchange.plan import (
     packed_histogram,
     shard_numbers,
 )
+from recordmill.transforms.exchange.sorted_runs import Block
 from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink, RowSource
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,

@@ -21,9 +21,9 @@ from recordmill.transforms.encode.waiting_rows import (
     load_rows,
     payloads_of,
 )
-from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
+    Block,
     HoldBudget,
     SortedRunFolder,
     gather,

@@ -25,7 +25,6 @@ from recordmill.transforms.encode.waiting_rows import (
     payloads_of,
 )
 from recordmill.transforms.exchange import pieces as messages
-from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.pieces import (
     PIECE_HEAD_BYTES,
     PieceHead,
@@ -36,6 +35,7 @@ from recordmill.transforms.exchange.pieces import (
     reject_pieces,
 )
 from recordmill.transforms.exchange.plan import shard_numbers
+from recordmill.transforms.exchange.sorted_runs import Block
 
 Row = tuple[int, int, bytes]  # key, split, payload
 

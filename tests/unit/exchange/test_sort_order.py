@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.exchange.merge import sort_order, stable_order
+from recordmill.transforms.exchange.sorted_runs import sort_order, stable_order
 
 KEYS = st.integers(0, 3) | st.integers(0, (1 << 64) - 1)
 ROWS = st.lists(st.tuples(st.integers(0, 3), KEYS), max_size=40)

@@ -15,9 +15,9 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import KEY_SPACE, ShardTask, SortedRunRef
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.waiting_rows import payload_rows
-from recordmill.transforms.exchange.merge import Block
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
+    Block,
     HoldBudget,
     SortedRunFolder,
     gather,

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import KEY_SPACE, ShardTask, SortedRunRef
 from recordmill.transforms.encode.waiting_rows import payload_rows
-from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
+    Block,
     HoldBudget,
+    SortedRows,
     SortedRunFolder,
     gather,
     write_atomic,

@@ -31,10 +31,11 @@ from recordmill.transforms.decode.examples import (
 )
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.waiting_rows import payload_rows, payloads_of
-from recordmill.transforms.exchange.merge import Block, SortedRows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_runs import (
+    Block,
+    SortedRows,
     SortedRunFolder,
     gather,
     write_sorted_run,
