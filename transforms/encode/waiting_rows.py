@@ -10,11 +10,15 @@ which most is the names of its features. So a batch of waiting rows has the colu
 in memory, and as Arrow IPC in the runner's shuffle. Of rows whose values take about as
 much as their records, as lists and large values do, the records wait: as the only column,
 of binary or of views. So do references to rows.
+
+Where they are written, records come in windows. A large value, such as an image, lies
+apart in its window: it is not copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,8 @@ from recordmill.transforms import native
 from recordmill.transforms.arrow import (
     I64,
     MAX_CELL_BYTES,
+    U8,
+    array_parts,
     binary_array,
     empty_bytes,
     is_of_views,
@@ -36,6 +42,7 @@ from recordmill.transforms.arrow import (
     value_lengths,
     value_offsets,
     view_lengths,
+    viewed_values,
 )
 from recordmill.transforms.encode.examples import (
     TAGS,
@@ -43,9 +50,15 @@ from recordmill.transforms.encode.examples import (
     measure,
     write_rows,
 )
-from recordmill.transforms.native import Column
-from recordmill.transforms.native.numpy_loops import varint_lengths
-from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.transforms.native import Buffer, Column
+from recordmill.transforms.native.numpy_loops import U32, combine, varint_lengths
+from recordmill.transforms.tfrecord import (
+    FRAME_BYTES,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    crc32c,
+    seal,
+)
 
 # Values wait in place of records if they take at most so much of their bytes.
 _MOST_SHARE = 0.7
@@ -208,3 +221,140 @@ def _numbers(array: pa.Array) -> npt.NDArray[Any]:
     dtype = f"<i{width}" if width else "<f4"
     found = np.frombuffer(array.buffers()[1] or b"", dtype)
     return found[array.offset : array.offset + len(array)]
+
+
+# An image of 75 kB is nearly all of its record. To join it with the rest, and to copy that
+# to where it is framed, took more time than to read it. So the record is made without it,
+# and the two are put together where they are written. Two records:
+#
+#     frames   h h h h e e|e e t t h h h h e e e|e t t     h head, e example, t tail
+#     cuts                6                    17          | where each value belongs
+#     values   "first image", "second image"
+#
+# The values are not even read again for checksums: that of a record, and that of its file,
+# are combined from the value's own, which is known, and those of the few bytes around it.
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Framed records that are written at once, each whole or around one large value."""
+
+    frames: U8  # all bytes but the large values, record after record
+    starts: I64  # where each record begins in `frames`, and the end of the last one
+    cuts: I64 | None = None  # where each large value belongs in `frames`
+    values: Sequence[memoryview] = ()  # the large values
+    known_crc: int | None = None  # the CRC-32C of all records with their values
+
+    @classmethod
+    def of(cls, records: pa.BinaryArray | Window) -> Window:
+        """Returns framed records as a window; keeps a window."""
+        if isinstance(records, Window):
+            return records
+        starts, frames = array_parts(records)
+        return cls(frames, starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> I64:
+        """Returns the bytes of each record, its value included."""
+        frames = np.diff(self.starts)
+        return frames if self.cuts is None else frames + _sizes(self.values)
+
+    def crc32c_after(self, before: int) -> int:
+        """Returns the CRC-32C of all bytes, behind others that have `before`."""
+        if self.known_crc is not None:
+            return combine(before, self.known_crc, int(self.lengths.sum()))
+        (piece,) = self.pieces()
+        return crc32c(piece, before)
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Yields the bytes of all records in order, no value joined with anything."""
+        frames, start = self.frames.data, int(self.starts[0])
+        cuts = [] if self.cuts is None else self.cuts.tolist()
+        for cut, value in zip(cuts, self.values, strict=True):
+            yield frames[start:cut]
+            yield value
+            start = cut
+        yield frames[start : self.starts[-1]]
+
+    def joined(self) -> pa.BinaryArray:
+        """Returns the records with their values; these are copied."""
+        if self.cuts is None:
+            return binary_array(self.starts, self.frames)
+        data = np.frombuffer(b"".join(self.pieces()), np.uint8)
+        return binary_array(offsets_of(self.lengths), data)
+
+
+def _sizes(values: Sequence[memoryview]) -> I64:
+    return np.array(list(map(len, values)), np.int64)
+
+
+# The value's bytes are needed for nothing but to be copied: all headers depend on its
+# length alone. So a column of the same lengths stands for it, and is left out where the
+# values of a row are written. A row with the values a, image and z:
+#
+#     whole    0a len | a | header of image | image | z
+#     frames   0a len | a | header of image |       | z
+#     cut      -----------------------------^
+
+
+def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
+    """Returns the only column of views, if its values are stored as they are."""
+    viewed = [
+        name
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if is_of_views(column)
+    ]
+    features = [feature for feature in schema.features if feature.column in viewed]
+    if len(viewed) != 1 or len(features) != 1:
+        return None
+    (feature,) = features
+    is_stored = feature.kind is Kind.BYTES and feature.dtype != "string"
+    is_whole = is_stored and not feature.sequence and not batch[viewed[0]].null_count
+    return viewed[0] if is_whole else None
+
+
+def encode_around(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    column: str,
+    values: Sequence[bytes] | None = None,
+    crcs: U32 | None = None,
+) -> Window:
+    """Makes the records of all rows without the value of one column.
+
+    `column` is what `large_column` returned; its values and their CRC-32Cs may be known
+    apart from it. Raises what `encode` does.
+    """
+    if values is None:
+        cells = viewed_values(batch[column])
+    else:
+        cells = [memoryview(value) for value in values]
+    lengths = _sizes(cells)
+    offsets = offsets_of(lengths)
+    # Nobody reads these bytes, so they never get pages of memory.
+    absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
+    place = batch.schema.get_field_index(column)
+    batch = batch.set_column(place, column, absent)
+    cuts = np.empty(batch.num_rows, np.int64)
+    columns = [
+        (column[0], native.loops.LEFT_OUT, cuts, column[3], None, None)
+        if column[3] is not None and _is_buffer_of(column[2], absent)
+        else column
+        for column in load_columns(batch, schema.features)
+    ]
+    sizes, whole = measure(columns, batch.num_rows, FRAME_BYTES)
+    framed = write_rows(columns, sizes, whole - lengths, HEAD_BYTES, TAIL_BYTES)
+    starts, frames = array_parts(framed)
+    if crcs is None:
+        crcs = np.fromiter(map(crc32c, cells), np.uint32, len(cells))
+    whole_crc = native.loops.seal_around(frames, starts, cuts, lengths, crcs)
+    return Window(frames, starts, cuts, cells, whole_crc)
+
+
+def _is_buffer_of(buffer: Buffer, array: pa.BinaryArray) -> bool:
+    """Returns whether it is the buffer that the values of an array lie in."""
+    data = array.buffers()[2]  # None if there are no bytes
+    return bool(buffer) and data is not None and buffer.address == data.address

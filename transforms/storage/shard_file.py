@@ -32,12 +32,7 @@ from recordmill.schemas.errors import FULL, OutputError, UsageError
 from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, array_parts
-from recordmill.transforms.encode.large_values import (
-    Window,
-    pieces_of,
-    window_bytes,
-    window_crc,
-)
+from recordmill.transforms.encode.waiting_rows import Window
 from recordmill.transforms.storage.local import renamed, sync_folder
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, crc32c
 
@@ -199,7 +194,7 @@ class WrittenFile:
 
 def write_records(
     path: Path,
-    windows: Iterable[Window],
+    records: Iterable[pa.BinaryArray | Window],
     compression: str,
     gzip_level: int = DEFAULT_LEVEL,
 ) -> WrittenFile:
@@ -210,7 +205,7 @@ def write_records(
 
     The compression is "none" or "gzip", its level from 1, fast, to 9, small.
     """
-    tally = _Tally()
+    tally, windows = _Tally(), map(Window.of, records)
     if compression == "gzip":
         parts = _packed(windows, tally, gzip_level)
     else:
@@ -235,7 +230,7 @@ class _Tally:
 
     def add(self, window: Window) -> None:
         self.records += len(window)
-        self.framed_bytes += window_bytes(window)
+        self.framed_bytes += int(window.lengths.sum())
 
     def summed(self, data: bytes) -> list[memoryview]:
         """Adds bytes of the file to its checksum; returns them as pieces."""
@@ -246,8 +241,8 @@ class _Tally:
 def _plain(windows: Iterable[Window], tally: _Tally) -> Iterator[list[memoryview]]:
     for window in windows:
         tally.add(window)
-        tally.crc32c = window_crc(window, tally.crc32c)
-        yield list(pieces_of(window))
+        tally.crc32c = window.crc32c_after(tally.crc32c)
+        yield list(window.pieces())
 
 
 def _packed(
@@ -268,7 +263,7 @@ def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]
     block, filled = memoryview(bytearray(_BLOCK_BYTES)), 0
     for window in windows:
         tally.add(window)
-        for piece in pieces_of(window):
+        for piece in window.pieces():
             source = memoryview(piece)
             while source:
                 some = source[: _BLOCK_BYTES - filled]
@@ -315,7 +310,9 @@ def _module() -> Any:
     return array_record_module
 
 
-def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> WrittenFile:
+def write_array_records(
+    path: Path, windows: Iterable[pa.BinaryArray | Window]
+) -> WrittenFile:
     """Writes the data of framed records to a file that appears whole or not at all.
 
     `path` is the final name of the shard. The windows' frames are left out.
@@ -328,7 +325,7 @@ def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> Writte
             for window in windows:
                 # A Python call for each record, 2 us, or 5 us for one of 3 kB: the
                 # package takes them one by one.
-                for record in _without_frames(window):
+                for record in _without_frames(Window.of(window).joined()):
                     writer.write(record)
                     num_bytes += len(record)
                 records += len(window)

@@ -12,17 +12,18 @@ from recordmill.schemas.errors import RowsError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.options import Payload
-from recordmill.transforms.arrow import I64
+from recordmill.transforms.arrow import I64, value_lengths
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.dataset.files import require_values
-from recordmill.transforms.encode.large_values import (
-    HollowRecords,
+from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.encode.waiting_rows import (
+    Window,
     encode_around,
     large_column,
+    load_rows,
+    payload_rows,
 )
-from recordmill.transforms.encode.payloads import encode_payload, slices_of
-from recordmill.transforms.encode.waiting_rows import load_rows, payload_rows
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.sources.base import FRAMED
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
@@ -88,7 +89,7 @@ def frame_around(
     crcs: U32 | None = None,
     values: Sequence[bytes] | None = None,
     expected_schema: Schema | None = None,
-) -> HollowRecords | None:
+) -> Window | None:
     """Returns the records of a batch with one large column of views, which is not copied.
 
     `values` and `crcs` (CRC-32C) of the column may be known apart from the batch: 2 us
@@ -125,3 +126,47 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRow
             mask = np.ones(len(kept), np.bool_)
             mask[error.rows] = False
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
+
+
+# A batch is bounded by the bytes of its cells, but each record repeats the names of all
+# features: 50,000 rows of forty one-letter cells under names of 300 bytes are 4 MB as a
+# batch and 650 MB as records.
+
+MAX_BYTES = 64 << 20  # of the records that are made at once
+# Tags and lengths of a map entry, its Feature and its list, and the list's brackets in
+# JSON: an entry of protobuf takes at most 27 bytes of them.
+_ENTRY_BYTES = 32
+
+
+def slices_of(
+    batch: pa.RecordBatch, schema: Schema, max_bytes: int = MAX_BYTES
+) -> Iterator[tuple[int, int]]:
+    """Cuts a batch so that the records of each slice take about `max_bytes` at most.
+
+    A single row may take more. The batch is not yet cast; an empty one is one slice.
+    """
+    names = sum(len(feature.name.encode()) for feature in schema.features)
+    every_row = names + _ENTRY_BYTES * len(schema.features)
+    # Cheap, and enough for almost all batches: their average row, with room to spare.
+    if batch.num_rows * every_row + batch.nbytes <= max_bytes:
+        yield 0, batch.num_rows
+        return
+    ends = np.cumsum(_cell_bytes(batch) + every_row)
+    start = 0
+    while start < batch.num_rows:
+        before = ends[start - 1] if start else 0
+        stop = int(np.searchsorted(ends, before + max_bytes, side="right"))
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop
+
+
+def _cell_bytes(batch: pa.RecordBatch) -> I64:
+    """Returns the bytes of each row's cells, those of nested columns on the average."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            total += value_lengths(column)
+        else:
+            total += -(-column.nbytes // max(1, len(column)))
+    return total

@@ -22,8 +22,7 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
-from recordmill.transforms.encode.large_values import Window, record_lengths, whole
-from recordmill.transforms.encode.waiting_rows import binary_payloads
+from recordmill.transforms.encode.waiting_rows import Window, binary_payloads
 from recordmill.transforms.exchange.pieces import gather_inline
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
@@ -194,7 +193,10 @@ def write_inline(
 
 
 def _store_shard(
-    context: RunContext, task: ShardTask, windows: Iterable[Window], sink: RowSink
+    context: RunContext,
+    task: ShardTask,
+    windows: Iterable[pa.BinaryArray | Window],
+    sink: RowSink,
 ) -> ShardResult:
     """Writes a shard into staging, and its checkpoint; the windows fill the sink."""
     job, workspace, name = context.job, context.workspace, task_name(task)
@@ -233,21 +235,24 @@ def _store_shard(
 
 
 def _write_files(
-    path: Path, windows: Iterable[Window], job: JobSpec, live: LiveCounts
+    path: Path,
+    windows: Iterable[pa.BinaryArray | Window],
+    job: JobSpec,
+    live: LiveCounts,
 ) -> tuple[WrittenFile, IndexResult | None]:
     """Writes a shard, and its index beside it if the job asks for one."""
     lengths: list[I64] = []
 
     def counted() -> Iterator[Window]:
-        for window in windows:
+        for window in map(Window.of, windows):
             yield window
-            each = record_lengths(window)
+            each = window.lengths
             live.note_written(int(each.sum()), len(each))
             if job.index:
                 lengths.append(each)
 
     if job.container == "array_record":
-        return write_array_records(path, map(whole, counted())), None
+        return write_array_records(path, counted()), None
     written = write_records(path, counted(), job.compression, job.gzip_level)
     if not job.index:
         return written, None
@@ -271,13 +276,13 @@ def _index_path(path: Path) -> Path:
 
 def _encode_references(
     context: RunContext, windows: Iterator[pa.BinaryArray], sink: RowSink
-) -> Iterator[Window]:
+) -> Iterator[pa.BinaryArray | Window]:
     """Reads the rows that windows of references name, and encodes them."""
     schema = context.schema()
     for referenced in context.source.read_windows(windows, sink):
         if not referenced.batch.num_rows:
             continue
-        hollow = frame_around(
+        window = frame_around(
             referenced.batch,
             schema,
             context.job,
@@ -285,8 +290,8 @@ def _encode_references(
             values=referenced.view_values,
             expected_schema=context.expected_schema,
         )
-        if hollow is not None:
-            yield hollow
+        if window is not None:
+            yield window
             continue
         for framed in frame_rows(
             without_views(referenced.batch),

@@ -12,9 +12,8 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.arrow import value_lengths
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.payloads import slices_of
 from recordmill.transforms.encode.waiting_rows import lengths_of, payloads_of
-from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.frame_records import frame_rows, slices_of
 
 CELLS = st.lists(st.binary(max_size=60), min_size=1, max_size=40)
 

@@ -1,4 +1,4 @@
-"""Records around cells that are not copied: the same bytes as records that are joined."""
+"""Records around values that are not copied: the same bytes as records in one piece."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ from recordmill.transforms.arrow import (
     views_of,
     without_views,
 )
-from recordmill.transforms.encode.large_values import (
-    HollowRecords,
-    pieces_of,
-    record_lengths,
-    whole,
-    window_bytes,
-)
-from recordmill.transforms.encode.waiting_rows import payloads_of
+from recordmill.transforms.encode.waiting_rows import Window, payloads_of
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tfrecord import crc32c
@@ -73,24 +66,22 @@ def test_bytes_are_those_of_joined_records(
     viewed = batch_of(views_of(images)).slice(start)
     copied = batch_of(pa.array(images, pa.binary())).slice(start)
     assert without_views(viewed).equals(copied)
-    hollow = frame_around(viewed, schema, JOB)
+    found = frame_around(viewed, schema, JOB)
     known = frame_around(viewed, schema, JOB, values=images[start:])
-    assert (hollow is None) == (known is None)
+    assert (found is None) == (known is None)
     (joined,) = frame_rows(copied, schema, JOB)
     if not (len(viewed) and is_of_views(viewed["image"])):
-        assert hollow is None
+        assert found is None
         return
-    assert hollow is not None
-    assert known is not None
     records = payloads_of(joined.rows)
-    assert whole(hollow).equals(records)
-    assert whole(known).equals(records)
-    assert whole(records) is records
-    assert b"".join(pieces_of(hollow)) == b"".join(pieces_of(records))
-    lengths = record_lengths(records).tolist()
-    assert record_lengths(hollow).tolist() == lengths
-    assert window_bytes(hollow) == window_bytes(records) == sum(lengths)
-    assert len(hollow) == len(records)
+    whole = Window.of(records)
+    for window in (found, known, whole):
+        assert window is not None
+        assert window.joined().equals(records)
+        assert b"".join(window.pieces()) == b"".join(whole.pieces())
+        assert window.crc32c_after(7) == whole.crc32c_after(7)
+        assert window.lengths.tolist() == whole.lengths.tolist()
+        assert len(window) == len(records)
 
 
 def test_views_of_values_in_buffers() -> None:
@@ -129,9 +120,9 @@ def test_a_value_is_not_copied() -> None:
     data = image(0, 20_000)
     records = frame_around(batch_of(views_of([data])), schema_of("a"), JOB)
     assert records is not None
-    (cell,) = records.cells
-    assert cell.obj is not None
-    assert pa.py_buffer(cell).address == pa.py_buffer(data).address
+    (value,) = records.values
+    assert value.obj is not None
+    assert pa.py_buffer(value).address == pa.py_buffer(data).address
 
 
 @pytest.mark.parametrize(
@@ -143,21 +134,23 @@ def test_a_value_is_not_copied() -> None:
         (Schema(schema_of("a").features[1:]), JOB),  # the image is left out
     ],
 )
-def test_not_every_record_is_hollow(schema: Schema, job: JobSpec) -> None:
+def test_not_every_record_is_written_around_a_value(
+    schema: Schema, job: JobSpec
+) -> None:
     assert frame_around(batch_of(views_of([image(0, 99)])), schema, job) is None
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_shard_of_hollow_records(tmp_path: Path, compression: str) -> None:
+def test_a_shard_of_large_values(tmp_path: Path, compression: str) -> None:
     images = [image(number, size) for number, size in enumerate(SIZES[1:])]
-    hollow = frame_around(batch_of(views_of(images)), schema_of("a"), JOB)
-    assert isinstance(hollow, HollowRecords)
-    filled = hollow.filled()
-    one = write_records(tmp_path / "one", [hollow, filled, hollow], compression)
-    other = write_records(tmp_path / "other", [filled, filled, filled], compression)
+    window = frame_around(batch_of(views_of(images)), schema_of("a"), JOB)
+    assert window is not None
+    joined = window.joined()
+    one = write_records(tmp_path / "one", [window, joined, window], compression)
+    other = write_records(tmp_path / "other", [joined, joined, joined], compression)
     stored = (tmp_path / "one").read_bytes()
     assert one == other
     assert stored == (tmp_path / "other").read_bytes()
     assert one.crc32c == crc32c(stored)
     unpacked = gzip.decompress(stored) if compression == "gzip" else stored
-    assert unpacked == b"".join([*pieces_of(filled)] * 3)
+    assert unpacked == b"".join([*window.pieces()] * 3)
