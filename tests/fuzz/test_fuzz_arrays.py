@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from example_counts import FUZZ
-from mutations import damaged
+from mutations import damaged, try_all
 from source_cases import idx_bytes
 from source_tools import prepare
 
-from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.file_content import contents
@@ -95,27 +94,20 @@ def test_damaged_files(kind: str, tmp_path: Path) -> None:
     kind_of, make, name = KINDS[kind]
     path = tmp_path / name
     originals = [make(number) for number in range(18)]
-    converted, errors = 0, list[str]()
-    for number in range(FUZZ):
+
+    def attempt(number: int) -> bool:
         path.write_bytes(damaged(originals[number % 18], number))
         source = replace(kind_of, range_bytes=60 + number % 2 * 1000)
-        try:
-            reading = prepare(source, [path])
-            checksums = [*reading.source.checksums_of_prepare()]
-            found = [
-                encoded(reading.source, each, checksums) for each in reading.ranges
-            ]
-        except InputError as error:
-            errors.append(str(error))
-            continue
+        reading = prepare(source, [path])
+        checksums = [*reading.source.checksums_of_prepare()]
+        found = [encoded(reading.source, each, checksums) for each in reading.ranges]
         parts = reading.source.found.parts
-        expected = sum(part.num_rows + (part.tail > 0) for part in parts)
-        assert sum(found) == expected, number
+        assert sum(found) == sum(part.num_rows + (part.tail > 0) for part in parts)
         sizes = {file.path: file.size for file in reading.files}
-        assert contents(checksums, sizes).keys() == sizes.keys(), number
-        converted += 1
-    assert converted > 0
-    assert all(str(path) in e or "none" in e or "`record`" in e for e in errors)
+        assert contents(checksums, sizes).keys() == sizes.keys()
+        return True
+
+    try_all(attempt, str(path), "none", "`record`", share=0)
 
 
 def encoded(source: Source, input_range: InputRange, checksums: list[Any]) -> int:
@@ -132,15 +124,10 @@ def encoded(source: Source, input_range: InputRange, checksums: list[Any]) -> in
 
 
 def test_damaged_declarations() -> None:
-    converted, errors = 0, list[str]()
-    for number in range(FUZZ):
+    def attempt(number: int) -> bool:
         text = damaged(RECORD.encode(), number).decode("latin-1")
-        try:
-            fields, size = parse_record(text, "little")
-        except UsageError as error:
-            errors.append(str(error))
-            continue
-        assert all(0 <= f.offset <= f.offset + f.num_bytes <= size for f in fields)
-        converted += 1
-    assert converted > 0
+        fields, size = parse_record(text, "little")
+        return all(0 <= f.offset <= f.offset + f.num_bytes <= size for f in fields)
+
+    errors = try_all(attempt, share=0, refused=(UsageError,))
     assert all(error.startswith("`record`: ") for error in errors)

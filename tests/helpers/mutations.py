@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from example_counts import FUZZ
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+
+from recordmill.schemas.errors import InputError
 
 # What a value of a JSON file becomes: other types, and numbers at every edge.
 ODD_VALUES: tuple[Any, ...] = (
@@ -30,6 +34,34 @@ _ODD_TEXTS = (
     b":",
     b"- ",
 )
+
+
+def try_all(
+    attempt: Callable[[int], int],
+    *told: str,
+    share: float = 0.25,
+    refused: tuple[type[Exception], ...] = (InputError,),
+) -> list[str]:
+    """Makes as many attempts as a fuzzer is to; returns the messages of inputs refused.
+
+    Args:
+      attempt: converts the input of a number; returns how much was in it, or whether.
+      told: a message must have one of these, if there are any.
+      share: how much the attempts must have converted, by their number.
+      refused: the errors that an attempt may raise.
+    """
+    converted, errors = 0, list[str]()
+    for number in range(FUZZ):
+        try:
+            converted += attempt(number)
+        except refused as error:
+            errors.append(str(error))
+        except Exception as error:
+            error.add_note(f"number {number}")
+            raise
+    assert converted > FUZZ * share
+    assert all(not told or any(one in error for one in told) for error in errors)
+    return errors
 
 
 def damaged(data: bytes, number: int) -> bytes:
