@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from measure import Measurement, run_measured
 from parts import Command, Part
-from places import HERE, Places
+from places import HERE, Places, make_input
 from results import command_result
 
 # u64 length | u32 crc of length | data | u32 crc of data
@@ -120,22 +120,12 @@ class Settings:
     def make_inputs(self, part: Part) -> dict[int, Path]:
         """Makes the inputs of a part, by rows, and reads them into the page cache."""
         every = {self.rows(part, command) for command in part.commands}
-        return {rows: self._input(part.kind, rows) for rows in sorted(every)}
-
-    def _input(self, kind: str, rows: int) -> Path:
-        places = self.places
-        command = [places.python, HERE / "inputs.py", kind, "--rows", rows]
-        command += ["--folder", places.folder, "--tools", places.tools]
-        made = subprocess.run(
-            [*map(str, command)], check=True, stdout=subprocess.PIPE, text=True
-        )
-        source = Path(made.stdout.strip())
-        for path in [source] if source.is_file() else sorted(source.rglob("*")):
-            if path.is_file():
-                with path.open("rb", buffering=0) as file:
-                    while file.read(1 << 20):
-                        pass
-        return source
+        python, folder = self.places.python, self.places.folder
+        more = ("--tools", self.places.tools)
+        return {
+            rows: make_input(python, part.kind, rows, folder, *more)
+            for rows in sorted(every)
+        }
 
 
 def compare(part: Part, settings: Settings) -> dict[str, Any]:

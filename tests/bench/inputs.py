@@ -31,10 +31,18 @@ from PIL import Image
 SEED = 20_240_901
 DEFAULT_ROWS = {"csv": 1_000_000, "cifar": 500_000, "images": 5_000}
 CSV_CHUNK_ROWS = 50_000
+BATCH_ROWS = 11_000  # of the 40 columns about what a CSV range is read by
 CIFAR_RECORD_BYTES = 1 + 3 * 32 * 32
 CIFAR_FILE_RECORDS = 100_000
 CIFAR_CHUNK_RECORDS = 20_000
 IMAGE_CLASSES = 10
+ARROW_TYPES = {
+    "int": pa.int64(),
+    "decimal": pa.float32(),
+    "text": pa.binary(),
+    "bool": pa.bool_(),
+}
+COLUMN_TYPES = {n: ARROW_TYPES[k.partition(":")[0]] for n, k in COLUMN_KINDS.items()}
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
 
 
@@ -59,6 +67,15 @@ def text_pool(num_texts: int, column_index: int) -> pa.Array:
             letters[4] = ord(" ")
         texts.append(quoted(letters.tobytes().decode()))
     return pa.array(texts, pa.string())
+
+
+def text_pools() -> dict[str, pa.Array]:
+    """Make the texts of each kind of text column."""
+    return {
+        kind: text_pool(int(kind.removeprefix("text:")), index)
+        for index, kind in enumerate(COLUMN_KINDS.values())
+        if kind.startswith("text")
+    }
 
 
 def decimal_texts(millionths: np.ndarray) -> pa.Array:
@@ -91,11 +108,7 @@ def csv_cells(
 def write_csv(target: Path, num_rows: int) -> None:
     """Write one CSV file, roughly 375 bytes a row; a smaller one is its start."""
     kinds = list(COLUMN_KINDS.values())
-    pools = {
-        kind: text_pool(int(kind.removeprefix("text:")), index)
-        for index, kind in enumerate(kinds)
-        if kind.startswith("text")
-    }
+    pools = text_pools()
     target.mkdir(parents=True)
     with (target / "rows.csv").open("wb") as file:
         file.write((",".join(COLUMN_KINDS) + "\n").encode())
@@ -276,13 +289,17 @@ def write_jsonl(target: Path, num_rows: int) -> None:
 
 def write_batches(target: Path, num_rows: int) -> None:
     """Writes the 40 typed columns of the CSV as batches in an Arrow file."""
-    from encoder import scalar_table
-
-    batches, _ = scalar_table(num_rows)
+    pools = text_pools()
     target.mkdir()
-    with pa.ipc.new_file(target / "rows.arrow", batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    with pa.ipc.new_file(target / "rows.arrow", pa.schema(COLUMN_TYPES)) as writer:
+        for start in range(0, num_rows, BATCH_ROWS):
+            rng = np.random.default_rng((SEED, 5, start))
+            rows = min(BATCH_ROWS, num_rows - start)
+            columns = {
+                name: csv_cells(rng, kind, rows, pools).cast(COLUMN_TYPES[name])
+                for name, kind in COLUMN_KINDS.items()
+            }
+            writer.write_batch(pa.RecordBatch.from_pydict(columns))
 
 
 def write_shards(target: Path, num_rows: int) -> None:

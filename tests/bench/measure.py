@@ -1,7 +1,5 @@
 """Measure a command: wall seconds and peak memory (bytes) of its process tree.
 
-    python tests/bench/measure.py -- command argument...
-
 Memory is the resident set (RSS) summed over the tree. Pages that processes
 share count once per process, so a tree of forks looks larger than it is; the
 private part (RssAnon + RssShmem) leaves out mapped files.
@@ -9,11 +7,9 @@ private part (RssAnon + RssShmem) leaves out mapped files.
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -152,18 +148,3 @@ def run_measured(
         other_cores=max(0.0, others / seconds),
         exit_code=process.returncode,
     )
-
-
-def main(argv: list[str]) -> int:
-    """Measure the command after --, print JSON, and pass its exit status on."""
-    command = argv[1:] if argv[:1] == ["--"] else argv
-    if not command:
-        print("usage: measure.py -- command argument...", file=sys.stderr)
-        return 2
-    measurement = run_measured(command)
-    print(json.dumps(dataclasses.asdict(measurement)))
-    return measurement.exit_code if measurement.exit_code >= 0 else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -116,7 +116,7 @@ def csv_peers(row_memory_bytes: int) -> tuple[Command, ...]:
         script(
             "read and copy",
             "python",
-            "peer_read.py pyarrow {input} --copy {kept} {output}",
+            "peer_read.py pyarrow {input} {kept} {output}",
             often=True,
         ),
         script("polars reads", "peers", "peer_read.py polars {input}", counts=""),
@@ -128,10 +128,8 @@ def csv_peers(row_memory_bytes: int) -> tuple[Command, ...]:
 
 
 IMAGE_PEERS = (
-    script("copy", "python", "peer_copy.py images {input} {output}", often=True),
-    script(
-        "loop-header", "interop", "peer_loop.py images {input} {output} --sizes header"
-    ),
+    script("copy", "python", "peer_copy.py {input} {output}", often=True),
+    script("loop-header", "interop", "peer_loop.py images {input} {output} header"),
     script("tfds", "interop", "peer_tfds.py images {input} {output}"),
     script("webdataset", "peers", "peer_webdataset.py {input} {output}", counts="tar"),
     script(
@@ -180,14 +178,14 @@ PARTS = (
         (
             Command(
                 "recordmill",
-                "{python} {here}/encoder.py --batches {input}",
+                "{python} {here}/encoder.py recordmill {input}",
                 counts="",
                 often=True,
                 inside=True,
             ),
             Command(
                 "tfx",
-                "{tfx} {here}/peer_tfx_encoder.py {input}",
+                "{tfx} {here}/encoder.py tfx {input}",
                 counts="",
                 often=True,
                 inside=True,

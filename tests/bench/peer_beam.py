@@ -5,7 +5,6 @@
 The same examples as peer_loop.py, made in a Map.
 """
 
-import argparse
 import csv
 import sys
 from collections.abc import Iterator
@@ -50,24 +49,18 @@ def cifar_examples(pipeline: beam.Pipeline, source: Path) -> beam.PCollection:
     )
 
 
-def main(argv: list[str]) -> int:
+def main(kind: str, source: str, output: str) -> None:
     """Convert one input into OUTPUT/rows-0000K-of-00004.tfrecord."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("csv", "cifar"))
-    parser.add_argument("input", type=Path)
-    parser.add_argument("output", type=Path)
-    arguments = parser.parse_args(argv)
-    arguments.output.mkdir(parents=True)
+    Path(output).mkdir(parents=True)
     options = PipelineOptions(
         ["--runner=FnApiRunner", "--direct_running_mode=in_memory"]
     )
-    read = csv_examples if arguments.kind == "csv" else cifar_examples
+    read = {"csv": csv_examples, "cifar": cifar_examples}[kind]
     with beam.Pipeline(options=options) as pipeline:
-        _ = read(pipeline, arguments.input) | beam.io.WriteToTFRecord(
-            str(arguments.output / "rows"), file_name_suffix=".tfrecord", num_shards=4
+        _ = read(pipeline, Path(source)) | beam.io.WriteToTFRecord(
+            f"{output}/rows", file_name_suffix=".tfrecord", num_shards=4
         )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

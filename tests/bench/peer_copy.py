@@ -1,6 +1,6 @@
 """Floor: one plain loop that reads each image, checksums it, appends it, and syncs.
 
-    python tests/bench/peer_copy.py images INPUT OUTPUT
+    python tests/bench/peer_copy.py INPUT OUTPUT
 
 Nothing is looked at, encoded or shuffled: no program that reads files one after the other
 and writes their bytes with a checksum does less. Frames are those of TFRecord, so that the
@@ -9,7 +9,6 @@ records can be counted, but for the checksum of the length.
 Needs crc32c: recordmill's own environment has it.
 """
 
-import argparse
 import os
 import struct
 import sys
@@ -34,17 +33,11 @@ def append_files(source: Path, target: Path) -> None:
         os.close(out)
 
 
-def main(argv: list[str]) -> int:
+def main(source: str, output: str) -> None:
     """Write OUTPUT/rows.tfrecord."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["images"])
-    parser.add_argument("input", type=Path)
-    parser.add_argument("output", type=Path)
-    arguments = parser.parse_args(argv)
-    arguments.output.mkdir(parents=True)
-    append_files(arguments.input, arguments.output / "rows.tfrecord")
-    return 0
+    Path(output).mkdir(parents=True)
+    append_files(Path(source), Path(output, "rows.tfrecord"))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -29,7 +29,7 @@ def records(path: Path) -> Iterator[bytes]:
             yield data[start : start + length]
 
 
-def main(argv: list[str]) -> int:
+def main(*argv: str) -> None:
     """Writes OUTPUT/rows.tfrecord.gz."""
     source, output = map(Path, argv)
     output.mkdir(parents=True)
@@ -39,8 +39,7 @@ def main(argv: list[str]) -> int:
         for path in sorted(source.glob("*.tfrecord*")):
             for record in records(path):
                 writer.write(record)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -12,7 +12,7 @@ from pathlib import Path
 from img2dataset import download
 
 
-def main(argv: list[str]) -> int:
+def main(*argv: str) -> None:
     """Makes the list of URLs, and runs it."""
     source, output = map(Path, argv)
     output.mkdir(parents=True)
@@ -29,8 +29,7 @@ def main(argv: list[str]) -> int:
         number_sample_per_shard=10_000,
         enable_wandb=False,
     )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

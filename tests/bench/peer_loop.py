@@ -1,15 +1,16 @@
 """Peer: the tutorials' loop, one example at a time into one TFRecord file.
 
-    python tests/bench/peer_loop.py csv|cifar|images|wide INPUT OUTPUT
+    python tests/bench/peer_loop.py csv|cifar|images|wide INPUT OUTPUT [header]
 
 Row by row: tf.train.Example with the tutorials' helper functions and
 tf.io.TFRecordWriter. The types are known beforehand; nothing is shuffled or split.
+Images are decoded to learn their sizes, as in the tutorial, or only their headers are read.
 """
 
-import argparse
 import csv
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -102,62 +103,50 @@ def wide_example(row: dict[str, object]) -> bytes:
     return serialize(feature)
 
 
-def write_wide(source: Path, writer: tf.io.TFRecordWriter) -> None:
+def wide_examples(source: Path) -> Iterator[bytes]:
     """Convert one Parquet file."""
     import pyarrow.parquet as pq
 
     for batch in pq.ParquetFile(source).iter_batches(10_000):
-        for row in batch.to_pylist():
-            writer.write(wide_example(row))
+        yield from map(wide_example, batch.to_pylist())
 
 
-def write_csv(source: Path, writer: tf.io.TFRecordWriter) -> None:
+def csv_examples(source: Path) -> Iterator[bytes]:
     """Convert one CSV file."""
     with source.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            writer.write(csv_example(row))
+        yield from map(csv_example, csv.DictReader(file))
 
 
-def write_cifar(source: Path, writer: tf.io.TFRecordWriter) -> None:
+def cifar_examples(source: Path) -> Iterator[bytes]:
     """Convert a folder of CIFAR-10 files."""
     for path in sorted(source.glob("data_batch_*.bin")):
         with path.open("rb") as file:
             while record := file.read(3073):
-                writer.write(cifar_example(record))
+                yield cifar_example(record)
 
 
-def write_images(source: Path, writer: tf.io.TFRecordWriter, *, sizes: str) -> None:
+def image_examples(source: Path, sizes: str = "decode") -> Iterator[bytes]:
     """Convert a folder with one folder per class."""
     for label, folder in enumerate(sorted(source.iterdir())):
         for path in sorted(folder.iterdir()):
-            writer.write(image_example(path, label, sizes=sizes))
+            yield image_example(path, label, sizes=sizes)
 
 
-def main(argv: list[str]) -> int:
+READERS = {
+    "csv": csv_examples,
+    "cifar": cifar_examples,
+    "images": image_examples,
+    "wide": wide_examples,
+}
+
+
+def main(kind: str, source: str, output: str, *sizes: str) -> None:
     """Convert one input into OUTPUT/rows.tfrecord."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("csv", "cifar", "images", "wide"))
-    parser.add_argument("input", type=Path)
-    parser.add_argument("output", type=Path)
-    parser.add_argument(
-        "--sizes",
-        choices=("decode", "header"),
-        default="decode",
-        help="images: decode as the tutorial does, or only read the JPEG's header",
-    )
-    arguments = parser.parse_args(argv)
-    arguments.output.mkdir(parents=True)
-    with tf.io.TFRecordWriter(str(arguments.output / "rows.tfrecord")) as writer:
-        if arguments.kind == "csv":
-            write_csv(arguments.input, writer)
-        elif arguments.kind == "cifar":
-            write_cifar(arguments.input, writer)
-        elif arguments.kind == "wide":
-            write_wide(arguments.input, writer)
-        else:
-            write_images(arguments.input, writer, sizes=arguments.sizes)
-    return 0
+    Path(output).mkdir(parents=True)
+    with tf.io.TFRecordWriter(f"{output}/rows.tfrecord") as writer:
+        for example in READERS[kind](Path(source), *sizes):
+            writer.write(example)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,15 +1,14 @@
 """Floor: reads a table of text into memory, all types guessed; nothing is encoded.
 
-    python tests/bench/peer_read.py pyarrow|polars|duckdb INPUT [--copy FOLDER OUTPUT]
+    python tests/bench/peer_read.py pyarrow|polars|duckdb INPUT [FOLDER OUTPUT]
 
-With --copy also copies another output by `cp`, and syncs it: a program that reads the same
+With a folder also copies another output by `cp`, and syncs it: a program that reads the same
 table and writes the same bytes does hardly less. pyarrow has two threads, as recordmill
 has; the others take all cores.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -57,18 +56,12 @@ def copy(folder: Path, output: Path) -> None:
         os.close(descriptor)
 
 
-def main(argv: list[str]) -> int:
+def main(reader: str, source: str, *to_copy: str) -> None:
     """Reads a table, and prints its rows."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reader", choices=READERS)
-    parser.add_argument("input", type=Path)
-    parser.add_argument("--copy", nargs=2, type=Path, metavar=("FOLDER", "OUTPUT"))
-    arguments = parser.parse_args(argv)
-    print(READERS[arguments.reader](arguments.input))
-    if arguments.copy:
-        copy(*arguments.copy)
-    return 0
+    print(READERS[reader](Path(source)))
+    if to_copy:
+        copy(*map(Path, to_copy))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -21,15 +21,14 @@ from streaming.base import MDSWriter  # noqa: E402
 COLUMNS = {"image": "bytes", "label": "int"}
 
 
-def main(argv: list[str]) -> int:
+def main(*argv: str) -> None:
     """Writes a sample for each image in a folder of classes."""
     source, output = map(Path, argv)
     with MDSWriter(out=str(output), columns=COLUMNS, size_limit=1 << 26) as writer:
         for label, folder in enumerate(sorted(source.iterdir())):
             for path in sorted(folder.iterdir()):
                 writer.write({"image": path.read_bytes(), "label": label})
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

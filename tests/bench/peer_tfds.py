@@ -6,7 +6,6 @@ CIFAR as in TFDS' own cifar10 builder (the Image feature stores PNG); images by
 path, which keeps the file's bytes. TFDS shuffles and chooses the shards.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,31 +17,38 @@ import tensorflow_datasets as tfds
 KeyedExample = tuple[str, dict[str, Any]]
 
 
-class BenchCifar(tfds.core.GeneratorBasedBuilder):
-    """A folder of CIFAR-10 files."""
+class Bench(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """A folder of input."""
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, *, source: Path, data_dir: Path, file_format: str) -> None:
+    def __init__(self, source: Path, output: str) -> None:
         self.source = source
-        super().__init__(data_dir=data_dir, file_format=file_format)
+        super().__init__(data_dir=output, file_format="tfrecord")
 
-    def _info(self) -> tfds.core.DatasetInfo:
-        features = tfds.features.FeaturesDict(
-            {
-                "id": tfds.features.Text(),
-                "image": tfds.features.Image(shape=(32, 32, 3)),
-                "label": tfds.features.ClassLabel(num_classes=10),
-            }
-        )
+    def info_of(self, **features: Any) -> tfds.core.DatasetInfo:
+        """Returns what _info is to return, for features with an image and a label."""
         return tfds.core.DatasetInfo(
-            builder=self, features=features, supervised_keys=("image", "label")
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            supervised_keys=("image", "label"),
         )
 
     def _split_generators(
         self, dl_manager: tfds.download.DownloadManager
     ) -> dict[str, Iterator[KeyedExample]]:
         return {"train": self._generate_examples()}
+
+
+class BenchCifar(Bench):
+    """A folder of CIFAR-10 files."""
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return self.info_of(
+            id=tfds.features.Text(),
+            image=tfds.features.Image(shape=(32, 32, 3)),
+            label=tfds.features.ClassLabel(num_classes=10),
+        )
 
     def _generate_examples(self) -> Iterator[KeyedExample]:
         row_index = 0
@@ -56,57 +62,30 @@ class BenchCifar(tfds.core.GeneratorBasedBuilder):
                 row_index += 1
 
 
-class BenchImages(tfds.core.GeneratorBasedBuilder):
+class BenchImages(Bench):
     """A folder with one folder of images per class."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def __init__(self, *, source: Path, data_dir: Path, file_format: str) -> None:
-        self.source = source
-        super().__init__(data_dir=data_dir, file_format=file_format)
 
     def _info(self) -> tfds.core.DatasetInfo:
         names = sorted(folder.name for folder in self.source.iterdir())
-        features = tfds.features.FeaturesDict(
-            {
-                "image": tfds.features.Image(),
-                "label": tfds.features.ClassLabel(names=names),
-                "filename": tfds.features.Text(),
-            }
+        return self.info_of(
+            image=tfds.features.Image(),
+            label=tfds.features.ClassLabel(names=names),
+            filename=tfds.features.Text(),
         )
-        return tfds.core.DatasetInfo(
-            builder=self, features=features, supervised_keys=("image", "label")
-        )
-
-    def _split_generators(
-        self, dl_manager: tfds.download.DownloadManager
-    ) -> dict[str, Iterator[KeyedExample]]:
-        return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[KeyedExample]:
         for path in sorted(self.source.glob("*/*")):
-            yield (
-                f"{path.parent.name}/{path.name}",
-                {"image": path, "label": path.parent.name, "filename": path.name},
-            )
+            label, name = path.parent.name, path.name
+            yield f"{label}/{name}", {"image": path, "label": label, "filename": name}
 
 
-def main(argv: list[str]) -> int:
-    """Prepare one dataset below OUTPUT."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("cifar", "images"))
-    parser.add_argument("input", type=Path)
-    parser.add_argument("output", type=Path)
-    arguments = parser.parse_args(argv)
-    builder_class = BenchCifar if arguments.kind == "cifar" else BenchImages
-    builder = builder_class(
-        source=arguments.input, data_dir=arguments.output, file_format="tfrecord"
-    )
-    builder.download_and_prepare(
+def main(kind: str, source: str, output: str) -> None:
+    """Prepares one dataset below OUTPUT."""
+    builder_class = {"cifar": BenchCifar, "images": BenchImages}[kind]
+    builder_class(Path(source), output).download_and_prepare(
         download_config=tfds.download.DownloadConfig(try_download_gcs=False)
     )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -7,7 +7,6 @@ hand: pyarrow, RecordBatchToExamplesEncoder, tf.io.TFRecordWriter; one file,
 types known, nothing shuffled.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,25 +54,21 @@ def csv_batches(source: Path) -> Iterator[pa.RecordBatch]:
     )
 
 
-def main(argv: list[str]) -> int:
+def wide_batches(source: Path) -> Iterator[pa.RecordBatch]:
+    """Read the Parquet input."""
+    return pq.ParquetFile(source).iter_batches(BATCH_ROWS)
+
+
+def main(kind: str, source: str, output: str) -> None:
     """Convert one table into OUTPUT/rows.tfrecord."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("csv", "wide"))
-    parser.add_argument("input", type=Path)
-    parser.add_argument("output", type=Path)
-    arguments = parser.parse_args(argv)
-    arguments.output.mkdir(parents=True)
-    if arguments.kind == "csv":
-        reader = csv_batches(arguments.input)
-    else:
-        reader = pq.ParquetFile(arguments.input).iter_batches(BATCH_ROWS)
+    Path(output).mkdir(parents=True)
+    read = {"csv": csv_batches, "wide": wide_batches}[kind]
     encoder = RecordBatchToExamplesEncoder()
-    with tf.io.TFRecordWriter(str(arguments.output / "rows.tfrecord")) as writer:
-        for batch in reader:
+    with tf.io.TFRecordWriter(f"{output}/rows.tfrecord") as writer:
+        for batch in read(Path(source)):
             for example in encoder.encode(as_lists(batch)):
                 writer.write(example)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -14,7 +14,7 @@ from webdataset import ShardWriter
 SHARD_BYTES = 1 << 30
 
 
-def main(argv: list[str]) -> int:
+def main(*argv: str) -> None:
     """Writes a sample for each image in a folder of classes."""
     source, output = map(Path, argv)
     output.mkdir(parents=True)
@@ -27,8 +27,7 @@ def main(argv: list[str]) -> int:
                 name = path.suffix.removeprefix(".")
                 key = f"{folder.name}/{path.stem}"
                 writer.write({"__key__": key, name: path.read_bytes(), "cls": label})
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -32,6 +32,23 @@ def machine() -> dict[str, Any]:
     }
 
 
+def make_input(
+    python: Path, kind: str, rows: int, folder: Path, *options: str | Path
+) -> Path:
+    """Returns an input, made unless it is there, after reading it into the page cache."""
+    command = [python, HERE / "inputs.py", kind, "--rows", rows, "--folder", folder]
+    made = subprocess.run(
+        [*map(str, [*command, *options])], check=True, stdout=subprocess.PIPE, text=True
+    )
+    source = Path(made.stdout.strip()).absolute()
+    for path in [source] if source.is_file() else sorted(source.rglob("*")):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(1 << 20):
+                    pass
+    return source
+
+
 def disk_speed(folder: Path, scale: float) -> dict[str, float]:
     """Measures megabytes a second of one file: written and synced, and read past caches.
 

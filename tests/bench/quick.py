@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-HERE = Path(__file__).resolve().parent
+from places import HERE, make_input
+
 ROOT = HERE.parents[1]
 TIME_LIMIT, MEMORY_LIMIT = 1.03, 1.05
 # What is measured: kind and rows of the input, and the command.
@@ -123,21 +124,6 @@ def run(side: Side, command: str, source: Path | None, folder: Path) -> Run:
                 digest.update(part)
     cpu_seconds = usage.ru_utime + usage.ru_stime
     return Run(seconds, cpu_seconds, usage.ru_maxrss * 1024, digest.hexdigest())
-
-
-def make_input(python: Path, kind: str, rows: int, folder: Path) -> Path:
-    """Make an input, or find it; it is read once, so that it is in the page cache."""
-    command = [python, HERE / "inputs.py", kind, "--rows", rows, "--folder", folder]
-    made = subprocess.run(
-        list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True
-    )
-    source = Path(made.stdout.strip()).absolute()
-    for path in [source] if source.is_file() else source.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                while file.read(1 << 20):
-                    pass
-    return source
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:

@@ -38,8 +38,6 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer-repeat", type=int, default=1, help="runs of slow peers")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
     parser.add_argument("--skip", action="append", default=[], metavar="PEER")
-    parser.add_argument("--make-inputs", action="store_true", help="and nothing else")
-    parser.add_argument("--take", type=Path, help="add the parts of another JSON file")
     parser.add_argument("--recordmill", type=Path, default=Path(".venv/bin/recordmill"))
     parser.add_argument("--python", type=Path, help="default: beside --recordmill")
     parser.add_argument(
@@ -94,14 +92,10 @@ def measure(chosen: list[Part], settings: Settings, target: Path) -> bool:
             print(f"{part.name}: {error}", file=sys.stderr)
             good = False
             continue
-        save(target, results.merged(results.load(target), here, {part.name: found}))
+        collected = results.merged(results.load(target), here, {part.name: found})
+        results.save(target, collected)
+        target.with_suffix(".md").write_text(page.whole(collected))
     return good
-
-
-def save(target: Path, collected: dict[str, object]) -> None:
-    """Writes the JSON, and the page beside it."""
-    results.save(target, collected)
-    target.with_suffix(".md").write_text(page.whole(collected))
 
 
 def main(argv: list[str]) -> int:
@@ -114,19 +108,7 @@ def main(argv: list[str]) -> int:
     settings = settings_of(arguments)
     settings.places.folder.mkdir(parents=True, exist_ok=True)
     chosen = [BY_NAME[name] for name in arguments.parts] or list(PARTS)
-    if arguments.make_inputs:
-        for part in chosen:
-            settings.make_inputs(part)
-        return 0
     target = arguments.json or settings.places.folder / "bench.json"
-    if arguments.take:
-        other = results.load(arguments.take)
-        old = results.load(target)
-        save(
-            target,
-            results.merged(old, other["machine"] | old["machine"], other["parts"]),
-        )
-        return 0
     good = measure(chosen, settings, target)
     collected = results.load(target)
     print(page.goals_table(collected))

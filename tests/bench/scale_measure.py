@@ -9,7 +9,7 @@
 | workers | one worker against two, in turns |
 | large | CIFAR of 100 GB in sparse files, which take no disk |
 | ranges | peak memory of a worker with a range of a CSV |
-| flink | 1, 2 and 4 TaskManagers; engine against scratch (`scale_flink.py`) |
+| flink | 1, 2 and 4 TaskManagers; engine against scratch |
 
 A section that was measured before is replaced. Then `python tests/bench/scale_page.py
 --write` makes the page's tables anew. Exit status 1: a run failed, or did not fit on the
@@ -23,12 +23,13 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from places import machine
-from scale_flink import measure_flink
 from scale_runs import (
     DISK_BYTES,
     FORMATS,
@@ -51,6 +52,8 @@ VARIANTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("csv", "memory 0", ("--memory", "0")),
     ("cifar", "", ()),
 )
+TASK_MANAGERS = (1, 2, 4)
+COMPARED = 2  # TaskManagers where both exchanges are measured
 
 
 def linked(name: str, gigabytes: float, folder: Path) -> tuple[Path, int]:
@@ -117,6 +120,51 @@ def measure_ranges(asked: argparse.Namespace) -> Iterator[Run]:
         ).stdout
         peak = int(told.split()[-2]) << 20  # "imported 168 MiB, peak 359 MiB"
         yield Run("csv", exchange, 2 * (16 << 20), 0, 0, 0, peak, 0)
+
+
+def run_on_flink(
+    asked: argparse.Namespace, engines: Any, name: str, exchange: str, gigabytes: float
+) -> Run:
+    """Runs one job on a cluster, with all its TaskManagers."""
+    managers = engines.cluster.size
+    # All TaskManagers number their workers alike, and share a pool here, which would end
+    # the one's worker when another lets go of its own.
+    beam = [*engines.flink(), f"--parallelism={managers}"]
+    beam.append("--environment_cache_millis=600000")
+    source, size = linked(name, gigabytes, asked.folder)
+    words = [name, source, "--exchange", exchange, "--", *beam]
+    setting, output = f"{exchange} {managers}", asked.folder / "out"
+    return run_convert(name, setting, size, words, output, on_cluster=True)
+
+
+def measure_flink(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs CSV by engine on clusters of 1, 2 and 4, and both formats and exchanges on one.
+
+    The cluster is that of the integration tests, on this machine (`make test-integration`
+    gets its parts). As many tasks run at once as there are TaskManagers, each with a
+    Python worker; all share the cores.
+    """
+    tests = Path(__file__).parents[1]
+    sys.path[:0] = [str(tests / "helpers"), str(tests / "integration")]
+    from clusters import Engines
+
+    require_disk(2 * DISK_BYTES["csv"] * asked.flink_gb * 1e9, asked.folder)
+    for managers in TASK_MANAGERS:
+        both = managers == COMPARED
+        names = ("csv", "cifar") if both else ("csv",)
+        exchanges = ("engine", "scratch") if both else ("engine",)
+        with (
+            tempfile.TemporaryDirectory(prefix="flink-", dir=asked.folder) as logs,
+            Engines(Path(logs), task_managers=managers) as engines,
+        ):
+            # Not counted: Java loads its classes.
+            run_on_flink(asked, engines, "csv", "engine", UNIT_BYTES / 1e9)
+            for name in names:
+                for _ in range(asked.repeat):
+                    for exchange in exchanges:
+                        yield run_on_flink(
+                            asked, engines, name, exchange, asked.flink_gb
+                        )
 
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {

@@ -1,6 +1,6 @@
 """The real planner with 100 million records and 10,000 shards: time, memory, balance.
 
-    python tests/bench/simulate.py [--records 100000000] [--shards 10000] [--json FILE]
+    python tests/bench/simulate.py [--records 100000000] [--shards 10000]
 
 Records come in ranges as a run has them: each range's keys are seeded hashes of origins
 (recordmill.transforms.exchange.keys), its sizes are skewed (lognormal, and a few records of megabytes; ranges
@@ -13,14 +13,11 @@ its fair share by more than a bucket of the histogram holds. Exit status 1 if on
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +31,6 @@ from recordmill.transforms.exchange.plan import (
     packed_histogram,
     plan_shards,
 )
-from recordmill.transforms.sources.base import RANGE_BYTES
 
 RANGE_RECORDS = 1 << 20  # of one range here; a plan does not see how rows were cut
 MEAN_BYTES = 10_000
@@ -45,24 +41,7 @@ FRAME_BYTES = 16
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of it.
-
-    Attributes:
-      records: that were planned.
-      bytes: of all.
-      shards: that were planned.
-      buckets: of the histogram.
-      histogram_seconds: to add up the histograms of all ranges.
-      plan_seconds: to cut the sum into shards.
-      peak_bytes: memory of the process at its most.
-      histogram_bytes: of the sum.
-      smallest: bytes of the smallest shard.
-      largest: bytes of the largest.
-      off: bytes by which a shard is off its fair share, at most.
-      grain: bytes of the fullest bucket: what it may be off.
-      largest_record: bytes.
-      small_range_seconds: to count one range of 16 MiB and add it to the sum.
-    """
+    """What came of it; sizes in bytes."""
 
     records: int
     bytes: int
@@ -70,14 +49,12 @@ class Simulated:
     buckets: int
     histogram_seconds: float
     plan_seconds: float
-    peak_bytes: int
-    histogram_bytes: int
-    smallest: int
+    peak_bytes: int  # memory of the process
+    smallest: int  # of the shards
     largest: int
-    off: int
-    grain: int
+    off: int  # by which a shard is off its fair share, at most
+    grain: int  # of the fullest bucket: what it may be off
     largest_record: int
-    small_range_seconds: float
 
     @property
     def skew(self) -> float:
@@ -139,13 +116,11 @@ def simulate(records: int, shards: int, seed: int = 0) -> Simulated:
         histogram_seconds=round(histogram_seconds, 2),
         plan_seconds=round(plan_seconds, 4),
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        histogram_bytes=total.bytes.nbytes + total.records.nbytes,
         smallest=int(weighed.min()),
         largest=int(weighed.max()),
         off=int(np.abs(weighed - fair).max()),
         grain=int(total.bytes.max()),
         largest_record=largest_record,
-        small_range_seconds=round(small_range_seconds(total, bits), 4),
     )
 
 
@@ -163,33 +138,15 @@ def weigh(
     return planned_bytes, counts
 
 
-def small_range_seconds(total: Histogram, bits: int) -> float:
-    """What a range of the usual size costs, with all its empty buckets."""
-    count = RANGE_BYTES // MEAN_BYTES
-    keys = np.sort(shuffle_keys(np.arange(count, dtype=np.uint64), 1))
-    sizes = np.full(count, MEAN_BYTES, np.int64)
-    splits = np.zeros(count, np.uint8)
-    copy = Histogram(total.bytes.copy(), total.records.copy())
-    seconds = []
-    for _ in range(9):
-        start = time.perf_counter()
-        copy.add(packed_histogram(keys, splits, sizes, 1, bits))
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
-
-
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000_000)
     parser.add_argument("--shards", type=int, default=10_000)
-    parser.add_argument("--json", type=Path, help="write the figures here, too")
     given = parser.parse_args(argv)
     found = simulate(given.records, given.shards)
     facts = {**asdict(found), "skew": round(found.skew, 4)}
     for name, value in facts.items():
         print(f"{name:20} {value:>20,}")
-    if given.json:
-        given.json.write_text(json.dumps(facts, indent=2) + "\n")
     if found.keeps_promise:
         return 0
     print(

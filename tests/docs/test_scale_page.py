@@ -12,7 +12,7 @@ BENCH = ROOT / "tests/bench"
 sys.path.append(str(BENCH))
 
 import scale_page  # noqa: E402
-from scale_kept import Kept  # noqa: E402
+from scale_page import Kept  # noqa: E402
 from scale_runs import Run  # noqa: E402
 
 
