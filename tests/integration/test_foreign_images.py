@@ -44,7 +44,7 @@ def images_of(folder: str, formats: set[str] = DECODABLE) -> dict[str, bytes]:
 
 def decoded_by_tensorflow(images: dict[str, bytes]) -> dict[str, bool]:
     given = [base64.b64encode(data).decode() for data in images.values()]
-    return dict(zip(images, ask("decode_images.py", given=given), strict=True))
+    return dict(zip(images, ask("answers.py", "images", given=given), strict=True))
 
 
 def checked(data: bytes, level: CheckLevel) -> ImageHeader | ImageHeaderError:

@@ -8,15 +8,10 @@ struct, NumPy and scipy.io, the expected rows from the generators of TFDS's buil
 import gzip
 import hashlib
 import json
-import os
 import struct
 import sys
 from pathlib import Path
 from typing import Any
-
-# Set before the import: TensorFlow reads it while loading.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import numpy as np
 

@@ -5,10 +5,7 @@ Run by the interop environment's python. It never imports recordmill.
 
 import hashlib
 import json
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow_datasets as tfds
 from array_record.python.array_record_data_source import ArrayRecordDataSource

@@ -6,16 +6,11 @@ imports recordmill.
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
-
-# Set before the import: TensorFlow reads it while loading.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import numpy as np
 import tensorflow as tf

@@ -15,7 +15,7 @@ from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.encode.examples import encode, load_feature
 from recordmill.transforms.encode.payloads import encode_payload
 
-SCRIPT = "encode_values.py"
+SCRIPT = "answers.py"
 
 TENSOR_SHAPES = [
     (),

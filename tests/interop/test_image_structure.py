@@ -35,7 +35,7 @@ def test_cut_images() -> None:
         for length in {*near_the_end, *anywhere}:
             cut[f"{name}[:{length}]"] = data[:length]
     decoded = ask(
-        "decode_images.py",
+        *("answers.py", "images"),
         given=[base64.b64encode(data).decode() for data in cut.values()],
     )
     expected = dict(zip(cut, decoded, strict=True))

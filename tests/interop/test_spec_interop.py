@@ -21,19 +21,15 @@ from recordmill.transforms.encode.payloads import encode_payload
 NUM_ROWS = 5
 
 
-def parsed(cases: list[tuple[Schema, Payload, pa.RecordBatch]]) -> list[Any]:
-    """What TensorFlow finds in each case's records with the code for its schema."""
-    asked = [
-        {
-            "code": parsing_spec(schema, payload),
-            "records": [
-                record.hex()
-                for record in encode_payload(batch, schema, payload).to_pylist()
-            ],
-        }
-        for schema, payload, batch in cases
-    ]
-    return ask("parse_with_spec.py", given=asked)
+def parsed(schema: Schema, payload: Payload, batch: pa.RecordBatch) -> list[Any]:
+    """Returns what TensorFlow finds in records with the code for their schema."""
+    records = encode_payload(batch, schema, payload).to_pylist()
+    case = {
+        "code": parsing_spec(schema, payload),
+        "records": [record.hex() for record in records],
+    }
+    (rows,) = ask("answers.py", "parse", given=[case])
+    return list(rows)
 
 
 def draw_leaf(rng: np.random.Generator, feature: FeatureSpec) -> Any:
@@ -142,7 +138,7 @@ def check(features: list[FeatureSpec], payload: Payload) -> None:
         rows[feature.name] = values
     columns = [column(feature, rows[feature.name]) for feature in features]
     batch = pa.RecordBatch.from_arrays(columns, [f.name for f in features])
-    found = parsed([(Schema(tuple(features)), payload, batch)])
+    found = parsed(Schema(tuple(features)), payload, batch)
     assert len(found) == NUM_ROWS
     for row, facts in enumerate(found):
         assert facts.keys() == rows.keys()

@@ -1,6 +1,6 @@
-"""Encode values with TensorFlow and TFDS, to compare recordmill's bytes with theirs.
+"""Encode, parse and decode with TensorFlow and TFDS, to compare what recordmill does.
 
-    python tests/interop/encode_values.py tensors|json|sequences|ragged < CASES
+    python tests/interop/answers.py tensors|json|sequences|ragged|parse|images < CASES
 
 Run by the interop environment's python (requirements-interop.lock). It never imports
 recordmill. Cases come as a JSON array on stdin; for each an answer on a line.
@@ -8,14 +8,8 @@ recordmill. Cases come as a JSON array on stdin; for each an answer on a line.
 
 import base64
 import json
-import os
 import sys
 from typing import Any
-
-# Set before the import: TensorFlow reads it while loading.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import numpy as np
 import tensorflow as tf
@@ -89,21 +83,63 @@ def encode_ragged(case: dict[str, Any]) -> str:
     return example.SerializeToString(deterministic=True).hex()
 
 
+def plain(value: Any) -> Any:
+    """Give a nested list with bytes in hex."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def described(value: Any) -> dict[str, Any]:
+    """Give what a tensor is and holds: bytes in hex, unknown sizes null."""
+    if isinstance(value, tf.RaggedTensor):
+        values = value.to_list()
+    else:
+        values = value.numpy()
+        values = values if isinstance(values, bytes) else values.tolist()
+    return {
+        "dtype": value.dtype.name,
+        "shape": value.shape.as_list(),
+        "value": plain(values),
+    }
+
+
+def parse_records(case: dict[str, Any]) -> list[dict[str, Any]]:
+    """Parse records with printed code, in the graph of Dataset.map, two also eagerly."""
+    names: dict[str, Any] = {}
+    exec(case["code"], names)
+    (parse,) = (names[name] for name in names if name.startswith("parse_"))
+    records = [bytes.fromhex(record) for record in case["records"]]
+    mapped = tf.data.Dataset.from_tensor_slices(records).map(parse)
+    rows = []
+    for record, found in zip(records, mapped, strict=True):
+        facts = {name: described(value) for name, value in found.items()}
+        if len(rows) < 2:
+            eager = {name: described(item) for name, item in parse(record).items()}
+            assert json.dumps(facts) == json.dumps(eager), (facts, eager)
+        rows.append(facts)
+    return rows
+
+
+def decodes(text: str) -> bool:
+    """Tell whether TensorFlow decodes an image."""
+    data = base64.b64decode(text)
+    try:
+        tf.io.decode_image(data, channels=0, expand_animations=False)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
+
+
 COMMANDS = {
     "tensors": serialize_tensor,
     "json": decode_json,
     "sequences": parse_sequence,
     "ragged": encode_ragged,
+    "parse": parse_records,
+    "images": decodes,
 }
 
 
-def main(argv: list[str]) -> int:
-    """Answer all cases of one command."""
-    answer = COMMANDS[argv[0]]
-    for case in json.load(sys.stdin):
-        print(json.dumps(answer(case)), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+for each in json.load(sys.stdin):
+    print(json.dumps(COMMANDS[sys.argv[1]](each)), flush=True)
