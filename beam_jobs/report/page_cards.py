@@ -69,7 +69,8 @@ def value_card(summary: ColumnSummary, splits: Sequence[str] = ()) -> Card:
     if summary.lengths is not None:
         facts.append(_range_fact("Values in a row", summary.lengths))
         charts += _number_charts("Values in a row", summary.lengths)
-    return _card(summary, facts, charts, tables)
+    name, kind = shown(summary.feature.name), kind_text(summary.feature)
+    return Card(name, kind, facts, charts, tables)
 
 
 def image_card(summary: ColumnSummary) -> Card:
@@ -89,17 +90,8 @@ def image_card(summary: ColumnSummary) -> Card:
     if images.damaged:
         problem = f"such as: {shown(images.problem)}"
         facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
-    return _card(summary, facts, charts, tables)._replace(wide=True)
-
-
-def _card(
-    summary: ColumnSummary,
-    facts: list[Fact],
-    charts: list[Chart],
-    tables: list[tuple[str, Table]],
-) -> Card:
     name, kind = shown(summary.feature.name), kind_text(summary.feature)
-    return Card(name, kind, tuple(facts), tuple(charts), tuple(tables))
+    return Card(name, kind, facts, charts, tables, wide=True)
 
 
 def kind_text(feature: FeatureSpec) -> str:
@@ -284,8 +276,9 @@ def class_card(classes: ClassCounts, splits: Sequence[str]) -> Card:
     if classes.outside:
         facts["Outside of the classes"] = f"{classes.outside:,}"
     charts = (_by_split(classes, splits),) if present else ()
-    shown_facts = tuple(starmap(Fact, facts.items()))
-    return Card(shown(classes.feature), "", shown_facts, charts, wide=True)
+    return Card(
+        shown(classes.feature), "", [*starmap(Fact, facts.items())], charts, wide=True
+    )
 
 
 def _by_split(classes: ClassCounts, splits: Sequence[str]) -> Chart:

@@ -282,9 +282,9 @@ class Card(NamedTuple):
 
     name: str
     kind: str
-    facts: tuple[Fact, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[tuple[str, Table], ...] = ()
+    facts: Sequence[Fact] = ()
+    charts: Sequence[Chart] = ()
+    tables: Sequence[tuple[str, Table]] = ()
     wide: bool = False
 
 

@@ -81,11 +81,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         "bytes": manifest.num_bytes,
         "shards": manifest.num_shards,
         "splits": {
-            name: {
-                "records": split.records,
-                "bytes": split.bytes,
-                "shards": len(split.shards),
-            }
+            name: split.model_dump(exclude={"shards"}) | {"shards": len(split.shards)}
             for name, split in manifest.splits.items()
         },
         "rejects": outcome.rejects,

@@ -24,6 +24,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.exchange.exact_splits import (
     WIDTH,
+    RankSketch,
     SplitLimits,
     expected_ends,
     find_limits,
@@ -271,9 +272,8 @@ def find_exact_limits(
             column,
             _too_many("stratify_by", str(column)),
             workers=workers,
-            ends=expected_ends(fractions),
+            sketch=partial(RankSketch, expected_ends(fractions), width),
             seed=job.seed,
-            width=width,
             values_of=partial(keys_of, decimal_comma=comma),
         )
         sketches = {key or MISSING_KEY: sketch for key, sketch in found.items()}

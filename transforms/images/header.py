@@ -45,23 +45,18 @@ SIGNATURE_BYTES = 16
 # Real images have far fewer segments before their pixels; more would only cost time.
 _MAX_SEGMENTS = 10_000
 
-_SIGNATURES = (
-    ("jpeg", (b"\xff\xd8\xff",)),
-    ("png", (b"\x89PNG\r\n\x1a\n",)),
-    ("gif", (b"GIF87a", b"GIF89a")),
-    ("bmp", (b"BM",)),
-    ("tiff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+_SIGNATURE = re.compile(
+    rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<bmp>BM)"
+    rb"|(?P<tiff>II[*+]\0|MM\0[*+])|(?P<webp>RIFF....WEBP)",
+    re.DOTALL,
 )
-# After 4 bytes and "ftyp", the format of an ISO media file.
-_ISO_IMAGES = {
-    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
-    **dict.fromkeys((b"heic", b"heix", b"hevc", b"mif1", b"msf1"), "HEIC"),
+_OTHER_IMAGES = {
+    "AVIF": rb"....ftypavi[fs]",
+    "HEIC": rb"....ftyp(hei[cx]|hevc|m[is]f1)",
+    "JPEG 2000": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
+    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
+    "PSD": rb"8BPS",
 }
-_OTHER_IMAGES = (
-    ("JPEG 2000", (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")),
-    ("JPEG XL", (b"\xff\x0a", b"\0\0\0\x0cJXL ")),
-    ("PSD", (b"8BPS",)),
-)
 
 
 class ImageHeaderError(ValueError):
@@ -123,12 +118,8 @@ def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
 
 def image_format(head: bytes) -> str:
     """Returns the format of an image by its first SIGNATURE_BYTES bytes or more, or ""."""
-    for name, starts in _SIGNATURES:
-        if head.startswith(starts):
-            return name
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "webp"
-    return ""
+    found = _SIGNATURE.match(head)
+    return (found and found.lastgroup) or ""
 
 
 def is_certain_image(head: bytes) -> bool:
@@ -142,9 +133,8 @@ def is_certain_image(head: bytes) -> bool:
 
 def other_image_format(head: bytes) -> str:
     """Returns the name of an image format that is not read here, or ""."""
-    if head[4:8] == b"ftyp":
-        return _ISO_IMAGES.get(head[8:12], "")
-    return next((name for name, starts in _OTHER_IMAGES if head.startswith(starts)), "")
+    starts = _OTHER_IMAGES.items()
+    return next((name for name, at in starts if re.match(at, head, re.DOTALL)), "")
 
 
 def _numbered(name: str, things: str, found: Iterable[_Item]) -> Iterator[_Item]:

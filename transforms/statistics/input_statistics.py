@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -23,7 +24,7 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
-from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch
+from recordmill.transforms.exchange.exact_splits import RankSketch
 from recordmill.transforms.exchange.keys import split_draws
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
@@ -370,22 +371,22 @@ def count_rows(
     too_many: str,
     *,
     workers: int,
-    ends: tuple[int, ...] = (),
+    sketch: Callable[[], RankSketch] = RankSketch,
     seed: int = 0,
-    width: int = WIDTH,
     values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
 ) -> Sketches:
     """Reads all rows of some ranges, and counts those of each value of a column.
 
     Without a column all count together. Where splits are to end somewhere, the rows' hashes
-    are sketched by rank; then a row that was read has to be one row.
+    are sketched by rank, each by a new `sketch`; then a row that was read has to be one row.
     """
-    total: dict[str | None, RankSketch] = {}
+    total = defaultdict[str | None, RankSketch](sketch)
+    has_ends = bool(sketch().ends)
 
     def read(input_range: InputRange) -> dict[str | None, RankSketch]:
-        found: dict[str | None, RankSketch] = {}
+        found = defaultdict[str | None, RankSketch](sketch)
         for rows in _read(source, input_range, column):
-            if ends and rows.groups is not None:  # rows are counted one by one
+            if has_ends and rows.groups is not None:  # rows are counted one by one
                 raise UsageError(
                     "`map` makes several rows of one, which belong into one split, so the "
                     "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
@@ -393,7 +394,7 @@ def count_rows(
                 )
             if not len(rows.origins):
                 continue
-            draws = split_draws(rows.origins, seed) if ends else rows.origins
+            draws = split_draws(rows.origins, seed) if has_ends else rows.origins
             texts: Sequence[str | None] = [None]
             indices = np.zeros(len(draws), np.int64)
             if column is not None:
@@ -401,13 +402,13 @@ def count_rows(
             order = np.argsort(indices, kind="stable")
             bounds = np.cumsum(np.bincount(indices, minlength=len(texts)))[:-1]
             for text, own in zip(texts, np.split(draws[order], bounds), strict=True):
-                found.setdefault(text, RankSketch(ends, width)).add(own)
+                found[text].add(own)
             _require_few(found, too_many)
         return found
 
     for found in _in_threads(read, surveyed(source, ranges, workers), workers):
-        for text, sketch in found.items():
-            total.setdefault(text, RankSketch(ends, width)).merge(sketch)
+        for text, own in found.items():
+            total[text].merge(own)
         _require_few(total, too_many)
     return total
 

@@ -133,7 +133,7 @@ def test_values_of_which_none_is_common() -> None:
         summary = ColumnSummary(feature, 1)
         summary.rows, summary.common = 90, values
         card = value_card(summary)
-        assert card.tables == ()
+        assert not card.tables
         assert card.facts[-1].value == shown
 
 

@@ -195,7 +195,6 @@ class _Draft:
 
     images: Sequence[InputFile]
     options: ImagesOptions
-    reserved: frozenset[str]
     wanted: tuple[str, ...] | None
     splits: npt.NDArray[np.object_]
     problems: npt.NDArray[np.object_] = field(init=False)
@@ -280,20 +279,18 @@ def annotate(
     found: FoundImages,
     named: NamedInputs,
     options: ImagesOptions,
-    reserved: frozenset[str],
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
 ) -> Annotations:
     """Joins what is known of each image.
 
-    Features of tables cannot have reserved names; a declared schema uses the wanted
-    columns, and without one they are None.
+    A declared schema uses the wanted columns; without one they are None.
     """
     require_images(found)
     layout, warnings = find_layout(found.images, options)
     places = layout.places(file.path for file in found.images)
     splits = np.array([place.split for place in places], np.object_)
-    draft = _Draft(found.images, options, reserved, wanted, splits)
+    draft = _Draft(found.images, options, wanted, splits)
     draft.warnings += warnings
     if options.labels_by_folder:
         draft.labels = pa.array([place.label or None for place in places], pa.string())
@@ -350,7 +347,7 @@ def _add_names(draft: _Draft) -> None:
     if "split" in groups:
         draft.splits[:] = groups.pop("split").fill_null("").to_pylist()
         draft.facts.append(("splits", "by `label_pattern`"))
-    if taken := groups.keys() & draft.reserved:
+    if taken := groups.keys() & draft.options.reserved:
         raise InputError(
             f"`label_pattern`: the group {min(taken)!r} is named like a feature of the "
             "images: give it another name"
@@ -440,7 +437,7 @@ def _add_tables(
         draft.facts.append(("splits", f"by {by_split[0]}"))
     features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
     first = tables[0].file
-    for name in [name for name in features if name in draft.reserved]:
+    for name in [name for name in features if name in draft.options.reserved]:
         del features[name]
         draft.warnings.append(
             f"column {name!r} of {first.path} is left out: the images have a feature of "

@@ -31,6 +31,22 @@ MAX_LEVEL = 9
 
 Undecodable = Literal["keep", "reject", "reencode"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
+_SIZES = {name: name for name in ("height", "width", "depth")}
+# The feature of each column, by the option.
+COLUMN_NAMES: dict[FeatureNames, dict[str, str]] = {
+    "default": {"image": "image", "label": "label", **_SIZES, "filename": "filename"},
+    "tutorial": {"image": "image_raw", "label": "label", **_SIZES},
+    "imagenet": {
+        "image": "image/encoded",
+        "format": "image/format",
+        "height": "image/height",
+        "width": "image/width",
+        "depth": "image/channels",
+        "filename": "image/filename",
+        "label": "image/class/label",
+        "text": "image/class/text",
+    },
+}
 
 
 def by_split(text: str) -> list[tuple[str, str]]:
@@ -285,6 +301,14 @@ class ImagesOptions(SourceOptions):
     def has_labels(self) -> bool:
         """Tests whether images have labels."""
         return self.label_from != NONE and self.label_column != NONE
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Returns the names that features of a table cannot have."""
+        own = dict(COLUMN_NAMES[self.feature_names])
+        for label in () if self.has_labels else ("label", "text"):
+            own.pop(label, None)
+        return frozenset({*own, *own.values(), "image", "height", "width", "depth"})
 
     @property
     def labels_by_folder(self) -> bool:

@@ -60,11 +60,11 @@ from recordmill.transforms.sources.images.annotations import (
 )
 from recordmill.transforms.sources.images.find import (
     FoundImages,
-    NamedInputs,
     find_images,
     find_named_inputs,
 )
 from recordmill.transforms.sources.images.options import (
+    COLUMN_NAMES,
     DEFAULTS,
     FeatureNames,
     ImagesOptions,
@@ -135,21 +135,15 @@ class Inventory:
                 out.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
 
-    def read(self, start: int, stop: int) -> list[InputFile]:
-        """Reads the files from `start` to `stop`, exclusive."""
-        return [
+    def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
+        """Reads the files from `start` to `stop`, exclusive, and the columns beside."""
+        table = pa.Table.from_batches(list(self._batches(start, stop)))
+        columns = (table[name].to_pylist() for name in _SCHEMA.names)
+        files = [
             InputFile(path, self.root + path, size, version, "", problem)
-            for batch in self._batches(start, stop)
-            for path, size, version, problem in zip(
-                *(batch[name].to_pylist() for name in _SCHEMA.names), strict=True
-            )
+            for path, size, version, problem in zip(*columns, strict=True)
         ]
-
-    def read_notes(self, start: int, stop: int) -> pa.Table:
-        """Reads the columns beside the files from `start` to `stop`, exclusive."""
-        return pa.Table.from_batches(list(self._batches(start, stop))).drop_columns(
-            _SCHEMA.names
-        )
+        return files, table.drop_columns(_SCHEMA.names)
 
     def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         with self._open() as source, pa.ipc.open_file(source) as reader:
@@ -262,30 +256,7 @@ def parse_references(references: pa.BinaryArray) -> list[Reference]:
     return [Reference(*each) for each in json.loads(b"[%b]" % together)]
 
 
-_SIZES = {name: name for name in ("height", "width", "depth")}
-_NAMES: dict[FeatureNames, dict[str, str]] = {
-    "default": {"image": "image", "label": "label", **_SIZES, "filename": "filename"},
-    "tutorial": {"image": "image_raw", "label": "label", **_SIZES},
-    "imagenet": {
-        "image": "image/encoded",
-        "format": "image/format",
-        "height": "image/height",
-        "width": "image/width",
-        "depth": "image/channels",
-        "filename": "image/filename",
-        "label": "image/class/label",
-        "text": "image/class/text",
-    },
-}
 _TEXT_COLUMNS = ("format", "filename", "text")
-
-
-def reserved_names(names: FeatureNames, *, has_labels: bool) -> frozenset[str]:
-    """Returns the names that features of a table cannot have."""
-    own = dict(_NAMES[names])
-    for label in () if has_labels else ("label", "text"):
-        own.pop(label, None)
-    return frozenset({*own, *own.values(), "image", "height", "width", "depth"})
 
 
 def image_schema(
@@ -299,7 +270,7 @@ def image_schema(
     features = annotations.specs()
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
-    for column, name in _NAMES[names].items():
+    for column, name in COLUMN_NAMES[names].items():
         if column in ("label", "text") and label_type is None:
             continue
         feature = FeatureSpec(name, Kind.INT64, column)
@@ -397,13 +368,16 @@ class ImagesSource(Source):
         schema = None if append is None else append.schema
         named = find_named_inputs(self.options, [*kept, *files])
         new = find_images(files, named, self.storage)
+        known = partial(
+            annotate, options=self.options, wanted=self.wanted, storage=self.storage
+        )
         if append is None:
-            found = self._annotated(new, named)
+            found = known(new, named)
         else:
             old = find_images(kept, named, self.storage)
-            before = self._annotated(old, find_named_inputs(self.options, kept))
+            before = known(old, find_named_inputs(self.options, kept))
             paths = frozenset(file.path for file in files)
-            whole = self._annotated(FoundImages(*map(add, old, new)), named)
+            whole = known(FoundImages(*map(add, old, new)), named)
             found = appended(before, whole, new, paths, schema)
         odd = self._named_undecodable(found)
         decodable = not odd if schema is None else decodable_in(schema)
@@ -416,11 +390,6 @@ class ImagesSource(Source):
         return replace(
             self, found=found, decodable=decodable, is_fixed=schema is not None
         )
-
-    def _annotated(self, found: FoundImages, named: NamedInputs) -> Annotations:
-        names, has_labels = self.options.feature_names, self.options.has_labels
-        reserved = reserved_names(names, has_labels=has_labels)
-        return annotate(found, named, self.options, reserved, self.wanted, self.storage)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.found.checksums
@@ -439,19 +408,19 @@ class ImagesSource(Source):
         return InputSummary(facts, warnings, told.passed_over)
 
     def _understood_at_end(self, found: Findings) -> InputSummary:
-        facts = (self._readers_get(decodable=decodable_in(found.schema)),)
-        changed = [each for each in found.issues if each.code == CHANGED]
-        # What the names tell was told before the run.
-        warnings: tuple[str, ...] = ()
-        if self.decodable and not self.rules.transforms_all:
-            warnings = tuple(
-                warn_by_content(
-                    [each for each in found.issues if each.code == UNDECODABLE]
-                )
-            )
-        return InputSummary(
-            (*facts, *changes_told(changed)), (*warnings, *warnings_of(changed))
+        changed, undecodable = (
+            [each for each in found.issues if each.code == code]
+            for code in (CHANGED, UNDECODABLE)
         )
+        facts = (
+            self._readers_get(decodable=decodable_in(found.schema)),
+            *changes_told(changed),
+        )
+        warnings = warnings_of(changed)
+        # What the names tell was told before the run.
+        if self.decodable and not self.rules.transforms_all:
+            warnings = (*warn_by_content(undecodable), *warnings)
+        return InputSummary(facts, warnings)
 
     def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
         found = DECODED if decodable else ENCODED
@@ -532,8 +501,7 @@ class ImagesSource(Source):
         start, stop = input_range.start, input_range.stop
         files: Sequence[InputFile]
         if self.inventory is not None:
-            files = self.inventory.read(start, stop)
-            table = self.inventory.read_notes(start, stop)
+            files, table = self.inventory.read(start, stop)
         else:
             files = self.found.files[start:stop]
             table = self.found.table.slice(start, stop - start)
