@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import FrozenInstanceError, astuple
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -11,24 +11,17 @@ from hypothesis import strategies as st
 from PIL import Image
 from pixel_zoo import (
     IMAGES,
-    TENSORFLOW_CANNOT_DECODE,
-    TENSORFLOW_MAY_ABORT,
     Header,
     bmp,
     encode,
     gif,
     jpeg_segment,
-    make_zoo,
     png,
     png_chunk,
     webp,
 )
 
-from recordmill.transforms.images.header import (
-    ImageHeader,
-    ImageHeaderError,
-    read_header,
-)
+from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 SAMPLES = Path(__file__).parents[2] / "samples" / "images"
@@ -51,28 +44,6 @@ def frame_header(height: int, width: int, components: int) -> bytes:
 def test_image_of_the_zoo(name: str) -> None:
     data, expected = IMAGES[name]
     assert astuple(read_header(data))[:4] == expected
-
-
-def test_zoo_writes_what_it_returns(tmp_path: Path) -> None:
-    headers = make_zoo(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(headers)
-    for name, expected in headers.items():
-        assert astuple(read_header((tmp_path / name).read_bytes()))[:4] == expected
-    assert headers.keys() >= TENSORFLOW_CANNOT_DECODE | TENSORFLOW_MAY_ABORT
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("cat/a.jpg", ("jpeg", 40, 30, 3)),
-        ("cat/b.jpg", ("jpeg", 17, 23, 1)),
-        ("dog/c.png", ("png", 9, 11, 4)),
-        ("dog/d.png", ("png", 31, 5, 3)),
-    ],
-)
-def test_golden_image(path: str, expected: Header) -> None:
-    """Expected: height, width and depth in images.tfrecord, as TensorFlow wrote it."""
-    assert astuple(read_header((GOLDEN / "images" / path).read_bytes()))[:4] == expected
 
 
 @pytest.mark.parametrize(
@@ -124,13 +95,6 @@ def test_tiff_depth_is_pillows_bands(name: str) -> None:
 )
 def test_large_image(data: bytes, expected: Header) -> None:
     assert astuple(read_header(data))[:4] == expected
-
-
-def test_header_is_a_value() -> None:
-    header = ImageHeader("png", 5, 7, 3)
-    assert header == read_header(PNG)
-    with pytest.raises(FrozenInstanceError):
-        header.depth = 4  # type: ignore[misc]
 
 
 NO_IMAGES = {
@@ -247,38 +211,6 @@ def test_error_says_what_was_found_and_expected(data: bytes, message: str) -> No
     assert isinstance(error.value, ValueError)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\xff\xd8" + b"\xff" * 1_000_000,
-        b"\xff\xd8\xff" + b"\0\xff" * 500_000,
-        b"\xff\xd8" + jpeg_segment(0xFE, b"") * 250_000,
-        b"\xff\xd8" + b"\xff\x01" * 500_000,
-        png(3, 8)[:33] + png_chunk(b"tRNS", b"\0") * 80_000,
-        gif()[:19] + b"!\xfe" + b"\1\1" * 500_000,
-        gif()[:19] + b"!\xfe\0" * 300_000,
-        webp(0, UNKN=b"") + b"UNKN\0\0\0\0" * 120_000,
-        # each of 60,000 tags claims the whole file
-        b"II*\0\x08\0\0\0\x60\xea" + struct.pack("<HHII", 700, 7, 700_000, 0) * 60_000,
-    ],
-    ids=[
-        "fill",
-        "stuffed",
-        "empty-segments",
-        "bare",
-        "trns",
-        "sub-blocks",
-        "extensions",
-        "chunks",
-        "tags",
-    ],
-)
-def test_hostile_megabyte_is_read_once(data: bytes) -> None:
-    """A second look at each byte from each byte would take hours."""
-    with pytest.raises(ImageHeaderError):
-        read_header(data)
-
-
 def check(data: bytes) -> None:
     """Anything but a good header or ImageHeaderError fails the test."""
     try:
@@ -329,33 +261,37 @@ def test_cut_image_has_its_own_header_or_none(name: str) -> None:
         assert header.depth == expected[3]
 
 
-def png_of_chunks() -> bytes:
-    """A PNG with a palette to come, and millions of empty chunks instead."""
-    info = struct.pack(">IIBBBBB", 5, 5, 8, 3, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", info) + bytes(4) + b"tEXt"
-
-
-@pytest.mark.parametrize(
-    ("head", "repeated", "message"),
-    [
-        (b"\xff\xd8\xff", b"\xe0\x00\x02\xff", "JPEG has more than 10,000 segments"),
-        (b"\xff\xd8", b"\xff\xd0", "JPEG has more than 10,000 segments"),
-        (b"GIF89a" + bytes(7) + b"!\xff", b"\1\1", "GIF has 1,...,... blocks in"),
-        (b"GIF89a" + bytes(7), b"!\xff\0", "GIF has more than 100,000 frames and"),
-        (
-            b"GIF89a" + bytes(7),
-            b",\0\0\0\0\1\0\1\0\0\2\0",
-            "GIF has more than 100,000 frames and",
-        ),
-        (png_of_chunks(), bytes(8) + b"tEXt", "PNG has more than 10,000 chunks"),
-        (b"RIFF\0\0\0\0WEBP", b"ABCD" + bytes(4), "WebP has more than 10,000 chunks"),
-        (
-            b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 400_000),
-            bytes(20),
-            "TIFF has more than 10,000 tags",
-        ),
-    ],
+GIF_HEAD = b"GIF89a" + bytes(7)
+PALETTE_HEAD = b"\x89PNG\r\n\x1a\n" + png_chunk(
+    b"IHDR", struct.pack(">IIBBBBB", 5, 5, 8, 3, 0, 0, 0)
 )
+# What comes again and again behind the first bytes, and what is said of it.
+HOSTILE = [
+    (b"\xff\xd8", b"\xff", "JPEG ends inside its header"),
+    (b"\xff\xd8\xff", b"\0\xff", "JPEG ends inside its header"),
+    (b"\xff\xd8\xff", b"\xe0\x00\x02\xff", "JPEG has more than 10,000 segments"),
+    (b"\xff\xd8", b"\xff\xd0", "JPEG has more than 10,000 segments"),
+    (GIF_HEAD + b"!\xff", b"\1\1", "GIF has 1,...,... blocks in"),
+    (GIF_HEAD, b"!\xff\0", "GIF has more than 100,000 frames and"),
+    (GIF_HEAD, b",\0\0\0\0\1\0\1\0\0\2\0", "GIF has more than 100,000 frames and"),
+    (PALETTE_HEAD + bytes(4) + b"tEXt", bytes(8) + b"tEXt", "PNG has more than 10,000"),
+    (PALETTE_HEAD, png_chunk(b"tRNS", b"\0"), "PNG has more than 10,000 chunks"),
+    (b"RIFF\0\0\0\0WEBP", b"ABCD" + bytes(4), "WebP has more than 10,000 chunks"),
+    (
+        b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 400_000),
+        bytes(20),
+        "TIFF has more than 10,000 tags",
+    ),
+    # Each of 60,000 tags claims the whole file.
+    (
+        b"II*\0\x08\0\0\0\x60\xea",
+        struct.pack("<HHII", 700, 7, 700_000, 0),
+        "TIFF has more than 10,000 tags",
+    ),
+]
+
+
+@pytest.mark.parametrize(("head", "repeated", "message"), HOSTILE)
 def test_hostile_bytes_cost_no_time(head: bytes, repeated: bytes, message: str) -> None:
     """Bounded steps, which a count shows: without the bounds 50 MiB took up to 57 s."""
     data = head + repeated * (8_000_000 // len(repeated))

@@ -86,24 +86,6 @@ def test_labels_are_places_among_the_sorted_classes(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_come_in_the_order_of_the_listing(tmp_path: Path) -> None:
-    write(tmp_path, b__1_jpg=JPEG, a__2_jpg=JPEG)
-    rows = read(ImagesSource(), tmp_path / "b", tmp_path / "a").rows
-    assert [(row["filename"], row["label"]) for row in rows] == [
-        ("b/1.jpg", 1),
-        ("a/2.jpg", 0),
-    ]
-
-
-def test_other_files_are_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, a__1_JPG=JPEG, a__2_jpeg=JPEG, a__notes_txt=b"x", readme_md=b"x")
-    reading = read(ImagesSource(), tmp_path)
-    assert [row["filename"] for row in reading.rows] == ["a/1.JPG", "a/2.jpeg"]
-    assert isinstance(reading.source, ImagesSource)
-    assert reading.source.found.classes == ("a",)
-    assert not reading.rejects
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -243,12 +225,6 @@ def test_the_inventory_may_lie_in_a_file(
         expected = read_one(reading.source, input_range)
         assert read_one(kept, input_range).rows == expected.rows
         assert read_one(kept, input_range).origins == expected.origins
-
-
-def test_images_that_no_single_op_decodes_are_declared_as_bytes(tmp_path: Path) -> None:
-    write(tmp_path, a__1_jpg=JPEG, a__2_gif=IMAGES["still.gif"][0])
-    image = read(ImagesSource(), tmp_path).source.schema()["image"]
-    assert (image.dtype, image.shape) == ("bytes", ())
 
 
 def test_origins_do_not_depend_on_other_files(tmp_path: Path) -> None:

@@ -114,24 +114,6 @@ def test_parts_in_any_order_give_the_facts_of_the_whole(
     assert summary(merged(found)) == naive_summary(whole)
 
 
-FACTS = COLUMNS.map(facts_of)
-
-
-@given(FACTS, FACTS)
-def test_merge_is_commutative(one: ColumnStats, other: ColumnStats) -> None:
-    assert one.merge(other) == other.merge(one)
-
-
-@given(FACTS, FACTS, FACTS)
-def test_merge_is_associative(a: ColumnStats, b: ColumnStats, c: ColumnStats) -> None:
-    assert a.merge(b).merge(c) == a.merge(b.merge(c))
-
-
-@given(FACTS)
-def test_facts_of_no_row_change_nothing(stats: ColumnStats) -> None:
-    assert stats.merge(ColumnStats()) == stats == ColumnStats().merge(stats)
-
-
 SOME_VALUES = st.sets(st.integers(0, 9))
 
 
@@ -212,13 +194,3 @@ def test_values_past_the_limit_elsewhere_are_not_counted() -> None:
 def test_limits(texts: Texts, limits: str) -> None:
     assert repr(facts_of(texts).limits) == limits
     assert repr(merged([facts_of([text]) for text in texts]).limits) == limits
-
-
-def test_default_holds_nothing() -> None:
-    stats = ColumnStats()
-    assert (stats.flags, stats.dtype, stats.limits) == (
-        TypeFlag.NOTHING,
-        "string",
-        None,
-    )
-    assert (stats.distinct, stats.texts()) == (0, {})

@@ -13,7 +13,7 @@ from csv_cases import COLUMNS, holds_of_all, quoted
 from hypothesis import given
 from hypothesis import strategies as st
 from infer_tools import TRICKY, features_of, inferred, write_tricky
-from job_tools import SAMPLES, convert, manifest_of, python
+from job_tools import SAMPLES, convert, manifest_of
 from source_tools import FileWriter, file_writer
 
 from recordmill.schemas.errors import InputError
@@ -51,33 +51,6 @@ def test_schema_is_that_of_a_conversion(tmp_path: Path, repeat: int) -> None:
     assert features_of(found.declared.to_schema()) == manifest["features"]
     assert found.stats.rows == manifest["rows_read"] == 30 * repeat + 1
     assert list(found.declared.features) == list(TRICKY), "the file's order"
-
-
-def test_types_of_the_tricky_columns(tmp_path: Path) -> None:
-    write_tricky(tmp_path / "in.csv")
-    declared = inferred(CsvSource(), tmp_path / "in.csv").declared
-    assert {
-        name: f"{feature.dtype}{'?' * feature.optional}"
-        for name, feature in declared.features.items()
-    } == {
-        "late decimal": "float32",
-        "late text": "string",
-        "late boolean": "string",
-        "late missing": "int64?",
-        "zip code": "string",
-        "beyond int64": "string",
-        "the last int64": "int64",
-        "beyond float64": "string",
-        "plus": "string",
-        "minus zero": "float32",
-        "boolean": "bool",
-        "infinity": "float32",
-        "empty": "string?",
-        "mostly empty": "int64?",
-        "quoted": "string",
-        "naïve, ☃": "int64",
-        "null": "string",
-    }
 
 
 def read_all(source: Source, files: list[InputFile], expected: Any) -> pa.Table:
@@ -237,32 +210,8 @@ def test_error_in_one_range_ends_all(
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize(
-    ("source", "data", "message"),
-    [
-        (CsvSource(), b"", "every input file is empty"),
-        (ImagesSource(), b"", "no images among 1 input file"),
-        (CifarSource(), b"", "no CIFAR data"),
-    ],
-)
-def test_input_of_another_kind(
-    tmp_path: Path, source: Source, data: bytes, message: str
-) -> None:
-    (tmp_path / "in.csv").write_bytes(data)
-    with pytest.raises(InputError, match=message):
-        inferred(source, tmp_path)
-
-
 def test_header_alone(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(b"a,b\n")
     found = inferred(CsvSource(), tmp_path)
     assert [f.dtype for f in found.declared.features.values()] == ["string", "string"]
     assert (found.stats.rows, feature_comments(found)) == (0, {})
-
-
-def test_does_without_beam() -> None:
-    code = (
-        "import sys, recordmill.transforms.statistics.input_statistics, recordmill.transforms.statistics.input_statistics, recordmill.schemas.schema_file\n"
-        "print('apache_beam' in sys.modules)"
-    )
-    assert python(code).out == "False\n"
