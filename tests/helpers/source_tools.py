@@ -22,6 +22,13 @@ FileWriter = Callable[[bytes], Path]
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Writes files below a folder, by their paths."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
 def file_writer(factory: pytest.TempPathFactory) -> FileWriter:
     """Writes one file; the next call writes over it."""
     path = factory.mktemp("csv") / "in.csv"

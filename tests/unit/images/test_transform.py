@@ -1,10 +1,13 @@
-"""Images made anew: as Pillow makes them in a plain loop."""
+"""Images made anew, as Pillow makes them in a plain loop; the bytes of PNGs are pinned."""
 
 from __future__ import annotations
 
 import io
 import struct
+import zlib
 from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,11 +15,13 @@ import pytest
 from example_counts import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 from pixel_zoo import IMAGES, encode, gif
 
-from recordmill.transforms.images.decode import check_image
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.images.decode import check_image, pixels_of
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
     ImageHeaderError,
@@ -33,12 +38,18 @@ from recordmill.transforms.images.pixel_rules import (
 )
 from recordmill.transforms.images.transform import (
     BLENDED,
+    BLOCK_BYTES,
     FIRST_FRAME,
     INKS,
+    MAX_CODE_BITS,
     NARROWED,
     TURNED,
     Transformed,
+    code_lengths,
+    deflate,
+    pack_bits,
     transform_image,
+    write_png,
 )
 
 RAW = PixelRules(form="raw", channels=3, turns=True, transforms_all=True)
@@ -418,23 +429,14 @@ def test_a_transparent_colour_or_shade(mode: str) -> None:
 
 
 def colours_of_16_bits() -> bytes:
-    """A TIFF of 2 x 1 pixels; Pillow writes none like it."""
-    tags = {256: 2, 257: 1, 258: 16, 259: 1, 262: 2, 273: 0, 277: 3, 279: 12}
-    bits_at = 8 + 2 + 12 * len(tags) + 4
-    values = {273: bits_at + 6}
-    entries = b"".join(
-        struct.pack(
-            "<HHIHH",
-            tag,
-            3,
-            3 if tag == 258 else 1,
-            bits_at if tag == 258 else values.get(tag, value),
-            0,
-        )
-        for tag, value in tags.items()
-    )
-    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
-    return head + struct.pack("<9H", 16, 16, 16, *range(0x1020, 0x7000, 0x1001)[:6])
+    """A TIFF of 2 x 1 pixels, made of one of 4 x 1 of 8 bits; Pillow writes none."""
+    samples = np.arange(0x1020, 0x7000, 0x1001, np.uint16)[:6].tobytes()
+    data = saved(Image.frombytes("RGB", (4, 1), samples), "TIFF")
+    for before, after in (((8, 8, 8), (16, 16, 16)), ((256, 4, 1, 4), (256, 4, 1, 2))):
+        form = "<HHII" if len(before) == 4 else "<3H"
+        assert data.count(struct.pack(form, *before)) == 1
+        data = data.replace(struct.pack(form, *before), struct.pack(form, *after))
+    return data
 
 
 def test_16_bits_a_channel_are_told() -> None:
@@ -502,3 +504,141 @@ def test_a_bmp_with_more_bytes_than_its_pixels() -> None:
     data = IMAGES["rgb.bmp"][0] + b"more"
     assert read_header(data).variant
     assert np.array_equal(decoded(made(data, AS_PNG).data), decoded(data))
+
+
+def stream(*pieces: bytes) -> bytes:
+    return b"".join(deflate(np.frombuffer(piece, np.uint8) for piece in pieces))
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4))
+@example([])
+@example([b"", b"a" * 1000, bytes(range(256)) * 3])
+def test_zlib_reads_it(pieces: list[bytes]) -> None:
+    assert zlib.decompress(stream(*pieces)) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_blocks(more: int) -> None:
+    data = np.random.default_rng(1).integers(0, 9, BLOCK_BYTES + more, np.uint8)
+    assert zlib.decompress(stream(data.tobytes())) == data.tobytes()
+
+
+def test_the_bytes_are_pinned() -> None:
+    """They are those of datasets that were written: a change needs a FORMAT_VERSION."""
+    data = bytes(number * number % 251 for number in range(5000))
+    assert zlib.crc32(stream(data, data[:70])) == 2187796147
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=257))
+@example([1, 1])
+@example([2**n for n in range(30)])
+@example([0, 1, *(2**n for n in range(30)), 0])
+def test_code_lengths(counts: list[int]) -> None:
+    counts[0] += 1
+    counts[1] += 1
+    lengths = code_lengths(counts)
+    used = [length for length in lengths if length]
+    assert [bool(length) for length in lengths] == [bool(count) for count in counts]
+    assert max(used) <= MAX_CODE_BITS
+    assert sum(Fraction(1, 2**length) for length in used) == 1  # a whole code
+    if sum(counts) < 1000:  # less than needs a code of 15 bits, so none was shortened
+        ranked = sorted(zip(counts, lengths, strict=True))
+        for (count, length), (other, other_length) in pairwise(ranked):
+            assert count == other or not count or length >= other_length
+
+
+@given(
+    st.lists(
+        st.integers(0, 15).flatmap(
+            lambda n: st.tuples(st.just(n), st.integers(0, 2**n - 1))
+        ),
+        min_size=1,
+    )
+)
+def test_pack_bits(numbers: list[tuple[int, int]]) -> None:
+    expected, place = 0, 0
+    for num_bits, value in numbers:
+        expected |= value << place
+        place += num_bits
+    bits, values = zip(*numbers, strict=True)
+    found = pack_bits(np.array(values, np.uint64), np.array(bits, np.uint8))
+    assert found == expected.to_bytes((place + 7) // 8, "little")
+
+
+SHAPES = arrays.array_shapes(min_dims=3, max_dims=3, max_side=40).map(
+    lambda shape: (*shape[:2], 1 + shape[2] % 4)
+)
+
+
+def png_of(samples: Any) -> bytes:
+    gray = samples.shape[2:] == (1,)
+    return write_png(Image.fromarray(samples[:, :, 0] if gray else samples))
+
+
+@given(st.data())
+def test_any_pixels(data: st.DataObject) -> None:
+    shape = data.draw(SHAPES)
+    kind = np.uint16 if shape[2] == 1 and data.draw(st.booleans()) else np.uint8
+    samples = data.draw(arrays.arrays(kind, shape))
+    written = png_of(samples)
+    check_image(written)
+    with Image.open(io.BytesIO(written)) as image:
+        assert np.array_equal(np.asarray(image).reshape(shape), samples)
+
+
+@pytest.mark.parametrize("height", [1, 37, 38, 39, 75, 1000])
+def test_bands_of_37_rows(height: int) -> None:
+    """Each row once, in order, and a band sees the last row of the one before."""
+    samples = np.random.default_rng(3).integers(0, 255, (height, 2300, 3), np.uint8)
+    with Image.open(io.BytesIO(png_of(samples))) as image:
+        assert np.array_equal(np.asarray(image), samples)
+
+
+def test_the_bytes_of_pngs_are_pinned() -> None:
+    """They are those of datasets that were written: a change needs a FORMAT_VERSION."""
+    samples = (np.arange(5000).reshape(25, 50, 4) ** 2 % 251).astype(np.uint8)
+    assert zlib.crc32(png_of(samples)) == 3197721415
+    indices = (np.arange(60).reshape(6, 10) % 7).astype(np.uint8)
+    image = Image.fromarray(indices).convert("L")
+    image.putpalette(bytes(range(30)))
+    image.info["transparency"] = b"\0\7"
+    assert zlib.crc32(write_png(image)) == 697479185
+
+
+@pytest.mark.parametrize(
+    ("mode", "channels", "dtype"),
+    [
+        ("1", 1, "uint8"),
+        ("L", 1, "uint8"),
+        ("I;16", 1, "uint16"),
+        ("LA", 2, "uint8"),
+        ("P", 3, "uint8"),
+        ("RGB", 3, "uint8"),
+        ("RGBA", 4, "uint8"),
+    ],
+)
+def test_channels(mode: str, channels: int, dtype: str) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (7, 5), (9, 9, 9)).convert("L").convert(mode).save(file, "PNG")
+    pixels = pixels_of(file.getvalue())
+    assert (pixels.shape, pixels.dtype) == ((5, 7, channels), dtype)
+
+
+def test_two_images_in_one_jpeg_are_the_first() -> None:
+    file = io.BytesIO()
+    first, second = (Image.new("RGB", (7, 5), (shade, 0, 0)) for shade in (200, 10))
+    first.save(file, "MPO", save_all=True, append_images=[second])
+    assert pixels_of(file.getvalue())[0, 0, 0] > 150
+
+
+def test_pixels_are_those_that_were_written() -> None:
+    array = np.random.default_rng(1).integers(0, 256, (5, 7, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "PNG")
+    assert np.array_equal(pixels_of(file.getvalue()), array)
+
+
+def test_a_damaged_image_is_told() -> None:
+    data, _ = IMAGES["rgb.jpg"]
+    with pytest.raises(OutputError, match=r"image of \d+ bytes: .*verify --deep"):
+        pixels_of(data[: len(data) // 2])

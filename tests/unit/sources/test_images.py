@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pixel_zoo import IMAGES
-from source_tools import GOLDEN, prepare, read, read_one
+from source_tools import GOLDEN, prepare, read, read_one, write
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, Kind
@@ -26,15 +27,6 @@ from recordmill.transforms.tfrecord import FRAME_BYTES
 
 JPEG, _ = IMAGES["rgb.jpg"]
 PNG, _ = IMAGES["rgb.png"]
-
-
-def write(folder: Path, **images: bytes) -> None:
-    """Writes images; "__" in a name stands for "/", "_" before the ending for "."."""
-    for name, data in images.items():
-        stem, _, ending = name.replace("__", "/").rpartition("_")
-        path = folder / f"{stem}.{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
 
 
 def test_golden_images() -> None:
@@ -61,9 +53,7 @@ def test_golden_images() -> None:
 
 
 def test_every_format_has_the_numbers_of_its_header(tmp_path: Path) -> None:
-    (tmp_path / "zoo").mkdir()
-    for name, (data, _) in IMAGES.items():
-        (tmp_path / "zoo" / name).write_bytes(data)
+    write(tmp_path, {f"zoo/{name}": data for name, (data, _) in IMAGES.items()})
     reading = read(ImagesSource(), tmp_path)
     assert not reading.rejects
     assert len(reading.rows) == len(IMAGES)
@@ -74,7 +64,9 @@ def test_every_format_has_the_numbers_of_its_header(tmp_path: Path) -> None:
 
 
 def test_labels_are_places_among_the_sorted_classes(tmp_path: Path) -> None:
-    write(tmp_path, b__1_jpg=JPEG, a__2_jpg=JPEG, C__3_jpg=JPEG, a__n__4_png=PNG)
+    write(
+        tmp_path, {"b/1.jpg": JPEG, "a/2.jpg": JPEG, "C/3.jpg": JPEG, "a/n/4.png": PNG}
+    )
     reading = read(ImagesSource(), tmp_path)
     assert isinstance(reading.source, ImagesSource)
     assert reading.source.found.classes == ("C", "a", "b")
@@ -87,34 +79,30 @@ def test_labels_are_places_among_the_sorted_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    ("path", "data", "reason"),
     [
-        (b"hello, world", "not an image: starts with b'hello, wo' (expected JPEG, PNG"),
-        (b"", "not an image: has no bytes"),
-        (JPEG[:100], "JPEG ends inside its header after 100 bytes"),
-        (PNG[:20], "PNG ends inside its header after 20 bytes"),
+        (
+            "a/2.jpg",
+            b"hello, world",
+            "not an image: starts with b'hello, wo' (expected",
+        ),
+        ("a/2.jpg", b"", "not an image: has no bytes"),
+        ("a/2.jpg", JPEG[:100], "JPEG ends inside its header after 100 bytes"),
+        ("a/2.jpg", PNG[:20], "PNG ends inside its header after 20 bytes"),
+        ("stray.jpg", JPEG, "is not in the folder of a class"),
     ],
 )
-def test_what_is_no_image_is_rejected(tmp_path: Path, data: bytes, reason: str) -> None:
-    write(tmp_path, a__1_jpg=JPEG, a__2_jpg=data, b__3_jpg=JPEG)
+def test_what_is_rejected(tmp_path: Path, path: str, data: bytes, reason: str) -> None:
+    write(tmp_path, {"a/1.jpg": JPEG, path: data, "b/3.jpg": JPEG})
     reading = read(ImagesSource(), tmp_path)
     assert [row["filename"] for row in reading.rows] == ["a/1.jpg", "b/3.jpg"]
     (reject,) = reading.rejects
-    assert (reject.path, reject.position, reject.raw) == ("a/2.jpg", 0, data)
+    assert (reject.path, reject.position, reject.raw) == (path, 0, data)
     assert reject.reason.startswith(reason)
 
 
-def test_an_image_in_no_class_folder_is_rejected(tmp_path: Path) -> None:
-    write(tmp_path, a__1_jpg=JPEG, stray_jpg=JPEG)
-    reading = read(ImagesSource(), tmp_path)
-    assert [row["filename"] for row in reading.rows] == ["a/1.jpg"]
-    (reject,) = reading.rejects
-    assert (reject.path, reject.raw) == ("stray.jpg", JPEG)
-    assert reject.reason == "is not in the folder of a class"
-
-
 def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
-    write(tmp_path, a__1_jpg=b"x", b__2_jpg=JPEG)
+    write(tmp_path, {"a/1.jpg": b"x", "b/2.jpg": JPEG})
     assert [row["label"] for row in read(ImagesSource(), tmp_path).rows] == [1]
 
 
@@ -172,7 +160,7 @@ def test_feature_names(names: FeatureNames, expected: set[str]) -> None:
 def test_planned_bytes_are_known_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, a__1_jpg=JPEG, b__2_png=PNG)
+    write(tmp_path, {"a/1.jpg": JPEG, "b/2.png": PNG})
     reading = prepare(ImagesSource(), [tmp_path])
 
     def refuse(uri: str) -> bytes:
@@ -189,26 +177,27 @@ def test_planned_bytes_are_known_unread(
     assert rows.batch["filename"].to_pylist() == ["a/1.jpg", "b/2.png"]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "files", "cuts"),
+    [
+        ([9] * 5, 2, [0, 2, 4, 5]),
+        ([30, 30, 40, 1, 99, 250, 100, 100, 50, 60], 9, [0, 3, 5, 6, 7, 8, 9, 10]),
+    ],
+)
 def test_ranges_are_slices_of_the_inventory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: list[int],
+    files: int,
+    cuts: list[int],
 ) -> None:
-    monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
-    write(tmp_path, **{f"a__{n}_jpg": JPEG for n in range(5)})
-    reading = read(ImagesSource(), tmp_path)
-    assert [(s.start, s.stop) for s in reading.ranges] == [(0, 2), (2, 4), (4, 5)]
-    assert [s.path for s in reading.ranges] == ["a/0.jpg", "a/2.jpg", "a/4.jpg"]
-    assert [row["filename"] for row in reading.rows] == [f"a/{n}.jpg" for n in range(5)]
-
-
-def test_ranges_are_cut_by_bytes_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = [30, 30, 40, 1, 99, 250, 100, 100, 50, 60]
-    write(tmp_path, **{f"a__{n}_jpg": bytes(size) for n, size in enumerate(sizes)})
+    """They have at most so many files, and 100 bytes or a larger file."""
+    monkeypatch.setattr(images_source, "FILES_PER_RANGE", files)
     monkeypatch.setattr(images_source, "MAX_RANGE_BYTES", 100)
+    write(tmp_path, {f"a/{n}.jpg": bytes(size) for n, size in enumerate(sizes)})
     ranges = prepare(ImagesSource(), [tmp_path]).ranges
-    found = [(input_range.start, input_range.stop) for input_range in ranges]
-    assert found == [(0, 3), (3, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10)]
+    assert [(each.start, each.stop) for each in ranges] == list(pairwise(cuts))
+    assert [each.path for each in ranges] == [f"a/{n}.jpg" for n in cuts[:-1]]
 
 
 @pytest.mark.parametrize("where", ["", "memory://inventory"])
@@ -217,7 +206,7 @@ def test_the_inventory_may_lie_in_a_file(
 ) -> None:
     where = where or str(tmp_path)
     monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
-    write(tmp_path / "in", **{f"a__{n}_jpg": JPEG for n in range(5)})
+    write(tmp_path / "in", {f"a/{n}.jpg": JPEG for n in range(5)})
     reading = prepare(ImagesSource(), [tmp_path / "in"])
     kept = reading.source.spill_inventory(open_store(where), "inventory.arrow")
     assert len(pickle.dumps(kept)) < 3000
@@ -228,9 +217,9 @@ def test_the_inventory_may_lie_in_a_file(
 
 
 def test_origins_do_not_depend_on_other_files(tmp_path: Path) -> None:
-    write(tmp_path, b__1_jpg=JPEG)
+    write(tmp_path, {"b/1.jpg": JPEG})
     (before,) = read(ImagesSource(), tmp_path).origins
-    write(tmp_path, a__0_jpg=JPEG)
+    write(tmp_path, {"a/0.jpg": JPEG})
     assert read(ImagesSource(), tmp_path).origins[1] == before
 
 
@@ -239,9 +228,9 @@ def test_an_image_whose_size_changed_after_the_inventory(
     tmp_path: Path, data: bytes
 ) -> None:
     """Its planned bytes would be wrong, and its content maybe half written."""
-    write(tmp_path, a__1_jpg=JPEG)
+    write(tmp_path, {"a/1.jpg": JPEG})
     reading = prepare(ImagesSource(), [tmp_path])
-    write(tmp_path, a__1_jpg=data)
+    write(tmp_path, {"a/1.jpg": data})
     with pytest.raises(InputError) as error:
         read_one(reading.source, reading.ranges[0])
     assert str(error.value) == (
@@ -252,17 +241,14 @@ def test_an_image_whose_size_changed_after_the_inventory(
 
 @pytest.mark.parametrize("name", ["1 2.jpg", "größe 数.jpg", "a,b;'\".jpg", "0 .jpg"])
 def test_odd_file_names(tmp_path: Path, name: str) -> None:
-    (tmp_path / "class 1").mkdir()
-    (tmp_path / "class 1" / name).write_bytes(JPEG)
+    write(tmp_path, {f"class 1/{name}": JPEG})
     (row,) = read(ImagesSource(), tmp_path).rows
     assert (row["filename"], row["text"]) == (f"class 1/{name}", "class 1")
 
 
 def test_an_image_beyond_2_gib_is_a_reject_without_being_read(tmp_path: Path) -> None:
     """Its listed size is enough to know; the file is sparse."""
-    for name in ("a.jpg", "b.jpg"):
-        (tmp_path / "cat").mkdir(exist_ok=True)
-        (tmp_path / "cat" / name).write_bytes(IMAGES["rgb.jpg"][0])
+    write(tmp_path, {"cat/a.jpg": JPEG, "cat/b.jpg": JPEG})
     os.truncate(tmp_path / "cat" / "b.jpg", 1 << 31)
     reading = read(ImagesSource(), tmp_path)
     assert [row["filename"] for row in reading.rows] == ["cat/a.jpg"]

@@ -20,7 +20,6 @@ from small_dataset import SPLITS, write_dataset
 from recordmill import read_rows
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
-from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.statistics import column_summary, dataset_statistics
 from recordmill.transforms.statistics.column_summary import ColumnSummary
@@ -174,16 +173,6 @@ def test_labels_in_bytes_and_tensors(tmp_path: Path) -> None:
     assert half.mean == 1.5
     assert parts is not None
     assert parts.values == ((b"", 5), (b"\xff", 5))
-
-
-def test_a_dataset_without_a_row(tmp_path: Path) -> None:
-    manifest = write_dataset(tmp_path / "zoo")
-    nothing = SplitEntry(records=0, bytes=0, shards=())
-    for splits in ({}, {"train": nothing}):
-        empty = manifest.model_copy(update={"splits": splits})
-        (tmp_path / "zoo" / MANIFEST_NAME).write_bytes(empty.to_bytes())
-        figures = figures_of(tmp_path / "zoo")
-        assert {found.rows for found in figures.columns} == {0}
 
 
 def test_a_damaged_and_a_missing_shard(tmp_path: Path) -> None:
