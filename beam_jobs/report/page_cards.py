@@ -27,6 +27,7 @@ from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.statistics.class_counts import ClassCounts
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
@@ -325,10 +326,8 @@ def mix_chart(classes: ClassCounts, manifest: Manifest) -> Chart | None:
     files = manifest.shard_files
     if len(files) < 2 or not len(classes.by_shard) or not sum(classes.totals):
         return None
-    counts = classes.by_shard.astype(np.float64)
-    rows = counts.sum(axis=1, keepdims=True)
-    shares = np.divide(100 * counts, rows, out=np.zeros_like(counts), where=rows > 0)
-    commonest = np.argsort(-counts.sum(axis=0), kind="stable")
+    shares = _class_shares(classes.by_shard)
+    commonest = np.argsort(-classes.by_shard.sum(axis=0), kind="stable")
     drawn = commonest[:MIXED_CLASSES].tolist()
     names = [shown(classes.names[index]) for index in drawn]
     columns = [shares[:, index] for index in drawn]
@@ -353,37 +352,32 @@ def mix_chart(classes: ClassCounts, manifest: Manifest) -> Chart | None:
             for index, label in enumerate(labels[some])
         ),
     )
-    note = _largest_difference(classes, manifest, shares)
+    note = _largest_difference(classes, files)
     if len(files) > MIXED_SHARDS:
         note = f"The first {MIXED_SHARDS} of {len(files):,} shards are drawn. {note}"
     caption = f"Class mix by shard: {shown(classes.feature)}"
     return Chart(caption, drawing, table, note, tuple(names))
 
 
-def _largest_difference(
-    classes: ClassCounts, manifest: Manifest, shares: npt.NDArray[np.float64]
-) -> str:
-    """Describes where a shard differs most from its split."""
-    worst, found = -1.0, ""
-    first = 0
-    for split_index, split in enumerate(manifest.splits.values()):
-        stop = first + len(split.shards)
-        own = classes.by_split[split_index].astype(np.float64)
-        if own.sum():
-            expected = 100 * own / own.sum()
-            filled = [s for s in range(first, stop) if classes.by_shard[s].any()]
-            off = np.abs(shares[filled] - expected)
-            row, index = np.unravel_index(int(off.argmax()), off.shape)
-            if off[row, index] > worst:
-                worst = float(off[row, index])
-                file = manifest.shard_files[filled[int(row)]]
-                found = (
-                    f"Largest difference from a split: {shown(classes.names[int(index)])} "
-                    f"is {shares[filled[int(row)], index]:.1f} % of {shown(file)}, and "
-                    f"{expected[index]:.1f} % of its split."
-                )
-        first = stop
-    return found
+def _class_shares(rows: I64) -> npt.NDArray[np.float64]:
+    """Returns what each class has of each shard or split, in percent."""
+    shares: npt.NDArray[np.float64]
+    shares = 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
+    return shares
+
+
+def _largest_difference(classes: ClassCounts, files: Sequence[str]) -> str:
+    """Describes where a shard with rows differs most from its split."""
+    shares = _class_shares(classes.by_shard)
+    expected = _class_shares(classes.by_split)[list(classes.splits)]
+    off = np.abs(shares - expected)
+    off[~classes.by_shard.any(axis=1)] = -1
+    shard, index = np.unravel_index(int(off.argmax()), off.shape)
+    return (
+        f"Largest difference from a split: {shown(classes.names[int(index)])} is "
+        f"{shares[shard, index]:.1f} % of {shown(files[int(shard)])}, and "
+        f"{expected[shard, index]:.1f} % of its split."
+    )
 
 
 BAR_SHARDS = 120  # one by one

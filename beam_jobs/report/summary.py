@@ -103,12 +103,10 @@ def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
     base, manifest = outcome.base, outcome.manifest
     if base is None or outcome.status == "unchanged":
         return None
+    totals = ("rows_read", "rows_rejected", "records", "num_bytes", "num_shards")
     return {
-        "rows_read": manifest.rows_read - base.rows_read,
-        "rows_rejected": manifest.rows_rejected - base.rows_rejected,
-        "records": manifest.records - base.records,
-        "bytes": manifest.num_bytes - base.num_bytes,
-        "shards": manifest.num_shards - base.num_shards,
+        name.removeprefix("num_"): getattr(manifest, name) - getattr(base, name)
+        for name in totals
     }
 
 

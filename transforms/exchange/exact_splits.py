@@ -34,7 +34,8 @@ _SPACE = 1 << 64
 class RankSketch:
     """The draws of one class of rows: counted, and kept near the ends of the splits."""
 
-    ends: tuple[int, ...] = ()  # where the ends of the splits are expected among all u64
+    # where the ends of the splits are expected among all u64
+    ends: tuple[int, ...] = ()
     # half a window, in 2**64 / sqrt(n); a wider one misses even more rarely
     width: int = WIDTH
     count: int = 0  # of all draws

@@ -165,7 +165,7 @@ class ClassCounts:
         self.feature = feature.name
         self.outside = 0  # values that no class has
         self.names = tuple(names) or tuple(map(str, range(classes)))
-        self._splits = splits
+        self.splits = splits
         has_mix = classes * len(splits) <= max_mix
         # rows of each class, for each split, and for each shard in the manifest's order
         self.by_split: I64 = np.zeros((num_splits, classes), np.int64)
@@ -179,7 +179,7 @@ class ClassCounts:
             self.outside += int((~valid).sum())
             values = values[valid]
         found = np.bincount(values.astype(np.int64), minlength=classes)
-        self.by_split[self._splits[shard]] += found
+        self.by_split[self.splits[shard]] += found
         if len(self.by_shard):
             self.by_shard[shard] += found
 

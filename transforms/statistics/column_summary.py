@@ -40,33 +40,23 @@ NUM_BINS = 1 << 14  # at most
 _EXACT_BITS = 53  # of a float64: the number of a bin must fit
 _MAX_SHIFT = 63
 _OF_ZERO = -1200
+_FINEST = 2 * _OF_ZERO  # a level below that of any numbers
 
 F64 = npt.NDArray[np.float64]
 
 
 class NumberBins:
-    """The counts of finite numbers, in bins of 2**level from the first one counted on.
+    """The counts of finite numbers, in bins of 2**level from the first one counted on."""
 
-    No bin is narrower than the lowest level: 0 for integers.
-    """
-
-    def __init__(self, lowest_level: int | None = None) -> None:
-        self._lowest_level = lowest_level
-        self._limits: tuple[float, float] | None = None
-        self.level = 0
+    def __init__(self, level: int) -> None:
+        """Starts without a number; no bin will be narrower than at this level."""
+        self.level = level
         self.first = 0
         self.counts: I64 = np.zeros(0, np.int64)
 
-    def add(self, numbers: F64) -> None:
-        """Counts numbers, all of them finite."""
-        if not len(numbers):
-            return
-        low, high = float(numbers.min()), float(numbers.max())
-        if self._limits is None:
-            level = self._level_of(low, high)
-        else:
-            low, high = min(self._limits[0], low), max(self._limits[1], high)
-            level = max(self.level, self._level_of(low, high))
+    def add(self, numbers: F64, low: float, high: float) -> None:
+        """Counts finite numbers; the limits are those of all that were added."""
+        level = max(self.level, _level_of(low, high))
         bins = _bins_of(numbers, level)
         shift = min(level - self.level, _MAX_SHIFT)
         before = (self.first + np.arange(len(self.counts))) >> shift  # joined in pairs
@@ -74,20 +64,18 @@ class NumberBins:
         stop = int(max([bins.max(), *before[-1:]])) + 1
         counts = np.bincount(bins - first, minlength=stop - first)
         np.add.at(counts, before - first, self.counts)
-        self._limits, self.level = (low, high), level
-        self.first, self.counts = first, counts
+        self.level, self.first, self.counts = level, first, counts
 
-    def _level_of(self, low: float, high: float) -> int:
-        """Returns the lowest level at which the bins from low to high are few enough."""
-        magnitude = _exponent(max(abs(low), abs(high)))
-        spread = _exponent(high / 2 - low / 2) + 1  # halves, as it may overflow
-        level = max(magnitude - _EXACT_BITS, spread - NUM_BINS.bit_length())
-        if self._lowest_level is not None:
-            level = max(level, self._lowest_level)
-        ends = np.array([low, high])
-        while np.ptp(_bins_of(ends, level)) >= NUM_BINS:
-            level += 1
-        return level
+
+def _level_of(low: float, high: float) -> int:
+    """Returns the lowest level at which the bins from low to high are few enough."""
+    magnitude = _exponent(max(abs(low), abs(high)))
+    spread = _exponent(high / 2 - low / 2) + 1  # halves, as it may overflow
+    level = max(magnitude - _EXACT_BITS, spread - NUM_BINS.bit_length())
+    ends = np.array([low, high])
+    while np.ptp(_bins_of(ends, level)) >= NUM_BINS:
+        level += 1
+    return level
 
 
 def _exponent(number: float) -> int:
@@ -140,7 +128,7 @@ class NumberSummary:
     _bins: NumberBins = field(init=False)
 
     def __post_init__(self) -> None:
-        self._bins = NumberBins(lowest_level=0 if self.whole else None)
+        self._bins = NumberBins(0 if self.whole else _FINEST)
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Adds numbers, of any dtype."""
@@ -155,10 +143,10 @@ class NumberSummary:
         if not len(values):
             return
         low, high = values.min().item(), values.max().item()
-        self.minimum = _extreme(min, self.minimum, low)
-        self.maximum = _extreme(max, self.maximum, high)
+        self.minimum = low if self.minimum is None else min(self.minimum, low)
+        self.maximum = high if self.maximum is None else max(self.maximum, high)
         numbers = values.astype(np.float64)
-        self._bins.add(numbers)
+        self._bins.add(numbers, float(self.minimum), float(self.maximum))
         # Mean and squared deviations of two sets are joined as Chan et al. do (1979).
         count, before = len(numbers), self._finite
         self._finite += count

@@ -128,9 +128,10 @@ def test_far_numbers_do_not_hide_the_others() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    bins = NumberBins()
+    bins = NumberBins(-2000)
     for exponent in range(-300, 300, 7):
-        bins.add(np.array([10.0**exponent, -(10.0**exponent)]))
+        number = 10.0**exponent
+        bins.add(np.array([number, -number]), -number, number)
         assert len(bins.counts) <= NUM_BINS
     assert bins.counts.sum() == 2 * len(range(-300, 300, 7))
 

@@ -332,11 +332,7 @@ def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Returns a column as one array."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # without a chunk
-        return pa.array([], column.type)
-    return column
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def text_cells(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
