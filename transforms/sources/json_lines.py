@@ -62,20 +62,12 @@ Array = npt.NDArray[Any]
 ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
 _MAX_DEPTH = 8  # of lists
-_LEAVES = {
-    "boolean": pa.bool_(),
-    "integer": pa.int64(),
-    "number": pa.float64(),
-    "text": pa.string(),
-    "bytes": pa.binary(),
-    "": pa.null(),
-}
-_KINDS: dict[type, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "text",
-    bytes: "bytes",
+_TYPES: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
 }
 _ALLOWED: dict[pa.DataType, set[type]] = {
     pa.bool_(): {bool},
@@ -123,8 +115,9 @@ def is_text(name: str) -> bool:
 class ObservedColumn:
     """What the values of a column are."""
 
-    # How many values of each list depth and kind; "" is that of empty lists.
-    kinds: Counter[tuple[int, str]] = field(default_factory=Counter)
+    # How many values have each depth of lists and type in them: null of empty lists,
+    # None of objects and of several types.
+    kinds: Counter[tuple[int, pa.DataType | None]] = field(default_factory=Counter)
     arrays: list[Array] = field(default_factory=list)  # without their values
 
     def add(self, values: Sequence[Any]) -> None:
@@ -141,45 +134,34 @@ class ObservedColumn:
                     if value is not None
                 ]
             elif found is not type(None):
-                self.kinds[0, _KINDS.get(found, "object")] += number
+                self.kinds[0, _TYPES.get(found)] += number
 
     @property
     def arrow_type(self) -> pa.DataType | None:
         """Returns the type that most values fit; None if that is no feature's."""
         if self.arrays:
             return array_type(self.arrays)
-        counts: Counter[tuple[int, str]] = Counter()
-        for (depth, kind), number in self.kinds.items():
-            counts[depth, "number" if kind == "integer" else kind] += number
-        if not counts:
-            return pa.null()
-        filled = Counter({found: n for found, n in counts.items() if found[1]})
-        if filled:  # empty lists are of any kind
-            ((depth, kind), _), *_ = filled.most_common()
-        else:
-            depth, kind = max(counts)
-        if kind == "number" and not self.kinds[depth, "number"]:
-            kind = "integer"
-        if kind not in _LEAVES:
-            return None
-        leaf = pa.string() if depth and not kind else _LEAVES[kind]
-        return lists_of(leaf, (None,) * depth)
+        filled: Counter[tuple[int, pa.DataType | None]] = Counter()
+        for (depth, leaf), number in self.kinds.items():
+            if leaf != pa.null():  # empty lists are of any type
+                filled[depth, pa.float64() if leaf == pa.int64() else leaf] += number
+        if not filled:
+            depth = max((depth for depth, _ in self.kinds), default=0)
+            return lists_of(pa.string(), (None,) * depth) if depth else pa.null()
+        ((depth, leaf), _), *_ = filled.most_common()
+        if leaf == pa.float64() and not self.kinds[depth, leaf]:
+            leaf = pa.int64()
+        return None if leaf is None else lists_of(leaf, (None,) * depth)
 
 
-def _kind_of(value: Any) -> tuple[int, str]:
-    """Returns how deep lists are nested and what is in them."""
-    if not isinstance(value, list):
-        return 0, _KINDS.get(type(value), "object")
-    inner = [_kind_of(item) for item in value if item is not None]
-    if not inner:
-        return 1, ""
-    depth = max(depth for depth, _ in inner)
-    kinds = {kind for d, kind in inner if kind or d == depth} - {""}
-    if len({d for d, kind in inner if kind}) > 1 or depth >= _MAX_DEPTH:
-        return depth + 1, "mixed"
-    if kinds == {"integer", "number"}:
-        kinds = {"number"}
-    return depth + 1, kinds.pop() if len(kinds) == 1 else "mixed" if kinds else ""
+def _kind_of(value: list[Any]) -> tuple[int, pa.DataType | None]:
+    """Returns how deep lists are nested, and the type of what is in them."""
+    try:
+        leaf, shape = inside_lists(pa.array([value]).type)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return 1, None
+    is_known = leaf == pa.null() or leaf in _ALLOWED
+    return len(shape), leaf if is_known and len(shape) <= _MAX_DEPTH else None
 
 
 def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
