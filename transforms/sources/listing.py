@@ -334,8 +334,8 @@ def is_split_name(name: str) -> bool:
 
 
 def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
-    """Returns the members of an archive as files below it; any other file as it is."""
-    if file.problem or not is_archive_name(file.uri):
+    """Returns the members of an archive that an input names; any other file as it is."""
+    if file.given or file.problem or not is_archive_name(file.uri):
         return (file,)
     members = list_archive(file.uri, file.seen, options)
     top = _only_folder([member.name for member, _, _ in members])
@@ -426,11 +426,7 @@ def list_inputs(
             )
         roots.append(root)
         if open_archives:
-            files = [
-                each
-                for file in files
-                for each in ((file,) if file.given else _opened(file, options))
-            ]
+            files = [each for file in files for each in _opened(file, options)]
         for file in _by_folders(files):
             own = file if file.given else file._replace(given=root)
             found.setdefault(file.uri, own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 from collections.abc import Iterable
 from decimal import Decimal
@@ -131,11 +130,9 @@ def test_a_large_group_is_read_in_parts(
 def test_a_decimal_is_a_float_unless_a_schema_takes_it(tmp_path: Path) -> None:
     value = Decimal("1234567890.12")
     file = table_in(tmp_path, "parquet", {"a": [value, None]})
-    plain, declared = (
-        read(ColumnarSource(), file),
-        read(ColumnarSource(as_declared=True), file),
-    )
+    plain = read(ColumnarSource(), file)
     assert plain.rows == [{"a": float(value)}, {"a": None}]
+    declared = read(ColumnarSource(as_declared=True), file)
     assert declared.rows == [{"a": value}, {"a": None}]
     assert ("stored as float32", "a") in plain.source.understood().facts
     (feature,) = plain.source.schema((), (1,)).features
@@ -258,10 +255,8 @@ def test_text_that_is_not_utf8_rejects_its_row(tmp_path: Path) -> None:
     file = table_in(tmp_path, "parquet", {"t": text, "l": lists})
     reading = prepare(ColumnarSource(), [file])
     (rows,) = reading.source.read(reading.ranges[0], (), RowSink())
-    assert rows.raw(1) == (
-        1,
-        json.dumps({"t": r"\xfe\xff", "l": [r"\xfe\xff"]}).encode(),
-    )
+    shown = json.dumps({"t": r"\xfe\xff", "l": [r"\xfe\xff"]})
+    assert rows.raw(1) == (1, shown.encode())
     with pytest.raises(Exception, match="UTF-8"):
         encode(rows.batch, reading.source.schema())
 
@@ -293,11 +288,6 @@ def test_an_append_keeps_the_schema(tmp_path: Path) -> None:
 
 def test_groups_are_joined_up_to_a_constant(tmp_path: Path) -> None:
     file = table_in(tmp_path, "parquet", {"a": range(100)}, rows=10)
-    found = []
-    for range_bytes in (1, 200, 1 << 20):
-        ranges = prepare(ColumnarSource(range_bytes=range_bytes), [file]).ranges
-        ends = [each.stop for each in ranges]
-        assert all(end % 10 == 0 for end in ends)
-        assert all(a < b for a, b in itertools.pairwise(ends))
-        found.append(len(ends))
-    assert found[0] == 10 > found[1] > found[2] == 1
+    ranges = prepare(ColumnarSource(range_bytes=200), [file]).ranges
+    assert 1 < len(ranges) < 10
+    assert all(each.stop % 10 == 0 for each in ranges)

@@ -148,13 +148,7 @@ def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | 
         if inner is None or inner.content is not Content.VALUES:
             return None
         outer: Shape = (None if length < 0 else length,)
-        return FeatureSpec(
-            key,
-            inner.kind,
-            dtype=inner.dtype,
-            shape=outer + inner.shape,
-            class_names=inner.class_names,
-        )
+        return replace(inner, shape=outer + inner.shape, num_classes=None)
     return None
 
 
