@@ -12,7 +12,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Literal
 
 import click
@@ -142,8 +142,11 @@ cli.add_commands(
 cli.add_commands("Of the command itself", completion_command)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Runs the command, whose arguments after "--" are Beam's; returns its exit status."""
+def run(argv: Sequence[str], ending: ExitStack | None = None) -> int:
+    """Runs the command, whose arguments after "--" are Beam's; returns its exit status.
+
+    `ending` gets what an interrupted run holds until the process ends.
+    """
     arguments = list(argv)
     beam_args: list[str] = []
     if "--" in arguments:
@@ -196,6 +199,8 @@ def run(argv: Sequence[str]) -> int:
         message = f"Error: {message}"
         if isinstance(error, Interrupted):
             message = error.for_people()
+            if ending is not None:
+                ending.callback(error.release)
         if not error.in_log:
             _show(message)
         return exit_status(error)
@@ -230,13 +235,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     from recordmill.beam_jobs.cli.signals import handle_signals, ignore_signals
 
     _use_small_pages()
+    ending = ExitStack()
     # By default Python looks for cycles at every 700 new objects, of which imports and
     # lists of files make a million that all stay: a sixth of the time of 20,000 images.
     # Cycles are rare in a run, so few objects wait for it.
     gc.set_threshold(_NEW_OBJECTS)
     try:
         handle_signals()
-        status = run(sys.argv[1:] if argv is None else argv)
+        status = run(sys.argv[1:] if argv is None else argv, ending)
     except Exception as error:
         if message := shortage(error, unexpected=True):
             _show(f"Error: {message}")
@@ -248,7 +254,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    if lease := sys.modules.get("recordmill.transforms.storage.lease"):
-        lease.release_interrupted()
+    ending.close()
     # Beam leaves threads behind; after a worker's death one of them never ends.
     os._exit(status)

@@ -31,7 +31,7 @@ from recordmill.transforms.sources.listing import (
 )
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.read_member import unpack_into
+from recordmill.transforms.storage.read_member import UNPACKED
 from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
 from recordmill.transforms.tfrecord import crc32c
@@ -133,7 +133,7 @@ def list_all_inputs(
     source = make_source(job, storage)
     # Where an archive has to be unpacked: on the disk of the other temporary files.
     if options.scratch or is_local(output):
-        unpack_into(options.scratch or full_uri(output))
+        UNPACKED.choose_folder(options.scratch or full_uri(output))
     apart, root, found = list_with_named(
         _inputs_outside(options.inputs, output),
         source.named_files,

@@ -15,7 +15,7 @@ from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.transforms.sources.images.source import parse_references, references_to
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.clouds import can_read_version
-from recordmill.transforms.storage.read_member import close_all
+from recordmill.transforms.storage.read_member import UNPACKED
 from recordmill.transforms.storage.reading import (
     is_local,
     open_input,
@@ -136,7 +136,7 @@ def test_members_of_the_version_that_was_listed(store_place: Place, name: str) -
         *(DATA, DATA[10:20], DATA, DATA)
     ]
     assert read_file(two.uri, place.options, two.seen) == DATA[:7]
-    close_all()  # as in another process
+    UNPACKED.close()  # as in another process
     place.store.put_bytes(ARCHIVES[name](members | {"b": DATA[:9]}), name)
     for read in READS.values():
         with pytest.raises(

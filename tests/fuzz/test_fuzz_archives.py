@@ -11,7 +11,7 @@ from example_counts import FUZZ
 from mutations import damaged, try_all
 
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage.read_member import close_all
+from recordmill.transforms.storage.read_member import UNPACKED
 from recordmill.transforms.storage.reading import read_file
 
 pytestmark = pytest.mark.fuzz
@@ -43,7 +43,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
             path.unlink()
         assert [*tmp_path.rglob("*")] == [folder]
         if number % 50 == 49:
-            close_all()
+            UNPACKED.close()
         return len(whole)
 
     assert len(try_all(attempt, str(folder))) > FUZZ / 4

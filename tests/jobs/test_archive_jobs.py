@@ -102,7 +102,7 @@ def test_rejects_of_tables_name_the_line(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     ran = recordmill("convert", "csv", *job, "--plan")
     assert f"archives: {kind} (1 file)" in ran.out
-    assert read_member._folder == str(tmp_path / "s")
+    assert read_member.UNPACKED.folder == str(tmp_path / "s")
 
 
 def test_appended_touched_and_replaced(tmp_path: Path) -> None:

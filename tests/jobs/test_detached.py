@@ -60,7 +60,7 @@ def launched(
 
 def work(context: RunContext, ranges: list[InputRange]) -> None:
     """What a runner does with it, on workers that know of nothing else."""
-    launches._renewed.clear()
+    launches._renew_in.cache_clear()
     beam_options = pipeline_options([], workers=2)
     facts = run_metadata(context, beam_options, 0.0, NOTHING)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)

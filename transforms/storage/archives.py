@@ -24,10 +24,7 @@ from recordmill.transforms.storage.input_stream import (
     compression_of,
 )
 from recordmill.transforms.storage.left_out import is_left_out
-from recordmill.transforms.storage.read_member import (
-    require_plausible,
-    unpacked_archive,
-)
+from recordmill.transforms.storage.read_member import UNPACKED, require_plausible
 from recordmill.transforms.storage.reading import is_local, read_range
 
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -302,7 +299,7 @@ def _members(uri: str, seen: Seen, read: ReadBytes) -> list[_FoundMember]:
     if start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08"):
         return _list_zip(file, seen.size, uri)
     if compression := compression_of(start):
-        with unpacked_archive(uri, seen, compression, read) as descriptor:
+        with UNPACKED.archive(uri, seen, compression, read) as descriptor:
             return _list_unpacked(descriptor, uri, compression)
     if len(start) < BLOCK or not is_tar(start):
         raise _not_an_archive(uri, "" if start else " (it is empty)")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -622,20 +623,37 @@ def _seconds(version: str) -> float:
         return datetime.fromisoformat(version).timestamp()
 
 
-# File systems hold credentials, connections and a thread. Pickled, they would show
-# secrets; after a fork they would wait for a thread that does not exist. So each process
-# builds its own. A child keeps the parent's entries without using them: if they were
-# freed, a package might wait for the parent's thread to close the connections.
-_systems: dict[tuple[int, str, str], Any] = {}
-_lock = threading.Lock()
+class _Connections:
+    """The file systems of one process: each is built once, and never freed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._systems: dict[tuple[type, str], Any] = {}
+
+    def system(
+        self, kind: type, options: Mapping[str, Any], attributes: Mapping[str, Any]
+    ) -> Any:
+        """Returns the file system of a class of fsspec, with options and attributes."""
+        key = kind, json.dumps(options, sort_keys=True)
+        with self._lock:
+            if key not in self._systems:
+                system = kind(**options, skip_instance_cache=True)
+                for name, value in attributes.items():
+                    setattr(system, name, value)
+                self._systems[key] = system
+            return self._systems[key]
 
 
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
+@cache
+def _connections_of(_process_id: int) -> _Connections:
+    """Returns the connections of a process, which alone may use them.
 
-
-os.register_at_fork(after_in_child=_renew_lock)
+    File systems hold credentials, connections and a thread. Pickled, they would show
+    secrets; after a fork they would wait for a thread that does not exist. So each process
+    builds its own. A child keeps the parent's without using them: if they were freed, a
+    package might wait for the parent's thread to close the connections.
+    """
+    return _Connections()
 
 
 def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
@@ -661,11 +679,5 @@ def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, 
         known = values.get(name)
         both = isinstance(known, dict) and isinstance(value, dict)
         values[name] = {**known, **value} if both else value
-    key = (os.getpid(), protocol, json.dumps(values, sort_keys=True))
-    with _lock:
-        if key not in _systems:
-            system = kind(**values, skip_instance_cache=True)
-            for name, value in cloud.attributes.items():
-                setattr(system, name, value)
-            _systems[key] = system
-        return _systems[key], str(kind._strip_protocol(url))
+    system = _connections_of(os.getpid()).system(kind, values, cloud.attributes)
+    return system, str(kind._strip_protocol(url))

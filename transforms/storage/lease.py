@@ -270,7 +270,6 @@ SETTLE_SECONDS = 3.0  # pause on stores without exclusive create
 _TRIES = 8
 
 _log = logging.getLogger("recordmill")
-_until_the_end: list[Lease] = []
 
 
 class Lease:
@@ -338,8 +337,7 @@ class Lease:
         self, _kind: object, error: BaseException | None, _trace: object
     ) -> None:
         if isinstance(error, Interrupted):
-            # Threads of this run may still write until the process ends.
-            _until_the_end.append(self)
+            error.keep(self.release)  # threads of this run may still write
         else:
             self.release()
 
@@ -462,12 +460,6 @@ def acquire(
     raise BusyError(
         f"{store.uri}: other runs begin to write here at the same time; run again later"
     )
-
-
-def release_interrupted() -> None:
-    """Releases the leases that an interruption left; the last act of a process."""
-    while _until_the_end:
-        _until_the_end.pop().release()
 
 
 def remove_dead_locks(store: Store) -> None:

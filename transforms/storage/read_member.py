@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -30,10 +30,6 @@ MOST_FILES = 64  # that are kept open; a process may open some 1,000
 IDLE_SECONDS = 3600.0  # after which a file is closed: its job has ended
 MOST_TIMES = 250  # to unpack to so many times the bytes is too good: nothing real does
 
-_lock = threading.Lock()
-_files: dict[tuple[str, ...], _Unpacked] = {}
-_folder = ""
-
 
 @dataclass(slots=True)
 class _Unpacked:
@@ -45,83 +41,92 @@ class _Unpacked:
     used_at: float = 0.0  # when it was read last
 
 
-def unpack_into(folder: str) -> None:
-    """Chooses the local folder whose disk unpacked files are on, instead of TMPDIR.
+class UnpackedFiles:
+    """What a process has unpacked: each archive, or large member, in a file of its own."""
 
-    If it is not there, the first folder above it is taken.
-    """
-    global _folder
-    path = Path(folder).absolute()
-    _folder = str(next(each for each in (path, *path.parents) if each.is_dir()))
+    def __init__(self) -> None:
+        self.folder = ""  # whose disk the files are on; "" for that of TMPDIR
+        self._files: dict[tuple[str, ...], _Unpacked] = {}
+        self._lock = threading.Lock()
 
+    def choose_folder(self, folder: str) -> None:
+        """Chooses a local folder in place of TMPDIR, or the first above it that is there."""
+        path = Path(folder).absolute()
+        self.folder = str(next(p for p in (path, *path.parents) if p.is_dir()))
 
-@contextmanager
-def unpacked(
-    key: tuple[str, ...], uri: str, unpack: Callable[[], Iterator[bytes]]
-) -> Iterator[int]:
-    """Yields the descriptor of an unpacked file; unpacks it where that is still to do.
+    @contextmanager
+    def opened(
+        self, key: tuple[str, ...], uri: str, unpack: Callable[[], Iterator[bytes]]
+    ) -> Iterator[int]:
+        """Yields the descriptor of a file; unpacks it where that is still to do.
 
-    The key is of what is unpacked, and its version; the uri of the archive, for messages.
-    """
-    with _lock:
-        if key not in _files:
-            _close_unused(time.monotonic() - IDLE_SECONDS)
-        entry = _files.setdefault(key, _Unpacked())
-        entry.num_readers += 1
-    try:
-        with entry.lock:
-            if entry.file is None:
-                entry.file = _write(uri, unpack())
-        yield entry.file.fileno()
-    finally:
-        with _lock:
-            entry.num_readers -= 1
-            entry.used_at = time.monotonic()
-
-
-def _close_unused(before: float) -> None:
-    """Closes files that nobody has read since then, and the oldest of very many."""
-    unused = [key for key, entry in _files.items() if not entry.num_readers]
-    unused.sort(key=lambda key: _files[key].used_at)
-    too_many = len(_files) - MOST_FILES
-    for number, key in enumerate(unused):
-        if number < too_many or _files[key].used_at < before:
-            file = _files.pop(key).file
-            if file is not None:
-                file.close()
-
-
-@atexit.register
-def close_all() -> None:
-    """Closes the files that nobody reads; who needs one again unpacks it again."""
-    with _lock:
-        _close_unused(math.inf)
-
-
-def _write(uri: str, blocks: Iterator[bytes]) -> IO[bytes]:
-    try:
-        file = _open()
+        The key is of what is unpacked, and its version; the uri of the archive, for
+        messages.
+        """
+        with self._lock:
+            if key not in self._files:
+                self._close_unused(time.monotonic() - IDLE_SECONDS)
+            entry = self._files.setdefault(key, _Unpacked())
+            entry.num_readers += 1
         try:
-            file.writelines(blocks)
-            file.flush()
-        except BaseException:
-            file.close()
-            raise
-    except OSError as error:
-        if error.errno not in (*FULL, errno.EROFS, errno.EACCES):
-            raise
-        raise InputError(
-            f"{uri}: cannot be unpacked in {_folder or tempfile.gettempdir()}: "
-            f"{error.strerror}. Make room there, or set `scratch` to a folder with room; "
-            "or unpack it yourself and give the folder as the input"
-        ) from error
-    return file
+            with entry.lock:
+                if entry.file is None:
+                    entry.file = self._write(uri, unpack())
+            yield entry.file.fileno()
+        finally:
+            with self._lock:
+                entry.num_readers -= 1
+                entry.used_at = time.monotonic()
+
+    def archive(
+        self, uri: str, seen: Seen, compression: str, read: ReadBytes
+    ) -> AbstractContextManager[int]:
+        """Yields the descriptor of a file with all of a compressed archive, unpacked."""
+        key = (uri, str(seen.size), seen.version)
+        return self.opened(
+            key, uri, lambda: _decompress(uri, compression, seen.size, read)
+        )
+
+    def close(self) -> None:
+        """Closes the files that nobody reads; who needs one again unpacks it again."""
+        with self._lock:
+            self._close_unused(math.inf)
+
+    def _close_unused(self, before: float) -> None:
+        """Closes files that nobody has read since then, and the oldest of very many."""
+        unused = [key for key, entry in self._files.items() if not entry.num_readers]
+        unused.sort(key=lambda key: self._files[key].used_at)
+        too_many = len(self._files) - MOST_FILES
+        for number, key in enumerate(unused):
+            if number < too_many or self._files[key].used_at < before:
+                file = self._files.pop(key).file
+                if file is not None:
+                    file.close()
+
+    def _write(self, uri: str, blocks: Iterator[bytes]) -> IO[bytes]:
+        can_write = self.folder and os.access(self.folder, os.W_OK)
+        folder = self.folder if can_write else None
+        try:
+            with ExitStack() as failed:
+                file = failed.enter_context(tempfile.TemporaryFile(dir=folder))
+                file.writelines(blocks)
+                file.flush()
+                failed.pop_all()
+                return file
+        except OSError as error:
+            if error.errno not in (*FULL, errno.EROFS, errno.EACCES):
+                raise
+            raise InputError(
+                f"{uri}: cannot be unpacked in {folder or tempfile.gettempdir()}: "
+                f"{error.strerror}. Make room there, or set `scratch` to a folder with "
+                "room; or unpack it yourself and give the folder as the input"
+            ) from error
 
 
-def _open() -> IO[bytes]:
-    if _folder and os.access(_folder, os.W_OK):
-        return tempfile.TemporaryFile(dir=_folder)
-    return tempfile.TemporaryFile()
+# Open files are the process's, and so is what holds them: an input is read wherever it is
+# needed, and what one reader unpacked serves all others.
+UNPACKED = UnpackedFiles()
+atexit.register(UNPACKED.close)
 
 
 def _decompress(
@@ -143,11 +148,3 @@ def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
             "times its size, as archives do that are made to fill disks. If it is what you "
             "want, unpack it yourself and give the folder as the input"
         )
-
-
-def unpacked_archive(
-    uri: str, seen: Seen, compression: str, read: ReadBytes
-) -> AbstractContextManager[int]:
-    """Yields the descriptor of a file that has all of a compressed archive, unpacked."""
-    key = (uri, str(seen.size), seen.version)
-    return unpacked(key, uri, lambda: _decompress(uri, compression, seen.size, read))

@@ -47,7 +47,7 @@ from recordmill.transforms.storage.input_stream import (
     Inflater,
     InputStream,
 )
-from recordmill.transforms.storage.read_member import unpacked, unpacked_archive
+from recordmill.transforms.storage.read_member import UNPACKED
 
 REQUESTS = 32  # at once, by each worker
 FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
@@ -247,7 +247,7 @@ class MemberInput(Input):
             first = self._data_offset(self._header())
             data = self.archive.read(first + start, first + stop)
         elif member.kind != "deflated":
-            with unpacked_archive(
+            with UNPACKED.archive(
                 self.archive.uri, member.archive, member.kind, self.archive.read
             ) as file:
                 data = os.pread(file, stop - start, member.offset + start)
@@ -255,7 +255,7 @@ class MemberInput(Input):
             data = b"".join(self._inflate(io.BytesIO(self._with_header())))
         else:
             key = (self.archive.uri, member.version)
-            with unpacked(
+            with UNPACKED.opened(
                 key, self.archive.uri, lambda: self._inflate(self._packed())
             ) as file:
                 data = os.pread(file, stop - start, start)

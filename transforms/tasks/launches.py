@@ -14,10 +14,8 @@ nothing. So a workspace may be taken away at any time, if this file goes first.
 from __future__ import annotations
 
 import json
-import math
 import re
 import socket
-import threading
 import time
 import traceback
 import uuid
@@ -25,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
@@ -50,9 +49,6 @@ SIGN_NAME = "alive.json"
 
 _NAME = re.compile(r"job-[0-9a-f]{12}")
 _TRIES = 8  # each fails only if another task renewed it in between
-_renewed: dict[tuple[str, str], float] = {}  # when this process did
-_renewing = threading.Lock()
-
 
 _Time = Annotated[float, Field(ge=0, lt=1e11)]
 
@@ -117,7 +113,7 @@ def begin_launch(workspace: Workspace, run_key: str) -> None:
 
 
 def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
-    """Renews a detached job's sign of life, unless this process did so just before.
+    """Renews a detached job's sign of life, in each process every ten minutes.
 
     Does nothing if the workspace is not a detached job's; `now` asks the store in any
     case.
@@ -127,20 +123,21 @@ def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
     """
     if not is_launch(workspace.name):
         return
-    key = (workspace.store.uri, workspace.name)
-    with _renewing:
-        if not now and time.monotonic() < _renewed.get(key, -math.inf) + RENEW_SECONDS:
-            return
-        _renewed[key] = time.monotonic()
+    if now:
+        _renew(workspace)
+    else:
+        _renew_in(workspace, int(time.monotonic() // RENEW_SECONDS))
+
+
+@lru_cache(maxsize=16)
+def _renew_in(workspace: Workspace, _period: int) -> None:
+    """Renews a sign of life; once in each period, unless the job must not go on."""
     try:
         _renew(workspace)
     except BusyError:
-        _renewed.pop(key, None)
         raise
     except OutputError:
-        if now:
-            raise
-        # A sign lives for a day: the next task tries again.
+        pass  # a sign lives for a day: the next period tries again
 
 
 def _renew(workspace: Workspace) -> None:

@@ -180,10 +180,10 @@ def test_what_unpacks_to_far_too_much(
 
 
 def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(**_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(read_member, "_open", refuse)
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(InputError, match=r"No space left on device\. Make room there"):
         listed(tmp_path, "in.tar.gz", compressed_tar_of({"room": b"x"}, "gzip"))
 
@@ -221,21 +221,21 @@ def test_a_file_is_unpacked_once_and_leaves_no_name(
 ) -> None:
     folder = tmp_path / "scratch"
     folder.mkdir()
-    read_member.unpack_into(str(folder / "not" / "there"))
+    read_member.UNPACKED.choose_folder(str(folder / "not" / "there"))
     files = listed(tmp_path, "in.tar.gz", compressed_tar_of(MEMBERS, "gzip"))
     with monkeypatch.context() as patched:
-        patched.setattr(read_member, "_write", pytest.fail)
+        patched.setattr(read_member.UNPACKED, "_write", pytest.fail)
         for file in files:
             assert read_file(file.uri, seen=file.seen) == MEMBERS[file.path[11:]]
         assert not any(folder.iterdir())
-    read_member.close_all()  # as in another process, which unpacks it again
+    read_member.UNPACKED.close()  # as in another process, which unpacks it again
     for file in files:
         assert read_file(file.uri, seen=file.seen) == MEMBERS[file.path[11:]]
     assert not any(folder.iterdir())
     monkeypatch.setattr(read_member, "MOST_FILES", 1)
     for number in range(5):
         listed(tmp_path, f"{number}.tgz", compressed_tar_of(MEMBERS, "gzip"))
-    assert len(read_member._files) <= 2
+    assert len(read_member.UNPACKED._files) <= 2
 
 
 def test_the_ways_out_that_name_options_of_tar(tmp_path: Path) -> None:
