@@ -19,11 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.numpy_loops import unaligned_rows
 
-U8 = npt.NDArray[np.uint8]
-U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
+U8 = numpy_loops.U8
+U64 = numpy_loops.U64
+I64 = numpy_loops.I64
+offsets_of = numpy_loops.offsets_of
 
 MAX_CELL_BYTES = (1 << 31) - 1  # Arrow binary arrays have 32-bit offsets
 
@@ -63,13 +65,6 @@ def require_fit(num_bytes: int) -> None:
         raise RecordmillError(
             f"a batch has {num_bytes} bytes; Arrow can hold at most {MAX_CELL_BYTES}"
         )
-
-
-def offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
-    """Returns the offsets of concatenated rows: lengths [2, 0, 3] give [0, 2, 2, 5]."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
 
 
 # An array of views has one item of 16 bytes for each value, which says in which buffer the

@@ -41,7 +41,6 @@ MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 _READ_BYTES = 8 << 20
 MOST_FRAMES = 1 << 17  # found at once
 _TRIED_AT_ONCE = 1 << 18  # bytes, each as the start of a frame
-_HEAD = np.dtype([("length", "<u8"), ("crc", "<u4")])
 
 crc32c = _crc32c.crc32c
 mask = numpy_loops.mask
@@ -209,7 +208,7 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
     last = len(data) - FRAME_BYTES
     while at <= last:
         stop = min(at + _TRIED_AT_ONCE, last + 1)
-        heads = unaligned_rows(data, _HEAD)[at:stop]
+        heads = unaligned_rows(data, numpy_loops.HEAD)[at:stop]
         few = np.flatnonzero(heads["length"] <= MAX_EXAMPLE_BYTES)
         likely = heads[few]
         lengths = likely["length"].astype(np.int64)

@@ -19,7 +19,7 @@ from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64, offsets_of, value_lengths, value_offsets
 from recordmill.transforms.cast.typed_values import index_errors
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.columns import is_list
+from recordmill.transforms.encode.columns import row_starts, take_apart
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     bound_errors,
@@ -75,11 +75,7 @@ def _flatten_column(
 
     The rows [1, 2], null, [3] give starts [0, 2, 2, 3] and numbers [1, 2, 3].
     """
-    starts = np.arange(len(array) + 1)
-    while is_list(array.type):
-        offsets = array.offsets.to_numpy().astype(np.int64)
-        starts = (offsets - offsets[0])[starts]  # a null list counts as empty
-        array = array.flatten()
+    starts, array = _without_lists(array)
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
         starts = offsets_of(valid.astype(np.int64))[starts]
@@ -95,12 +91,16 @@ def _flatten_column(
     return starts, array.to_numpy(zero_copy_only=False)
 
 
+def _without_lists(array: pa.Array) -> tuple[I64, pa.Array]:
+    """Returns where each row's innermost values start (rows + 1), and all of these."""
+    levels, values, _ = take_apart(array)
+    return row_starts([np.arange(len(array) + 1), *levels]), values
+
+
 def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     """Finds images without a readable header or with another size than the shape."""
     reasons: dict[int, str] = {}
-    starts = np.arange(len(array) + 1)
-    if is_list(array.type):
-        starts, array = array.offsets.to_numpy(), array.flatten()
+    starts, array = _without_lists(array)
     # One header at a time, as each image may have another format.
     for index, data in enumerate(array):
         if not data.is_valid:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.transforms.arrow import I64, U8, U64, array_parts, offsets_of
-from recordmill.transforms.native.numpy_loops import MAX_VARINT_BYTES
+from recordmill.transforms.native.numpy_loops import MAX_VARINT_BYTES, unaligned_rows
 
 Mask = npt.NDArray[np.bool_]
 
@@ -60,9 +60,8 @@ def gather(data: U8, positions: I64, width: int) -> U8:
 
     All of them must lie in the data.
     """
-    # A view with one item of `width` bytes at every byte, so that one gather suffices.
-    items = np.ndarray((len(data) - width + 1,), f"V{width}", data.data, 0, (1,))
-    return items[positions].view(np.uint8).reshape(len(positions), width)
+    items = unaligned_rows(data, f"V{width}")[positions]
+    return items.view(np.uint8).reshape(len(positions), width)
 
 
 def gather_words(data: U8, positions: I64, num_words: int = 1) -> U64:

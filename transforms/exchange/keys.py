@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.encode.columns import BYTES, family_of
 
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
 _SPLIT_SALT = 0x73706C6974  # "split": makes splits independent of the order
@@ -111,7 +112,7 @@ def split_draws(groups: U64, seed: int) -> U64:
 
 def value_hashes(values: pa.Array) -> U64:
     """Hashes each value; values that are equal as text have equal hashes."""
-    if not _is_binary(values.type):
+    if family_of(values.type) != BYTES:
         values = values.cast(pa.string())  # bytes need not be text
     values = values.cast(pa.binary())
     encoded = pc.fill_null(values, b"\0null").dictionary_encode()
@@ -119,12 +120,3 @@ def value_hashes(values: pa.Array) -> U64:
     table = text_hashes(encoded.dictionary.to_pylist())
     hashes: U64 = table[encoded.indices.to_numpy(zero_copy_only=False)]
     return hashes
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )

@@ -67,12 +67,10 @@ class Histogram:
         np.add(self.records, other.records, out=self.records)
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
-        """Returns the smaller pickled form, as bundles often fill few buckets."""
-        arrays = _narrowed(self.bytes), _narrowed(self.records)
-        packed_words = 3 + 3 * np.count_nonzero(self.records)
-        if 8 * packed_words < sum(array.nbytes for array in arrays):
-            return _unpack, (self.to_bytes(),)
-        return _widen, arrays
+        """Returns the pickled form: the filled buckets, in few bytes."""
+        filled = np.flatnonzero(self.records)
+        columns = filled, self.bytes.ravel()[filled], self.records.ravel()[filled]
+        return _restored, (self.records.shape, *map(_narrowed, columns))
 
     def to_bytes(self) -> PackedHistogram:
         """Packs the filled buckets: small if a range fills few of very many.
@@ -101,7 +99,9 @@ class Histogram:
                 f"a packed histogram of {len(words)} words and shape {shape}, expected "
                 f"{3 + 3 * count} words and shape {list(self.records.shape)}"
             )
-        filled, num_bytes, num_records = words[3:].reshape(3, count)
+        self._add_filled(*words[3:].reshape(3, count))
+
+    def _add_filled(self, filled: I64, num_bytes: I64, num_records: I64) -> None:
         # The indices are distinct, so a plain indexed addition counts each once.
         self.bytes.reshape(-1)[filled] += num_bytes
         self.records.reshape(-1)[filled] += num_records
@@ -112,16 +112,9 @@ def _narrowed(numbers: I64) -> npt.NDArray[np.integer]:
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def _widen(
-    num_bytes: npt.NDArray[np.integer], num_records: npt.NDArray[np.integer]
-) -> Histogram:
-    return Histogram(num_bytes.astype(np.int64), num_records.astype(np.int64))
-
-
-def _unpack(packed: PackedHistogram) -> Histogram:
-    num_splits, num_buckets = np.frombuffer(packed, "<u8", 2).tolist()
-    histogram = Histogram.empty(num_splits, num_buckets.bit_length() - 1)
-    histogram.add(packed)
+def _restored(shape: tuple[int, int], *columns: npt.NDArray[np.integer]) -> Histogram:
+    histogram = Histogram.empty(shape[0], shape[1].bit_length() - 1)
+    histogram._add_filled(*(column.astype(np.int64) for column in columns))
     return histogram
 
 

@@ -60,8 +60,10 @@ IN_EXTENSION = (
 # x^(8 * 0xf0), that by x^(8 * 0x400) and so on. A product is the sum of those of the CRC's
 # four bytes, so for each digit there is a table for each of the four.
 
-I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed
 _ONE = 1 << 31  # the polynomial 1, its bits reversed
@@ -139,9 +141,6 @@ def _product(a: int, b: int) -> int:
 # ruff: noqa: ARG001 (arguments are those of the extension)
 
 
-U8 = npt.NDArray[np.uint8]
-U64 = npt.NDArray[np.uint64]
-
 CRC32C = "package"  # makes checksums; in the extension an "instruction" or a "table"
 LEFT_OUT = 0x0B  # the kind of bytes that are measured and not written, of one column
 CELL_SLACK = 0  # bytes that the target of `cells` needs behind each column
@@ -152,7 +151,7 @@ HEAD_BYTES, TAIL_BYTES = 12, 4  # of a frame: length and its checksum; that of t
 MAX_VARINT_BYTES = 10
 _MASK_DELTA = 0xA282EAD8
 _BYTES, _FLOATS = 0x0A, 0x12  # kinds of columns; others hold integers
-_HEAD = np.dtype([("length", "<u8"), ("crc", "<u4")])
+HEAD = np.dtype([("length", "<u8"), ("crc", "<u4")])
 
 crc32c = _crc32c.crc32c
 
@@ -214,7 +213,7 @@ def measure(columns: Sequence[Column], sizes: Buffer) -> None:
     sizes[:] = 0
     for column in columns:
         rows, _, lengths, counts = _values_of(column, 0, len(sizes))
-        payloads = np.diff(_offsets_of(lengths)[_offsets_of(counts)])
+        payloads = np.diff(offsets_of(lengths)[offsets_of(counts)])
         headers, which = _headers_of(column, payloads)
         sizes[rows] += np.fromiter(map(len, headers), np.int64)[which] + payloads
 
@@ -243,8 +242,8 @@ def write(
     at += _put(out, at, headers, which)
     for column in columns:
         rows, values, lengths, counts = _values_of(column, first, len(sizes))
-        offsets = _offsets_of(lengths)
-        ends = offsets[_offsets_of(counts)]
+        offsets = offsets_of(lengths)
+        ends = offsets[offsets_of(counts)]
         payloads = np.diff(ends)
         begins = at[rows]
         begins += _put(out, begins, *_headers_of(column, payloads))
@@ -273,7 +272,7 @@ def _values_of(column: Column, first: int, num_rows: int) -> tuple[I64, I64, I64
         begins, counts = edges[begins], edges[begins + 1] - edges[begins]
     if kind == _FLOATS:
         return rows, begins, 4 * counts, np.ones(len(rows), np.int64)
-    ends = _offsets_of(counts)
+    ends = offsets_of(counts)
     index = np.arange(ends[-1]) + np.repeat(begins - ends[:-1], counts)
     if kind in (_BYTES, LEFT_OUT):
         assert offsets is not None
@@ -336,7 +335,7 @@ def _varint_rows(values: U64, lengths: I64) -> U8:
 def _put(out: U8, places: I64, parts: Sequence[bytes], which: I64) -> I64:
     """Writes one of some parts to each place; returns their lengths."""
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-    starts = _offsets_of(lengths)[which]
+    starts = offsets_of(lengths)[which]
     _copy(out, places, b"".join(parts), starts, lengths[which])
     return lengths[which]
 
@@ -360,7 +359,7 @@ def _copy(
         narrow = which.astype(np.min_scalar_type(len(distinct)))
         order = np.argsort(narrow, kind="stable")
     places, starts = places[order], starts[order]
-    edges = _offsets_of(np.bincount(which, minlength=len(distinct)))
+    edges = offsets_of(np.bincount(which, minlength=len(distinct)))
     for length, (first, end) in zip(
         distinct.tolist(), pairwise(edges.tolist()), strict=True
     ):
@@ -393,7 +392,8 @@ def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
 
 
-def _offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
+def offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
+    """Returns the offsets of concatenated rows: lengths [2, 0, 3] give [0, 2, 2, 5]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -433,10 +433,10 @@ def seal(data: Buffer, starts: Buffer) -> None:
 
 
 def _write_frames(buffer: U8, starts: I64, lengths: I64, crcs: U32) -> None:
-    heads = np.empty(len(lengths), _HEAD)
+    heads = np.empty(len(lengths), HEAD)
     heads["length"] = lengths
     heads["crc"] = length_crcs(lengths)
-    unaligned_rows(buffer, _HEAD)[starts[:-1]] = heads
+    unaligned_rows(buffer, HEAD)[starts[:-1]] = heads
     unaligned_rows(buffer, "<u4")[starts[1:] - TAIL_BYTES] = _masked(crcs)
 
 
@@ -467,7 +467,7 @@ def damaged(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
         return -1
     buffer = np.frombuffer(data, np.uint8)
     ends, sizes = starts + lengths - TAIL_BYTES, lengths - HEAD_BYTES - TAIL_BYTES
-    heads = unaligned_rows(buffer, _HEAD)[starts]
+    heads = unaligned_rows(buffer, HEAD)[starts]
     whole = heads["length"] == sizes.astype(np.uint64)
     whole &= heads["crc"] == length_crcs(sizes)
     found = unaligned_rows(buffer, "<u4")[ends]
