@@ -86,44 +86,12 @@ def test_shuffle_key_literals() -> None:
     ]
 
 
-def test_split_literals() -> None:
-    halves = [Fraction(1, 2), Fraction(1, 2)]
-    assert assign_splits(many(16), halves, 0).tolist() == [
-        1,
-        0,
-        0,
-        1,
-        1,
-        0,
-        0,
-        0,
-        0,
-        1,
-        0,
-        0,
-        1,
-        0,
-        0,
-        1,
-    ]
-    assert assign_splits(many(16), halves, 1).tolist() == [
-        1,
-        1,
-        1,
-        0,
-        0,
-        0,
-        1,
-        0,
-        1,
-        1,
-        0,
-        0,
-        0,
-        1,
-        0,
-        0,
-    ]
+@pytest.mark.parametrize(
+    ("seed", "expected"), [(0, "1001100001001001"), (1, "1110001011000100")]
+)
+def test_split_literals(seed: int, expected: str) -> None:
+    splits = assign_splits(many(16), [Fraction(1, 2)] * 2, seed)
+    assert "".join(map(str, splits.tolist())) == expected
 
 
 def test_value_hash_literals() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +26,8 @@ from recordmill.transforms.exchange.sorted_runs import (
     SortedRows,
     SortedRunFolder,
     gather,
+    sort_order,
+    stable_order,
     write_atomic,
     write_sorted_run,
 )
@@ -40,12 +42,21 @@ class Row:
 
 
 def save(
-    folder: Path, name: str, rows: list[Row], num_splits: int, planned: int = 1
+    folder: Path,
+    name: str,
+    rows: list[Row],
+    num_splits: int,
+    planned: int = 1,
+    *,
+    in_memory: bool = False,
 ) -> SortedRunRef:
     """Saves two blocks, planned with so many times their bytes, as references are."""
     half = len(rows) // 2
     blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
-    return write_sorted_run(folder / name, SortedRows.of(blocks, num_splits))
+    budget = HoldBudget(1 << 20) if in_memory else NO_BUDGET
+    run = SortedRunFolder(str(folder), budget).save(name, blocks, num_splits)
+    assert run.in_memory == in_memory
+    return run
 
 
 def block_of(rows: list[Row], planned: int = 1) -> Block:
@@ -56,18 +67,6 @@ def block_of(rows: list[Row], planned: int = 1) -> Block:
         np.array([row.split for row in rows], np.uint8),
         np.array([planned * len(row.payload) for row in rows], np.int64),
     )
-
-
-def save_somewhere(
-    folder: Path, name: str, rows: list[Row], planned: int, *, in_memory: bool
-) -> SortedRunRef:
-    """Saves rows as a run of two blocks, in memory or in files."""
-    budget = HoldBudget(1 << 20) if in_memory else NO_BUDGET
-    half = len(rows) // 2
-    blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
-    run = SortedRunFolder(str(folder), budget).save(name, blocks, 3)
-    assert run.in_memory == in_memory
-    return run
 
 
 def little(words: list[int]) -> bytes:
@@ -124,7 +123,7 @@ def test_gather_equals_sorting(
     with TemporaryDirectory() as name:
         folder = Path(name)
         runs = [
-            save_somewhere(folder, f"r{i}", rows, planned, in_memory=in_memory[i])
+            save(folder, f"r{i}", rows, 3, planned, in_memory=in_memory[i])
             for i, rows in enumerate(batches)
         ]
         windows = [
@@ -184,18 +183,6 @@ def test_run_on_disk_literal(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["r.index", "r.records"]
 
 
-@pytest.mark.parametrize(
-    "keys", [[1, 2, 2, 9], [9, 2, 2, 1]], ids=["sorted already", "to be sorted"]
-)
-@pytest.mark.parametrize("num_splits", [1, 2])
-def test_order_within_a_run(tmp_path: Path, keys: list[int], num_splits: int) -> None:
-    rows = [Row(key, 0, b"%d" % i) for i, key in enumerate(keys)]
-    run = save(tmp_path, "r", rows, num_splits)
-    assert run.counts == (4, 0)[:num_splits]
-    wanted = [b"0", b"1", b"2", b"3"] if keys[0] == 1 else [b"3", b"1", b"2", b"0"]
-    assert gathered(tmp_path, [run], task_of()) == wanted
-
-
 @pytest.mark.parametrize("num_splits", [1, 3])
 def test_run_without_rows(tmp_path: Path, num_splits: int) -> None:
     run = save(tmp_path, "r", [], num_splits)
@@ -252,30 +239,6 @@ def test_large_run(tmp_path: Path, num_splits: int, in_order: bool) -> None:
     assert [payload for split in found for payload in split] == wanted
 
 
-def damage(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
-
-
-def test_damaged_index(tmp_path: Path) -> None:
-    run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
-    path = tmp_path / "r.index"
-    whole = path.read_bytes()
-    message = f"{path}: the scratch file is damaged; run again"
-    for place in range(len(whole)):
-        damage(path, place)
-        with pytest.raises(RecordmillError) as caught:
-            SortedRunFolder(str(tmp_path)).keys_and_sizes(run)
-        assert str(caught.value) == message
-        path.write_bytes(whole)
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
-        with pytest.raises(RecordmillError) as caught:
-            gathered(tmp_path, [run], task_of())
-        assert str(caught.value) == message
-
-
 def test_truncated_records(tmp_path: Path) -> None:
     run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
     path = tmp_path / "r.records"
@@ -285,29 +248,13 @@ def test_truncated_records(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: the scratch file ends before byte 5"
 
 
-CHANGES = [
-    ("r.index", lambda path: damage(path, 56), "a key"),
-    ("r.index", lambda path: path.unlink(), "index gone"),
-    ("r.records", lambda path: damage(path, 4), "a payload of the same size"),
-    ("r.records", lambda path: path.write_bytes(b"abcd"), "shorter"),
-    ("r.records", lambda path: path.write_bytes(b"abcdef"), "longer"),
-    ("r.records", lambda path: path.unlink(), "records gone"),
-]
-
-
-@pytest.mark.parametrize(("file", "change", "reason"), CHANGES)
-def test_run_is_whole(tmp_path: Path, file: str, change: object, reason: str) -> None:
-    assert callable(change)
+def test_a_payload_of_the_same_size_is_noticed(tmp_path: Path) -> None:
     run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
-    assert SortedRunFolder(str(tmp_path)).is_whole(run)
-    change(tmp_path / file)
-    assert not SortedRunFolder(str(tmp_path)).is_whole(run), reason
-
-
-def test_run_is_whole_by_other_facts(tmp_path: Path) -> None:
-    run = save(tmp_path, "r", [Row(1, 0, b"abc")], 1)
-    assert not SortedRunFolder(str(tmp_path)).is_whole(replace(run, payload_crc32c=0))
-    assert not SortedRunFolder(str(tmp_path)).is_whole(replace(run, stem="q"))
+    folder = SortedRunFolder(str(tmp_path))
+    assert folder.is_whole(run)
+    (tmp_path / "r.records").write_bytes(b"abcdE")
+    assert folder.is_present(run)
+    assert not folder.is_whole(run)
 
 
 def test_failed_scratch_leaves_nothing(
@@ -322,3 +269,23 @@ def test_failed_scratch_leaves_nothing(
         write_atomic(tmp_path / "f", b"new")
     assert names_in(tmp_path) == ["f"]
     assert (tmp_path / "f").read_bytes() == b"old"
+
+
+ANY_KEYS = st.integers(0, 3) | st.integers(0, (1 << 64) - 1)
+SPLITS_AND_KEYS = st.lists(st.tuples(st.integers(0, 3), ANY_KEYS), max_size=40)
+
+
+@given(SPLITS_AND_KEYS)
+def test_rows_are_sorted_by_split_and_key_and_stay_in_their_order(
+    rows: list[tuple[int, int]],
+) -> None:
+    splits = np.array([split for split, _ in rows], np.uint8)
+    keys = np.array([key for _, key in rows], np.uint64)
+    expected = sorted(range(len(rows)), key=lambda row: rows[row])
+    found = sort_order(keys, splits, 4)
+    assert found is not None
+    assert found.tolist() == expected
+    expected = sorted(range(len(rows)), key=lambda row: rows[row][1])
+    assert stable_order(keys).tolist() == expected
+    found = sort_order(keys, splits * np.uint8(0), 1)
+    assert (list(range(len(rows))) if found is None else found.tolist()) == expected

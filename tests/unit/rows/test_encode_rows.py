@@ -19,7 +19,7 @@ from row_keys import same_rows
 from rows_tools import SCHEMA, in_chunks, make_rows, read_back
 
 from recordmill.schemas.declared import DeclaredSchema, parse_declared
-from recordmill.schemas.errors import RecordmillError, SchemaError
+from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, SplitSpec
 from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
@@ -383,14 +383,6 @@ def test_a_piece_cut_again_is_as_if_cut_once(
         found = gather_inline(shards.get(number, []), break_ties_by_content=True)
         payloads = [data for window in found for data in window.to_pylist()]
         assert payloads == [data for key, data in sorted(rows) if key in wanted]
-
-
-def test_a_damaged_piece_is_not_opened() -> None:
-    ((_, piece),) = cut_block(block_of([(1, b"x")]), ONE_SHARD, (0, 0))
-    with pytest.raises(RecordmillError, match="damaged by the runner"):
-        open_piece(piece + b"x", 0)
-    with pytest.raises(RecordmillError, match="damaged by the runner"):
-        open_piece(piece[:20] + b"\xff" + piece[21:], 0)
 
 
 def test_rows_come_from_no_files() -> None:
