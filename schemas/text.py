@@ -57,6 +57,15 @@ def escaped(text: str) -> str:
     return data.decode(errors="backslashreplace")
 
 
+def is_utf8(text: str) -> bool:
+    """Tells whether text can be written as UTF-8: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def json_bytes(value: Any) -> bytes:
     """Returns indented UTF-8 JSON with a newline at its end; never NaN."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)

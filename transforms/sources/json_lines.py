@@ -28,7 +28,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
@@ -100,15 +100,6 @@ def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
         else:
             flat[name] = value
     return ""
-
-
-def is_text(name: str) -> bool:
-    """Tells whether a key can be written as UTF-8: half a surrogate pair cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass(slots=True)
@@ -332,7 +323,7 @@ class ObjectsSource(Source):
             found = column.arrow_type
             if found is None:
                 problems.append(name)
-            elif name and is_text(name):  # rows with any other are rejects
+            elif name and is_utf8(name):  # rows with any other are rejects
                 types[name] = found
         if problems:
             raise InputError(

@@ -30,7 +30,7 @@ from recordmill.schemas.storage_options import (
     StorageOptions,
     require_secretless_url,
 )
-from recordmill.schemas.text import count, escaped, first_names
+from recordmill.schemas.text import count, escaped, first_names, is_utf8
 from recordmill.transforms.sources.globs import (
     has_magic,
     literal_root,
@@ -418,10 +418,9 @@ def list_inputs(
             root, files = _list_local(name, notes)
         else:
             root, files = _list_remote(name, options)
-        shown, is_utf8 = _readable_path(root)
-        if not is_utf8:
+        if not is_utf8(root):
             raise InputError(
-                f"{shown}: the name of this input folder is not UTF-8, as names in "
+                f"{escaped(root)}: the name of this input folder is not UTF-8, as names in "
                 "datasets must be; rename it"
             )
         roots.append(root)
@@ -433,12 +432,12 @@ def list_inputs(
     root = _common_folder(roots)
     # A million files share the text of the few folders that were given.
     given = dict.fromkeys(file.given for file in found.values())
-    below = {folder: _readable_path(_below(root, folder))[0] for folder in given}
+    below = {folder: escaped(_below(root, folder)) for folder in given}
     listing = [
         InputFile(_below(root, uri), uri, size, version, below[folder], problem)
         for _, uri, size, version, folder, problem in found.values()
     ]
-    if not _readable_path("\n".join(found))[1]:
+    if not is_utf8("\n".join(found)):
         listing = [_escaped(file) for file in listing]
     for each in listing:
         if each.problem and not keep_unreadable:
@@ -466,20 +465,11 @@ def _by_folders(files: Sequence[InputFile]) -> list[InputFile]:
 
 def _escaped(file: InputFile) -> InputFile:
     """Returns the entry of a file whose name may not be UTF-8, which is its problem."""
-    path, is_utf8 = _readable_path(file.path)
-    if is_utf8:
+    if is_utf8(file.path):
         return file
     problem = "the file's name is not UTF-8, as names in records must be; rename it"
-    return file._replace(path=path, uri=_readable_path(file.uri)[0], problem=problem)
-
-
-def _readable_path(path: str) -> tuple[str, bool]:
-    r"""Returns a path, bytes that are not UTF-8 written as \xe9, and whether it is UTF-8."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return escaped(path), False
-    return path, True
+    path, uri = escaped(file.path), escaped(file.uri)
+    return file._replace(path=path, uri=uri, problem=problem)
 
 
 def _common_folder(roots: Sequence[str]) -> str:

@@ -212,11 +212,6 @@ def _packages(points: tuple[EntryPoint, ...]) -> str:
     )
 
 
-# Nothing here imports Arrow or NumPy, so the command shows its help quickly: what makes a
-# source is imported when a source is made.
-
-_STEP_BYTES = 4 << 20
-
 Variant = Literal["auto", "cifar10", "cifar100"]
 ByteOrder = Literal["little", "big"]
 Layout = Literal["auto", "stl10"]
@@ -327,14 +322,6 @@ def _objects(source: str) -> Callable[[Any, Request], Any]:
     """Returns what makes a source whose rows are objects with keys."""
     return lambda _, request: _load(source)(
         as_declared=request.as_text, wanted=request.columns, storage=request.storage
-    )
-
-
-def _line_of(read: Callable[[int, int], bytes], offset: int) -> int:
-    """Returns the number of the line that begins at a byte, from 1."""
-    return 1 + sum(
-        read(start, min(start + _STEP_BYTES, offset)).count(b"\n")
-        for start in range(0, offset, _STEP_BYTES)
     )
 
 
@@ -547,7 +534,7 @@ _FORMATS: list[SourceFormat[Any]] = [
         summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
         options=SourceOptions,
         make_source=_objects("json_lines.JsonLinesSource"),
-        line_of=_line_of,
+        line_of=_later("csv.quotes.line_of"),
         examples=_examples("""
             a folder of files with the same keys
                 recordmill convert jsonl texts out/texts

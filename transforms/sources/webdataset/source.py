@@ -26,7 +26,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_n
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.images.decode import check_image
@@ -57,7 +57,6 @@ from recordmill.transforms.sources.json_lines import (
     ObjectsSource,
     Row,
     flat_values,
-    is_text,
 )
 from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
 from recordmill.transforms.storage.archives import BLOCK, has_end, is_tar, problem_of
@@ -686,7 +685,7 @@ class WebDatasetSource(ObjectsSource):
         """Returns the columns of a sample, or why there are none."""
         if sample.problem:
             return sample.problem
-        if not is_text(sample.key):
+        if not is_utf8(sample.key):
             return f"the key {shown(sample.key)} is not UTF-8"
         if sample.members.keys() & {KEY, ""}:
             return (
