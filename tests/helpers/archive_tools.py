@@ -7,7 +7,7 @@ import io
 import lzma
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,11 +24,14 @@ def files_in(folder: Path) -> dict[str, bytes]:
     }
 
 
-def tar_of(members: Members) -> bytes:
-    """Returns a tar archive."""
+def tar_of(
+    members: Members | Sequence[tuple[str, bytes]], style: int = tarfile.PAX_FORMAT
+) -> bytes:
+    """Returns a tar archive; in pairs, names may stand twice."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, data in members.items():
+    pairs = members.items() if isinstance(members, Mapping) else members
+    with tarfile.open(fileobj=out, mode="w", format=style) as tar:
+        for name, data in pairs:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))

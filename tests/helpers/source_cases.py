@@ -33,15 +33,17 @@ from recordmill.transforms.sources.registry import (
     BinaryOptions,
     IdxOptions,
     NumpyOptions,
+    Records,
 )
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 JPEG, _ = IMAGES["rgb.jpg"]
+Rows = list[tuple[str, int, bytes]]  # path, byte position and raw bytes of each
 
 
-def make_images(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_images(folder: Path) -> Rows:
     rows = []
     for number in range(7):
         path = f"{'ab'[number % 2]}/{number}.jpg"
@@ -52,7 +54,7 @@ def make_images(folder: Path) -> list[tuple[str, int, bytes]]:
     return sorted(rows)
 
 
-def make_labelled(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_labelled(folder: Path) -> Rows:
     """Makes images, and a table with their labels, splits and boxes."""
     rows = make_images(folder)
     lines = [
@@ -69,7 +71,7 @@ def make_labelled(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows[0::2] + rows[1::2]  # a split after the other
 
 
-def make_cifar(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_cifar(folder: Path) -> Rows:
     rows = []
     for path, count in (("data_batch_1.bin", 5), ("test_batch.bin", 2)):
         records = [bytes([n]) + bytes([n + count] * 3072) for n in range(count)]
@@ -78,9 +80,7 @@ def make_cifar(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def in_lines(
-    path: str, lines: list[bytes], position: int
-) -> list[tuple[str, int, bytes]]:
+def in_lines(path: str, lines: list[bytes], position: int) -> Rows:
     """Rows that follow each other, the first one at this position."""
     rows = []
     for line in lines:
@@ -89,7 +89,7 @@ def in_lines(
     return rows
 
 
-def make_csv(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_csv(folder: Path) -> Rows:
     (folder / "sub").mkdir()
     head = b"id,text\n"
     rows = []
@@ -100,7 +100,7 @@ def make_csv(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_semicolons(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_semicolons(folder: Path) -> Rows:
     """Makes tables in another dialect, with lines before the header."""
     head = b"'made\nby us\nid;text\n"
     rows = []
@@ -111,7 +111,7 @@ def make_semicolons(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_marked(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_marked(folder: Path) -> Rows:
     """Makes tables with escapes, and comments before, between and behind the rows."""
     head = b'# made "by us\nid,text\n'
     rows = []
@@ -126,7 +126,7 @@ def make_marked(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_packed(folder: Path) -> Rows:
     """Makes three compressed tables; the rows are those of the text."""
     head = b"id,text\n"
     rows = []
@@ -138,7 +138,7 @@ def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_json_lines(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_json_lines(folder: Path) -> Rows:
     (folder / "sub").mkdir()
     rows = []
     for path, count in (("1.jsonl", 20), ("sub/2.jsonl", 3)):
@@ -148,7 +148,7 @@ def make_json_lines(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_packed_lines(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_packed_lines(folder: Path) -> Rows:
     rows = []
     for path in ("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz"):
         lines = [b'{"id": %d, "text": "%d"}' % (n * 7919, n**5) for n in range(5)]
@@ -158,7 +158,7 @@ def make_packed_lines(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_tfrecords(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_tfrecords(folder: Path) -> Rows:
     """Makes TFRecord files; a row's raw bytes are its frame."""
     (folder / "sub").mkdir()
     rows = []
@@ -178,7 +178,7 @@ def make_tfrecords(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_typed(kind: FileKind, folder: Path) -> list[tuple[str, int, bytes]]:
+def make_typed(kind: FileKind, folder: Path) -> Rows:
     """Makes tables of typed columns in several groups; a row stands at its number."""
     (folder / "sub").mkdir()
     rows = []
@@ -192,7 +192,7 @@ def make_typed(kind: FileKind, folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_shards(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_shards(folder: Path) -> Rows:
     """Makes shards; a sample stands where the data of its first file does."""
     rows = []
     for path, count in (("0.tar", 5), ("1.tar", 3), ("2.tar", 1)):
@@ -208,7 +208,7 @@ def make_shards(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_records(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_records(folder: Path) -> Rows:
     """Makes records of 11 bytes behind a header of 5, with names of classes."""
     (folder / "names.txt").write_text("cat\ndog\n")
     rows = []
@@ -219,7 +219,7 @@ def make_records(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
-def make_idx(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_idx(folder: Path) -> Rows:
     """Makes images and labels in two files each, one of them compressed."""
     rows = []
     for split, count in (("t10k", 3), ("train", 20)):
@@ -244,7 +244,7 @@ def idx_bytes(array: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
     return head + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def make_arrays(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_arrays(folder: Path) -> Rows:
     """Makes arrays in two files, one of them in Fortran order, and in an archive."""
     images = np.arange(20 * 6, dtype=np.uint8).reshape(20, 3, 2)
     values = np.arange(20 * 2, dtype=">f4").reshape(20, 2)
@@ -264,7 +264,7 @@ def make_arrays(folder: Path) -> list[tuple[str, int, bytes]]:
     return [*rows, *packed]
 
 
-def make_streams(folder: Path) -> list[tuple[str, int, bytes]]:
+def make_streams(folder: Path) -> Rows:
     rows = []
     for path in ("1.arrows", "2.arrows", "3.arrows"):
         values = [{"id": n, "text": f"text {n} of {path}"} for n in range(5)]
@@ -302,7 +302,7 @@ class Case:
     """
 
     source: Source
-    make: Callable[[Path], list[tuple[str, int, bytes]]]
+    make: Callable[[Path], Rows]
     cut_short: tuple[str, int]
     reason: str
     empty: str
@@ -312,29 +312,58 @@ class Case:
     unit: Literal["byte", "row"] = "byte"
 
 
+def images_case(
+    source: ImagesSource,
+    make: Callable[[Path], Rows] = make_images,
+    empty_reason: str = "not an image: has no bytes",
+) -> Case:
+    reason = "JPEG ends inside its header after 50 bytes"
+    return Case(source, make, ("a/0.jpg", 50), reason, "b/empty.jpg", empty_reason)
+
+
+def packed_case(source: Source, make: Callable[[Path], Rows], ending: str) -> Case:
+    return Case(
+        source,
+        make,
+        cut_short=(f"1.{ending}.gz", 50),
+        reason="cannot be decompressed",
+        empty=f"0.{ending}",
+        pack=partial(gzip.compress, mtime=0),
+        unpack=gzip.decompress,
+    )
+
+
+def tfrecord_case(records: Records) -> Case:
+    return Case(
+        TfrecordSource(records, whole_bytes=100, step_bytes=200),
+        make_tfrecords,
+        cut_short=("1.tfrecord", 310),
+        reason="the file ends ",
+        empty="0.tfrecord",
+    )
+
+
+def binary_case(record: str) -> Case:
+    options = BinaryOptions(
+        record=record, byte_order="big", header_bytes=5, class_names="names.txt"
+    )
+    return Case(
+        ArraysSource(find_records, options, range_bytes=50),
+        make_records,
+        cut_short=("1.bin", 5 + 4 * 11 + 10),
+        reason="10 bytes at the end of the file, expected a whole record of 11",
+        empty="readme.html",
+    )
+
+
 CASES = {
-    "images": Case(
-        ImagesSource(),
-        make_images,
-        cut_short=("a/0.jpg", 50),
-        reason="JPEG ends inside its header after 50 bytes",
-        empty="b/empty.jpg",
-        empty_reason="not an image: has no bytes",
+    "images": images_case(ImagesSource()),
+    "images, scaled": images_case(
+        ImagesSource(rules=PixelRules(resize=Resize(shorter=4), transforms_all=True))
     ),
-    "images, scaled": Case(
-        ImagesSource(rules=PixelRules(resize=Resize(shorter=4), transforms_all=True)),
-        make_images,
-        cut_short=("a/0.jpg", 50),
-        reason="JPEG ends inside its header after 50 bytes",
-        empty="b/empty.jpg",
-        empty_reason="not an image: has no bytes",
-    ),
-    "images with a table": Case(
+    "images with a table": images_case(
         ImagesSource(ImagesOptions(label_table="labels.jsonl")),
         make_labelled,
-        cut_short=("a/0.jpg", 50),
-        reason="JPEG ends inside its header after 50 bytes",
-        empty="b/empty.jpg",
         empty_reason="no row of labels.jsonl names it",
     ),
     "cifar": Case(
@@ -365,15 +394,7 @@ CASES = {
         reason="a quoted field is never closed",
         empty="0.csv",
     ),
-    "csv, compressed": Case(
-        CsvSource(range_bytes=50),
-        make_packed,
-        cut_short=("1.csv.gz", 50),
-        reason="cannot be decompressed",
-        empty="0.csv",
-        pack=partial(gzip.compress, mtime=0),
-        unpack=gzip.decompress,
-    ),
+    "csv, compressed": packed_case(CsvSource(range_bytes=50), make_packed, "csv"),
     "jsonl": Case(
         JsonLinesSource(range_bytes=50),
         make_json_lines,
@@ -381,29 +402,11 @@ CASES = {
         reason="not JSON: ",
         empty="0.jsonl",
     ),
-    "jsonl, compressed": Case(
-        JsonLinesSource(range_bytes=50),
-        make_packed_lines,
-        cut_short=("1.jsonl.gz", 50),
-        reason="cannot be decompressed",
-        empty="0.jsonl",
-        pack=partial(gzip.compress, mtime=0),
-        unpack=gzip.decompress,
+    "jsonl, compressed": packed_case(
+        JsonLinesSource(range_bytes=50), make_packed_lines, "jsonl"
     ),
-    "tfrecord": Case(
-        TfrecordSource(whole_bytes=100, step_bytes=200),
-        make_tfrecords,
-        cut_short=("1.tfrecord", 310),
-        reason="the file ends ",
-        empty="0.tfrecord",
-    ),
-    "tfrecord, decoded": Case(
-        TfrecordSource(records="decode", whole_bytes=100, step_bytes=200),
-        make_tfrecords,
-        cut_short=("1.tfrecord", 310),
-        reason="the file ends ",
-        empty="0.tfrecord",
-    ),
+    "tfrecord": tfrecord_case("keep"),
+    "tfrecord, decoded": tfrecord_case("decode"),
     "parquet": Case(
         ColumnarSource(kind="parquet", range_bytes=1),
         partial(make_typed, "parquet"),
@@ -428,38 +431,8 @@ CASES = {
         empty="0.arrow",
         unit="row",
     ),
-    "binary": Case(
-        ArraysSource(
-            find_records,
-            BinaryOptions(
-                record="label:u8,n:u16,x:f64",
-                byte_order="big",
-                header_bytes=5,
-                class_names="names.txt",
-            ),
-            range_bytes=50,
-        ),
-        make_records,
-        cut_short=("1.bin", 5 + 4 * 11 + 10),
-        reason="10 bytes at the end of the file, expected a whole record of 11",
-        empty="readme.html",
-    ),
-    "binary, by reference": Case(
-        ArraysSource(
-            find_records,
-            BinaryOptions(
-                record="label:u8,n:bytes[2],x:f64",
-                byte_order="big",
-                header_bytes=5,
-                class_names="names.txt",
-            ),
-            range_bytes=50,
-        ),
-        make_records,
-        cut_short=("1.bin", 5 + 4 * 11 + 10),
-        reason="10 bytes at the end of the file, expected a whole record of 11",
-        empty="readme.html",
-    ),
+    "binary": binary_case("label:u8,n:u16,x:f64"),
+    "binary, by reference": binary_case("label:u8,n:bytes[2],x:f64"),
     "idx": Case(
         ArraysSource(find_idx, IdxOptions(), range_bytes=50),
         make_idx,

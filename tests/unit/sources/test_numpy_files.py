@@ -11,10 +11,12 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from archive_tools import zip_of
 from example_counts import examples
 from hypothesis import assume, example, given
 from hypothesis.extra import numpy as npst
 from source_tools import read
+from webdataset_tools import npy
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.arrays.headers import find_numpy
@@ -101,27 +103,14 @@ def test_rows_are_those_of_numpy_load(
     assert reading.rejects == []
 
 
-def npy(array: Any, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, **options)
-    return buffer.getvalue()
-
-
 def npz(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
-def with_text() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("readme.txt", "no array")
-    return buffer.getvalue()
-
-
 WRONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "objects": ("a.npy", lambda: npy(np.array([{}, 1], object), allow_pickle=True), "holds Python objects"),
+    "objects": ("a.npy", lambda: npy(np.array([{}, 1], object)), "holds Python objects"),
     "times": ("a.npy", lambda: npy(np.array(["2026-01-01"], "M8[s]")), r"save array\.astype"),
     "complex": ("a.npy", lambda: npy(np.array([1j])), "one array for each part of a complex"),
     "no axis": ("a.npy", lambda: npy(np.array(1)), r"has 0 axes, .*save array\[numpy\.newaxis\]"),
@@ -132,7 +121,7 @@ WRONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "version": ("a.npy", lambda: b"\x93NUMPY\x09\0" + bytes(20), "version 9 of .npy, expected 1 to 3"),
     "nothing in a row": ("a.npy", lambda: npy(np.empty((3, 0))), r"a row of shape \[0\] has 0 bytes"),
     "no rows": ("a.npy", lambda: npy(np.empty((0, 3))), "1 input file: none holds a row"),
-    "not an array": ("a.npz", with_text, "'readme.txt' is no array"),
+    "not an array": ("a.npz", lambda: zip_of({"readme.txt": b"no array"}), "'readme.txt' is no array"),
     "no archive": ("a.npz", lambda: b"PK\3\4" + bytes(40), r"cannot be read as \.npz"),
     "two numbers": ("a.npz", lambda: npz(x=np.arange(3), y=np.arange(4)), r"a\.npz \(x\) has 3 rows, but .*a\.npz \(y\) has 4"),
     "two shapes": ("a.npz", lambda: npz(x_train=np.ones((3, 2)), x_test=np.ones((3, 3))), r"x float64 \[3\], but .* has x float64 \[2\]"),
