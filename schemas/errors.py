@@ -118,17 +118,18 @@ class DamagedScratchError(RecordmillError):
 
 
 class RowsError(RecordmillError):
-    """Rows of a batch that a feature cannot hold: ascending indices, and reasons."""
+    """Rows of a batch that a feature cannot hold: the reason of each, by its index."""
 
     kind = DATA
 
-    def __init__(self, rows: list[int], reasons: list[str]) -> None:
-        more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
-        super().__init__(f"row {rows[0]}: {reasons[0]}{more}")
-        self.rows, self.reasons = rows, reasons
+    def __init__(self, errors: dict[int, str]) -> None:
+        row, reason = next(iter(errors.items()))
+        more = f" (and {len(errors) - 1} more rows)" if len(errors) > 1 else ""
+        super().__init__(f"row {row}: {reason}{more}")
+        self.errors = errors  # at least one, ascending
 
-    def __reduce__(self) -> tuple[type, tuple[list[int], list[str]]]:
-        return type(self), (self.rows, self.reasons)
+    def __reduce__(self) -> tuple[type, tuple[dict[int, str]]]:
+        return type(self), (self.errors,)
 
 
 class Interrupted(BaseException):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from job_tools import assert_unpublished, contents, manifest_of, recordmill
+from job_tools import assert_unpublished, contents, manifest_of
 from rows_tools import (
     EXCHANGES,
     JOB,
@@ -24,8 +24,6 @@ from rows_tools import (
 )
 from same_dataset import dataset_of
 
-from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
-from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import SequenceExample
 from recordmill.schemas.schema_file import load_schema
 from recordmill.transforms.dataset.verify import verify_dataset
@@ -200,20 +198,3 @@ def test_splits_of_a_column(tmp_path: Path) -> None:
     write(rows, tmp_path / "out", {"n": "int64"}, **job)
     found = sorted(row["n"] for row in read(tmp_path / "out", "test", as_="dict"))
     assert found == list(range(0, 40, 5))
-
-
-def test_exact_splits_afterwards(tmp_path: Path) -> None:
-    """What the errors of `split_exact` and `stratify_by` advise."""
-    rows = [{"n": n, "kind": n % 2} for n in range(40)]
-    write(rows, tmp_path / "whole", {"n": "int64", "kind": "int64"})
-    for exact in ({"split_exact": True}, {"stratify_by": "kind"}):
-        with pytest.raises(UsageError) as caught:
-            WriteDataset("out", **exact)
-        command = str(caught.value).split("`")[1].replace("COLUMN", "kind")
-        out = tmp_path / next(iter(exact))
-        places = {"DATASET": tmp_path / "whole", "OUT": out}
-        words = [places.get(word, word) for word in command.split()[1:]]
-        assert recordmill(*words).status == 0
-        splits = manifest_of(out)["splits"].items()
-        records = {"train": 32, "test": 8}
-        assert {name: split["records"] for name, split in splits} == records

@@ -52,10 +52,8 @@ from recordmill.transforms.encode.columns import (
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     by_row,
-    errors_in,
     merge,
     raise_errors,
-    rows_error,
 )
 from recordmill.transforms.encode.tensors import (
     array_column,
@@ -126,7 +124,7 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
         try:
             columns = load_feature(arrays[feature.column], feature)
         except RowsError as error:
-            errors = merge(errors, errors_in(error))
+            errors = merge(errors, error.errors)
             continue
         # Row lengths are int64 whatever the values are.
         kinds = [feature.kind] + [Kind.INT64] * (len(columns) - 1)
@@ -167,7 +165,7 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredCol
     try:
         (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
     except RowsError as error:
-        raise rows_error(by_row(errors_in(error), nested.starts)) from error
+        raise RowsError(by_row(error.errors, nested.starts)) from error
     return nested, column
 
 
@@ -279,7 +277,7 @@ def encode_sequences(
             try:
                 lists += _list_cells(batch[feature.column], feature)
             except RowsError as error:
-                errors = merge(errors, errors_in(error))
+                errors = merge(errors, error.errors)
     raise_errors(errors)
     sizes, lengths = measure(context, batch.num_rows, head_room)
     examples = write_rows(context, sizes, lengths, head_room, 0)

@@ -57,17 +57,7 @@ def prefixed(feature_name: str, errors: RowErrors) -> RowErrors:
 def raise_errors(errors: RowErrors) -> None:
     """Raises the errors of some rows; does nothing if there are none."""
     if errors:
-        raise rows_error(errors)
-
-
-def rows_error(errors: RowErrors) -> RowsError:
-    """Returns the errors of at least one row as an exception."""
-    return RowsError(list(errors), list(errors.values()))
-
-
-def errors_in(error: RowsError) -> RowErrors:
-    """Returns the errors in an exception; the opposite of `rows_error`."""
-    return dict(zip(error.rows, error.reasons, strict=True))
+        raise RowsError(errors)
 
 
 # This is the one place for these checks: casting uses them for the declared dtype,

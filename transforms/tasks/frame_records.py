@@ -17,6 +17,7 @@ from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.dataset.files import require_values
 from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.encode.row_errors import mask_of
 from recordmill.transforms.encode.waiting_rows import (
     Window,
     encode_around,
@@ -122,9 +123,10 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRow
                 rows = payload_rows(records)
             return FramedRows(rows, kept, sorted(invalid_rows))
         except RowsError as error:
-            invalid_rows += zip(kept[error.rows].tolist(), error.reasons, strict=True)
-            mask = np.ones(len(kept), np.bool_)
-            mask[error.rows] = False
+            wrong = mask_of(error.errors, len(kept))
+            reasons = error.errors.values()
+            invalid_rows += zip(kept[wrong].tolist(), reasons, strict=True)
+            mask = ~wrong
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,18 +251,6 @@ def test_splits_do_not_depend_on_the_shards_order() -> None:
     ]
 
 
-def renamed(feature: FeatureSpec, name: str, **facts: Any) -> FeatureSpec:
-    return FeatureSpec(
-        name,
-        feature.kind,
-        dtype=feature.dtype,
-        shape=feature.shape,
-        content=feature.content,
-        class_names=feature.class_names,
-        **facts,
-    )
-
-
 @pytest.mark.parametrize(
     ("features", "keys"),
     [
@@ -269,16 +258,19 @@ def renamed(feature: FeatureSpec, name: str, **facts: Any) -> FeatureSpec:
         ([ARRAY, LABEL], ["image", "label"]),
         ([ARRAY, LABEL, FeatureSpec("coarse_label", Kind.INT64)], ["image", "label"]),
         (
-            [renamed(IMAGE, "image/encoded"), renamed(LABEL, "image/class/label")],
+            [
+                replace(IMAGE, name="image/encoded"),
+                replace(LABEL, name="image/class/label"),
+            ],
             ["image/encoded", "image/class/label"],
         ),
         ([IMAGE, FeatureSpec("label", Kind.INT64)], ["image", "label"]),  # no names
         ([IMAGE], None),
         ([LABEL], None),
-        ([IMAGE, renamed(ARRAY, "mask"), LABEL], None),  # which one?
-        ([IMAGE, LABEL, renamed(LABEL, "image/class/label")], None),
+        ([IMAGE, replace(ARRAY, name="mask"), LABEL], None),  # which one?
+        ([IMAGE, LABEL, replace(LABEL, name="image/class/label")], None),
         ([IMAGE, FeatureSpec("label", Kind.BYTES, dtype="string")], None),
-        ([IMAGE, renamed(LABEL, "label", optional=True)], None),
+        ([IMAGE, replace(LABEL, name="label", optional=True)], None),
     ],
 )
 def test_supervised_keys(features: list[FeatureSpec], keys: list[str] | None) -> None:
