@@ -174,7 +174,8 @@ def _field_of(option: Option) -> tuple[Any, Any]:
     if option.kind == "choice":
         kind: Any = Literal[option.choices]
     elif option.kind == "integer":
-        kind = Annotated[int, Field(ge=option.minimum, le=option.maximum)]
+        lowest, highest = option.bounds
+        kind = Annotated[int, Field(ge=lowest, le=highest)]
     else:
         kind = _TYPES[option.kind]
     default: Any = _EMPTY.get(option.kind, option.default)

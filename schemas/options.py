@@ -50,8 +50,8 @@ class Option:
     # backticks
     default_text: str = ""
     choices: tuple[str, ...] = ()  # all values, of a choice
-    minimum: int | None = None  # bounds of an integer, both included
-    maximum: int | None = None
+    # the lowest and the highest integer; None if there is none
+    bounds: tuple[int | None, int | None] = (None, None)
     flag: str = ""  # the command's spelling without "--", where it is not the name
     metavar: str = ""  # how the command's help shows a value
     page: str = ""  # of docs/, with more about it
@@ -120,7 +120,7 @@ OPTIONS = (
                metavar="X.Y.Z|auto", page="jobs.md#versions"),
         Option("keep", "integer", "CJT",
                "number of versions to keep, with `version=auto`", default_text="all",
-               minimum=1, metavar="N"),
+               bounds=(1, None), metavar="N"),
         Option("payload", "choice", "CJPT", "what a record holds", default="example",
                choices=get_args(Payload),
                page="schema.md"),
@@ -128,8 +128,8 @@ OPTIONS = (
                "compression of the shards; TFDS reads only those without",
                default="none", choices=get_args(Compression)),
         Option("gzip_level", "integer", "CJPT",
-               "1 is fast, 9 is small; with `compression=gzip`", default=6, minimum=1,
-               maximum=9, metavar="N"),
+               "1 is fast, 9 is small; with `compression=gzip`", default=6,
+               bounds=(1, 9), metavar="N"),
         Option("container", "choice", "CJPT",
                "file format of the shards; array_record is for Grain and "
                "tfds.data_source", default="tfrecord",
@@ -194,16 +194,17 @@ OPTIONS = (
                default=True),
         Option("seed", "integer", "CJPT",
                "another seed gives another order and other splits", default=0,
-               minimum=0, maximum=(1 << 64) - 1, metavar="N"),
+               bounds=(0, (1 << 64) - 1), metavar="N"),
         Option("shards", "integer", "CJPT", "number of shards of each split",
-               default_text="as `shard_size` asks for", minimum=1, maximum=99_999,
+               default_text="as `shard_size` asks for", bounds=(1, 99_999),
                metavar="N"),
         Option("shard_size", "size", "CJPT",
                "size of a shard in bytes, like 128MiB or 100MB", default="128MiB",
                metavar="SIZE"),
         Option("readers", "integer", "CJT",
                "number of hosts that will read: ten shards for each, none under 10 MB",
-               default_text="as `shard_size` asks for", minimum=1, metavar="N"),
+               default_text="as `shard_size` asks for", bounds=(1, None),
+               metavar="N"),
     ),
     *_group(
         "Run",
@@ -223,7 +224,7 @@ OPTIONS = (
                choices=get_args(VerifyLevel)),
         Option("workers", "integer", "CRJ",
                "threads of the embedded runner; 0: all cores", default=0,
-               default_text="all cores", minimum=0, metavar="N"),
+               default_text="all cores", bounds=(0, None), metavar="N"),
         Option("beam", "beam", "J",
                "options of Beam, like --runner=...; the command takes them after --",
                page="clusters.md"),

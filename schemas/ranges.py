@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from recordmill.schemas.input_files import NO_CHECKSUMS, Seen, TaskChecksums
 from recordmill.schemas.text import count
@@ -189,12 +189,15 @@ class SortedRunRef:
     in_memory: bool = False
 
 
+# A checkpoint of a version with other keys is not taken for one without issues.
+_NO_OTHER_KEYS = {"extra": "forbid"}
+
+
 @dataclass(frozen=True, slots=True)
 class RangeResult:
     """A summary of one converted range; small, so that it may pass through the runner."""
 
-    # A checkpoint of a version with other keys is not taken for one without issues.
-    __pydantic_config__: ClassVar = {"extra": "forbid"}
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     range: InputRange  # the range converted
     rows_read: int  # rows found, rejects included
@@ -285,13 +288,9 @@ class ShardPlan:
 
     def tasks(self) -> list[ShardTask]:
         """Returns a task for each shard, largest first, so that a small one ends last."""
-        size = {
-            (split_index, shard): planned
-            for split_index, split in enumerate(self.splits)
-            for shard, planned in enumerate(split.shard_bytes)
-        }
-        tasks = [self.task(number) for number in range(self.num_shards)]
-        return sorted(tasks, key=lambda t: -size[t.split_index, t.shard_index])
+        sizes = [size for split in self.splits for size in split.shard_bytes]
+        numbers = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+        return [self.task(number) for number in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +317,7 @@ class IndexResult:
 class ShardResult:
     """A shard that was written."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # as of RangeResult
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     split: str  # name of the split
     shard_index: int  # position of the shard in its split

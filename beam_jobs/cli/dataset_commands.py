@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ from recordmill.beam_jobs.cli.options import (
     LaidOutGroup,
     command,
 )
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.text import count, human_bytes
 
 if TYPE_CHECKING:
     from recordmill.schemas.manifest import Manifest
@@ -207,8 +211,6 @@ def clean_command(
     Detached jobs keep their files until a day after their last sign of life.
     """
     from recordmill.beam_jobs.report.tables import write_json
-    from recordmill.schemas.errors import OutputError
-    from recordmill.schemas.text import count, human_bytes
     from recordmill.transforms.commit.cleanup import clean
     from recordmill.transforms.storage import LocalStore, open_store
 
@@ -262,7 +264,6 @@ def diff_command(
     no dataset.
     """
     from recordmill.beam_jobs.report.tables import show_diff
-    from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.dataset.diff import compare_datasets
 
     try:
@@ -297,7 +298,6 @@ def tfds_command(output: str, folder: str, as_json: bool, storage: BothSides) ->
     A dataset without appended parts and without gzip needs no export. Local shards are
     linked, so FOLDER takes no space if it is on the same disk.
     """
-    from recordmill.schemas.text import count
     from recordmill.transforms.dataset.tfds import export_tfds
 
     store, manifest = _opened(output, storage)
@@ -326,7 +326,6 @@ def index_command(
     record without reading those before it. They go with their shards when the dataset is
     replaced.
     """
-    from recordmill.schemas.text import count
     from recordmill.transforms.dataset.reader import write_indexes
 
     store, manifest = _opened(output, storage)
@@ -366,13 +365,8 @@ def rejects_command(
 
     Without a dataset in OUTPUT, those of the run that did not finish.
     """
-    from functools import partial
-    from itertools import islice
-
     from recordmill.beam_jobs.report.tables import show_rejects
-    from recordmill.schemas.errors import OutputError
     from recordmill.schemas.manifest import MANIFEST_NAME
-    from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
@@ -442,7 +436,6 @@ def report_command(
     """
     from recordmill.beam_jobs.report.page import build_page, check_target, write_page
     from recordmill.beam_jobs.service.outcome import understood_at_end
-    from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.statistics.dataset_statistics import gather_statistics
     from recordmill.transforms.tasks.rejects import published_locator

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from recordmill.beam_jobs.cli.signals import told_at_the_deadline
+from recordmill.beam_jobs.cli.signals import Signals
 from recordmill.beam_jobs.report.monitoring import (
     LogLines,
     require_metrics_file,
@@ -31,15 +31,15 @@ from recordmill.transforms.tasks.progress_reader import Reporter
 _UNPUBLISHED = "nothing was published. Run the same command again to resume"
 
 
-def execute(job: JobSpec, options: RunOptions) -> None:
+def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
     """Runs a job and shows how it ended; metrics and log say so, too, if it failed."""
     without_metrics = replace(options, metrics_file="")
     if options.metrics_file:
-        with report_failure(without_metrics, job.name):
+        with report_failure(signals, without_metrics, job.name):
             require_metrics_file(options.metrics_file)
     reporter = _reporter(options)
     lines = reporter if isinstance(reporter, LogLines) else None
-    with report_failure(options, job.name, reporter.seconds):
+    with report_failure(signals, options, job.name, reporter.seconds):
         try:
             with reporter:
                 outcome = run_versioned(job, options, reporter)
@@ -62,7 +62,10 @@ def execute(job: JobSpec, options: RunOptions) -> None:
 
 @contextmanager
 def report_failure(
-    options: RunOptions, dataset: str, stages: Mapping[str, float] | None = None
+    signals: Signals,
+    options: RunOptions,
+    dataset: str,
+    stages: Mapping[str, float] | None = None,
 ) -> Iterator[None]:
     """Writes to the metrics and the log that a run failed.
 
@@ -89,7 +92,7 @@ def report_failure(
             if isinstance(error, RecordmillError | Interrupted):
                 error.in_log = True
 
-    with told_at_the_deadline(tell):
+    with signals.told_at_the_deadline(tell):
         try:
             yield
         except BaseException as error:

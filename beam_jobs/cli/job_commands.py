@@ -18,6 +18,7 @@ from recordmill.beam_jobs.cli.options import (
     command,
     examples_of,
 )
+from recordmill.beam_jobs.cli.signals import Invocation
 from recordmill.schemas.options import (
     BY_NAME,
     CONVERT,
@@ -89,7 +90,7 @@ def _convert(
     as_json, only_plan, detach = (values.pop(name) for name in _OWN)
     values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
     loaded = _load_typed(values)
-    beam_args = tuple(ctx.find_root().obj or ())
+    signals, beam_args = Invocation.of(ctx)
     options = replace(
         loaded.options, detach=detach, beam_args=beam_args, as_json=as_json
     )
@@ -103,7 +104,7 @@ def _convert(
         else:
             from recordmill.beam_jobs.cli.execute import execute
 
-            execute(loaded.job, options)
+            execute(loaded.job, options, signals)
 
 
 def _load_typed(values: dict[str, Any]) -> LoadedJob:
@@ -192,10 +193,12 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     from recordmill.beam_jobs.service.inputs import with_standard_input
     from recordmill.schemas.job import RunOptions
 
-    with report_failure(_with_given(RunOptions((), "", style="job_file"), values), ""):
+    signals = Invocation.of(ctx).signals
+    given = _with_given(RunOptions((), "", style="job_file"), values)
+    with report_failure(signals, given, ""):
         loaded = _load_file(ctx, values)
     with with_standard_input(loaded.options) as options:
-        execute(loaded.job, options)
+        execute(loaded.job, options, signals)
 
 
 @command(
@@ -235,7 +238,7 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         read_file,
         InstalledFormats(),
     )
-    beam_args = (*loaded.options.beam_args, *(ctx.find_root().obj or ()))
+    beam_args = (*loaded.options.beam_args, *Invocation.of(ctx).beam_args)
     options = replace(loaded.options, beam_args=beam_args)
     return loaded._replace(options=_with_given(options, values))
 

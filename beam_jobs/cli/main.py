@@ -12,7 +12,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Literal
 
 import click
@@ -31,6 +31,8 @@ from recordmill.beam_jobs.cli.dataset_commands import (
 from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_command
 from recordmill.beam_jobs.cli.options import LaidOutGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
+from recordmill.beam_jobs.cli.signals import Invocation, Signals
+from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.options import spell
 
 _VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
@@ -142,10 +144,10 @@ cli.add_commands(
 cli.add_commands("Of the command itself", completion_command)
 
 
-def run(argv: Sequence[str], ending: ExitStack | None = None) -> int:
+def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     """Runs the command, whose arguments after "--" are Beam's; returns its exit status.
 
-    `ending` gets what an interrupted run holds until the process ends.
+    `signals` are handled by the process; None if it is not the command's own.
     """
     arguments = list(argv)
     beam_args: list[str] = []
@@ -161,8 +163,9 @@ def run(argv: Sequence[str], ending: ExitStack | None = None) -> int:
     if works and (warning := limit_warning()):
         _show(f"Warning: {warning}")
     try:
+        invocation = Invocation(signals or Signals(), tuple(beam_args))
         result = cli.main(
-            arguments, "recordmill", standalone_mode=False, obj=tuple(beam_args)
+            arguments, "recordmill", standalone_mode=False, obj=invocation
         )
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -178,14 +181,6 @@ def run(argv: Sequence[str], ending: ExitStack | None = None) -> int:
                 _show_failure("other", message)
             _show(f"Error: {message}")
             return _EXIT_FAILED
-        # Only here: the import costs help and completion their speed.
-        from recordmill.schemas.errors import (
-            Interrupted,
-            RecordmillError,
-            exit_status,
-            kind_of,
-        )
-
         if isinstance(error, KeyboardInterrupt | click.Abort):
             error = Interrupted(2, "Ctrl-C")
         from_file = arguments[:1] in (["run"], ["plan"])
@@ -199,8 +194,8 @@ def run(argv: Sequence[str], ending: ExitStack | None = None) -> int:
         message = f"Error: {message}"
         if isinstance(error, Interrupted):
             message = error.for_people()
-            if ending is not None:
-                ending.callback(error.release)
+            if signals is not None:
+                signals.ending.callback(error.release)
         if not error.in_log:
             _show(message)
         return exit_status(error)
@@ -232,17 +227,15 @@ def _use_small_pages() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command, and ends the process with its exit status."""
-    from recordmill.beam_jobs.cli.signals import handle_signals, ignore_signals
-
     _use_small_pages()
-    ending = ExitStack()
     # By default Python looks for cycles at every 700 new objects, of which imports and
     # lists of files make a million that all stay: a sixth of the time of 20,000 images.
     # Cycles are rare in a run, so few objects wait for it.
     gc.set_threshold(_NEW_OBJECTS)
+    signals = Signals()
     try:
-        handle_signals()
-        status = run(sys.argv[1:] if argv is None else argv, ending)
+        signals.handle()
+        status = run(sys.argv[1:] if argv is None else argv, signals)
     except Exception as error:
         if message := shortage(error, unexpected=True):
             _show(f"Error: {message}")
@@ -250,10 +243,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             traceback.print_exc()
             _show(_BUG)
         status = _EXIT_FAILED
-    ignore_signals()
+    signals.ignore()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    ending.close()
+    signals.ending.close()
     # Beam leaves threads behind; after a worker's death one of them never ends.
     os._exit(status)

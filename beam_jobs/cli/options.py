@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from click.shell_completion import CompletionItem
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.options import BY_NAME, JOB_FILE, Option, spell
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _click_option(option: Option, *, replaces: bool, group: str | None) -> click
     if option.kind == "choice":
         kind = click.Choice(option.choices)
     elif option.kind == "integer":
-        kind = click.IntRange(option.minimum, option.maximum)
+        kind = click.IntRange(*option.bounds)
         kind.name = "integer"  # in its messages
     elif option.kind in _COMPLETED:
         kind = Name(_COMPLETED[option.kind])
@@ -252,7 +253,6 @@ class FormatGroup(LaidOutGroup):
         """Returns the subcommand of a format, or None if there is no such format."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        from recordmill.schemas.errors import UsageError
         from recordmill.transforms.sources.registry import load_format
 
         try:

@@ -24,11 +24,14 @@ from recordmill.beam_jobs.cli.options import (
     command,
     examples_of,
 )
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.options import spell
 from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
     from recordmill.schemas.storage_options import BothSides
     from recordmill.transforms.sources.registry import SourceFormat
+    from recordmill.transforms.statistics.input_statistics import Inferred
 
 
 @click.group(cls=LaidOutGroup, short_help="Infers and checks schema files.")
@@ -75,9 +78,33 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
         params=[*_INFER_PARAMS, *click_options(own, group="")],
         help=source.summary,
     )
-    def infer_format(**values: Any) -> None:
+    def infer_format(
+        output: str | None, overwrite: bool, as_json: bool, **values: Any
+    ) -> None:
+        from recordmill.schemas.schema_file import dump_yaml
+        from recordmill.transforms.statistics.input_statistics import (
+            feature_comments,
+            header_lines,
+            stats_json,
+        )
+
+        started = time.perf_counter()
+        if output is not None:
+            _require_writable(Path(output), overwrite)
         section = {option.name: values.pop(option.name) for option in own}
-        _infer(source, section, **values)
+        inferred = _infer(source, section, shown=not as_json, **values)
+        comments, head = feature_comments(inferred), header_lines(inferred)
+        text = dump_yaml(inferred.declared, comments, head)
+        if output is not None:
+            _write(text, output)
+        elif not as_json:
+            click.echo(text, nl=False)
+        seconds = time.perf_counter() - started
+        if as_json:
+            shown = stats_json(inferred) | {"seconds": round(seconds, 3)}
+            click.echo(json.dumps(shown))
+        else:
+            _show(inferred, output, seconds)
 
     return infer_format
 
@@ -120,19 +147,15 @@ def _infer(
     source: SourceFormat[Any],
     section: dict[str, Any],
     *,
+    shown: bool,
     inputs: tuple[str, ...],
-    output: str | None,
-    overwrite: bool,
     workers: int,
-    as_json: bool,
     storage: BothSides,
     exclude: tuple[str, ...],
-) -> None:
+) -> Inferred:
+    """Reads the whole input of a format with these options of its own."""
     from recordmill.beam_jobs.report.progress import showing
-    from recordmill.schemas.errors import OutputError
     from recordmill.schemas.job import JobSpec
-    from recordmill.schemas.options import spell
-    from recordmill.schemas.schema_file import dump_yaml
     from recordmill.schemas.source_options import make_options
     from recordmill.transforms.sources.listing import (
         exclude_files,
@@ -140,55 +163,44 @@ def _infer(
         unreadable_error,
     )
     from recordmill.transforms.sources.registry import make_source
-    from recordmill.transforms.statistics.input_statistics import (
-        feature_comments,
-        header_lines,
-        reject_lines,
-        stats_json,
-    )
-    from recordmill.transforms.statistics.input_statistics import infer as infer_schema
-    from recordmill.transforms.storage.local import write_atomic
+    from recordmill.transforms.statistics import input_statistics
 
-    started = time.perf_counter()
-    if output is not None:
-        _require_writable(Path(output), overwrite)
     own_options = make_options(source.options, section)
     job = JobSpec(source=source.name, name=source.name, source_options=own_options)
-    access = storage.input
     doing = "listing the inputs"
-    with showing(
-        sys.stderr, "read", doing, unit="range", wanted=not as_json
-    ) as on_progress:
-        made = make_source(job, access)
+    with showing(sys.stderr, "read", doing, unit="range", wanted=shown) as on_progress:
+        made = make_source(job, storage.input)
         _, _, files = list_with_named(
-            inputs, made.named_files, access, open_archives=not made.reads_archives
+            inputs,
+            made.named_files,
+            storage.input,
+            open_archives=not made.reads_archives,
         )
         files = exclude_files(files, exclude, made.named_files)[0]
         if unreadable := [file for file in files if file.problem]:
             raise unreadable_error(unreadable[0])
-        inferred = infer_schema(made, files, workers, on_progress)
-    text = dump_yaml(
-        inferred.declared, feature_comments(inferred), header_lines(inferred)
-    )
-    if output is not None:
-        try:
-            write_atomic(Path(output), text.encode())
-        except OSError as error:
-            what = f"cannot be written: {error.strerror}"
-            raise OutputError(f"{output}: {what}") from error
-    elif not as_json:
-        click.echo(text, nl=False)
-    seconds = time.perf_counter() - started
-    if as_json:
-        shown = stats_json(inferred) | {"seconds": round(seconds, 3)}
-        click.echo(json.dumps(shown))
-        return
+        return input_statistics.infer(made, files, workers, on_progress)
+
+
+def _write(text: str, output: str) -> None:
+    from recordmill.transforms.storage.local import write_atomic
+
+    try:
+        write_atomic(Path(output), text.encode())
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise OutputError(f"{output}: {what}") from error
+
+
+def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
+    """Shows how much was read for a schema, and what looks odd."""
+    from recordmill.transforms.statistics.input_statistics import reject_lines
+
     stats = inferred.stats
     where = f"{output}: " if output is not None else ""
     features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
-    counts = f"{features}, {rows}"
     warnings = inferred.source.understood().warnings
-    lines = [f"{where}{counts}, {seconds:.1f} s", *reject_lines(stats)]
+    lines = [f"{where}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
     lines += [f"Warning: {spell(warning, 'command')}" for warning in warnings]
     for line in lines:
         click.echo(line, err=True)
@@ -196,8 +208,6 @@ def _infer(
 
 def _require_writable(path: Path, overwrite: bool) -> None:
     """Refuses before the work what would fail after it."""
-    from recordmill.schemas.errors import OutputError
-
     if path.is_dir():
         raise OutputError(f"{path}: is a folder; name a file, like schema.yaml")
     if path.exists() and not overwrite:

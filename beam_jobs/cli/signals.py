@@ -17,8 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
+from typing import NamedTuple
+
+import click
 
 from recordmill.schemas.errors import Interrupted
 
@@ -26,69 +29,89 @@ DEADLINE_SECONDS = 8.0
 LAST_WORDS_SECONDS = 1.0
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
-_seen: list[int] = []
-_last_words: list[Callable[[Interrupted], None]] = []
 
 
-def handle_signals() -> None:
-    """Installs the handlers; call it once, in the main thread.
+class Signals:
+    """The signals that the process got, and who is told of them at the deadline."""
 
-    A signal that is ignored stays ignored: `nohup` means it so.
-    """
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
-    for number in _NAMES:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-    # Written by C code, whatever the main thread is doing.
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    threading.Thread(
-        target=_watch, args=(read_end,), name="signals", daemon=True
-    ).start()
+    def __init__(self) -> None:
+        self._seen: list[int] = []
+        self._last_words: list[Callable[[Interrupted], None]] = []
+        # what an interrupted run holds until the process ends
+        self.ending = ExitStack()
 
+    def handle(self) -> None:
+        """Installs the handlers; call it once, in the main thread.
 
-def ignore_signals() -> None:
-    """Ignores these signals from now on: the process is about to end."""
-    for number in _NAMES:
-        signal.signal(number, signal.SIG_IGN)
+        A signal that is ignored stays ignored: `nohup` means it so.
+        """
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        for number in _NAMES:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._interrupt)
+        # Written by C code, whatever the main thread is doing.
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        watch = threading.Thread(target=self._watch, args=(read_end,), daemon=True)
+        watch.start()
 
+    @staticmethod
+    def ignore() -> None:
+        """Ignores these signals from now on: the process is about to end."""
+        for number in _NAMES:
+            signal.signal(number, signal.SIG_IGN)
 
-@contextmanager
-def told_at_the_deadline(tell: Callable[[Interrupted], None]) -> Iterator[None]:
-    """Calls a function in another thread if the main thread does not end in time."""
-    _last_words.append(tell)
-    try:
-        yield
-    finally:
-        _last_words.remove(tell)
+    @contextmanager
+    def told_at_the_deadline(
+        self, tell: Callable[[Interrupted], None]
+    ) -> Iterator[None]:
+        """Calls a function in another thread if the main thread does not end in time."""
+        self._last_words.append(tell)
+        try:
+            yield
+        finally:
+            self._last_words.remove(tell)
 
+    def _interrupt(self, number: int, _: FrameType | None) -> None:
+        self._seen.append(number)
+        if len(self._seen) == 1:
+            raise _interrupted(number)
+        if self._seen.count(signal.SIGINT) > 1 and number == signal.SIGINT:
+            os._exit(128 + number)
 
-def _interrupt(number: int, _: FrameType | None) -> None:
-    _seen.append(number)
-    if len(_seen) == 1:
-        raise Interrupted(number, _NAMES[signal.Signals(number)])
-    if _seen.count(signal.SIGINT) > 1 and number == signal.SIGINT:
-        os._exit(128 + number)
-
-
-def _watch(read_end: int) -> None:
-    number = os.read(read_end, 1)[0]
-    while number not in _NAMES:
+    def _watch(self, read_end: int) -> None:
         number = os.read(read_end, 1)[0]
-    time.sleep(DEADLINE_SECONDS)
-    interrupted = Interrupted(number, _NAMES[signal.Signals(number)])
-    teller = threading.Thread(target=_tell, args=(interrupted,), daemon=True)
-    teller.start()
-    teller.join(LAST_WORDS_SECONDS)
-    os._exit(interrupted.status)
+        while number not in _NAMES:
+            number = os.read(read_end, 1)[0]
+        time.sleep(DEADLINE_SECONDS)
+        interrupted = _interrupted(number)
+        teller = threading.Thread(target=self._tell, args=(interrupted,), daemon=True)
+        teller.start()
+        teller.join(LAST_WORDS_SECONDS)
+        os._exit(interrupted.status)
 
-
-def _tell(interrupted: Interrupted) -> None:
-    for tell in reversed(_last_words):
+    def _tell(self, interrupted: Interrupted) -> None:
+        for tell in reversed(self._last_words):
+            with suppress(Exception):
+                tell(interrupted)
+        if interrupted.in_log:
+            return
         with suppress(Exception):
-            tell(interrupted)
-    if interrupted.in_log:
-        return
-    with suppress(Exception):
-        sys.__stderr__.write(f"{interrupted.for_people()}\n")  # type: ignore[union-attr]
-        sys.__stderr__.flush()  # type: ignore[union-attr]
+            sys.__stderr__.write(f"{interrupted.for_people()}\n")  # type: ignore[union-attr]
+            sys.__stderr__.flush()  # type: ignore[union-attr]
+
+
+def _interrupted(number: int) -> Interrupted:
+    return Interrupted(number, _NAMES[signal.Signals(number)])
+
+
+class Invocation(NamedTuple):
+    """What commands need of the process that they run in: the `obj` of click's context."""
+
+    signals: Signals
+    beam_args: tuple[str, ...] = ()  # behind --
+
+    @classmethod
+    def of(cls, context: click.Context) -> Invocation:
+        """Returns that of a command; tests run one without a process of its own."""
+        return context.find_root().obj or cls(Signals())

@@ -96,7 +96,7 @@ def test_job_files_take_it(option: Option) -> None:
     branches = field.get("anyOf", [field])
     if option.kind == "choice":
         assert any(branch.get("enum") == list(option.choices) for branch in branches)
-    for key, bound in (("minimum", option.minimum), ("maximum", option.maximum)):
+    for key, bound in zip(("minimum", "maximum"), option.bounds, strict=True):
         if bound is not None:
             assert any(branch.get(key) == bound for branch in branches)
 
