@@ -204,12 +204,9 @@ class DeclaredFeature(_Frozen):
         kind = Kind.BYTES if self.storage == "tensor" else Kind(self.storage)
         dtype: str = self.dtype
         shape = self.shape
-        if self.picture is not None:
+        if (rule := self.picture) and rule.has_pixels:
             # As the images source has it: pixels, not the file's bytes.
-            if self.picture.has_pixels:
-                dtype = "uint8"
-                sides = self.picture
-                shape = (sides.height, sides.width, sides.channels)
+            dtype, shape = "uint8", (rule.height, rule.width, rule.channels)
         return FeatureSpec(
             name,
             kind,
@@ -310,20 +307,22 @@ def parse_declared(
     try:
         return DeclaredSchema.model_validate(value)
     except ValidationError as error:
-        problems: dict[tuple[Loc, Loc], str] = {}
+        problems: dict[Loc, str] = {}
         for detail in error.errors():
-            location, rest = _split_location(detail["loc"], value)
-            if (location, rest) not in problems:
-                line = f"line {line_of(location)}: " if line_of else ""
-                problems[location, rest] = f"{line}{_sentence(location, rest, detail)}"
+            place, is_unknown = detail["loc"], detail["type"] == "extra_forbidden"
+            if place[2:] and place[-1] in _NOT_IN_THE_FILE and not is_unknown:
+                place = place[:-1]
+            line = f"line {line_of(place)}: " if line_of else ""
+            problems.setdefault(place, f"{line}{_sentence(place, detail)}")
     raise SchemaError(report(uri, list(problems.values())))
 
 
 def report(uri: str, problems: Sequence[str]) -> str:
-    """Describes all that is wrong with a file, a line for each problem."""
+    """Describes all that is wrong with a file, if `uri` is one: a line for each problem."""
+    file = f"{uri}: " if uri else ""
     if len(problems) == 1:
-        return f"{uri}: {problems[0]}"
-    lines = [f"{uri}: {len(problems)} problems:", *problems[:_MAX_PROBLEMS]]
+        return f"{file}{problems[0]}"
+    lines = [f"{file}{len(problems)} problems:", *problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
         lines.append(f"... and {len(problems) - _MAX_PROBLEMS} more")
     return "\n  ".join(lines)
@@ -379,19 +378,8 @@ def expectation(detail: ErrorDetails) -> str:
     return f"expected {message[:1].lower()}{message[1:]}{found}"
 
 
-def _split_location(loc: Loc, value: Any) -> tuple[Loc, Loc]:
-    """Splits `loc` into the part that is in the file and the names beyond."""
-    for depth, step in enumerate(loc):
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            rest = tuple(step for step in loc[depth:] if step not in _NOT_IN_THE_FILE)
-            return loc[:depth], rest
-    return loc, ()
-
-
-def _sentence(location: Loc, rest: Loc, detail: ErrorDetails) -> str:
-    steps = [*location, *rest]
+def _sentence(place: Loc, detail: ErrorDetails) -> str:
+    steps = list(place)
     unknown = steps.pop() if detail["type"] == "extra_forbidden" else None
     words = list(map(str, steps))
     if steps[:1] == ["features"]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise, zip_longest
+from types import MappingProxyType
 from typing import Any
 
 from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.text import first_names
 
 Shape = tuple[int | None, ...]
 
@@ -108,22 +110,17 @@ class FeatureSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the feature as the manifest's JSON states it."""
-        stated: dict[str, Any] = {
-            "name": self.name,
-            "kind": str(self.kind),
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "content": str(self.content),
-            "optional": self.optional,
-            "num_classes": self.num_classes,
-        }
-        if self.minimum is not None:
-            stated["minimum"] = self.minimum
-        if self.maximum is not None:
-            stated["maximum"] = self.maximum
-        if self.sequence:
-            stated["sequence"] = True
+        stated = {name: getattr(self, name) for name in STATED}
+        for name, unstated in STATED_IF_USED.items():
+            if (value := getattr(self, name)) is not unstated:
+                stated[name] = value
         return stated
+
+
+# The keys of a feature in a manifest: those of each, and those that it has where the
+# value is another one.
+STATED = ("name", "kind", "dtype", "shape", "content", "optional", "num_classes")
+STATED_IF_USED = MappingProxyType({"minimum": None, "maximum": None, "sequence": False})
 
 
 def usual_kind(dtype: str) -> Kind:
@@ -323,6 +320,4 @@ def _range(spec: FeatureSpec) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_MAX_NAMES]))
-    more = len(names) - _MAX_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
+    return first_names(list(map(repr, names)), _MAX_NAMES)

@@ -120,29 +120,22 @@ def module_file(module: str) -> Path:
     try:
         found = importlib.util.find_spec(module)
     except Exception as error:  # whatever the packages that it lies in raise
-        raise UsageError(
-            f"`map`: module {module!r} cannot be imported here: "
-            f"{type(error).__name__}: {error}. {_way_out(module)}"
-        ) from error
+        what = f"cannot be imported here: {type(error).__name__}: {error}"
+        raise _no_module(module, what) from error
     if found is None:
-        raise UsageError(
-            f"`map`: there is no module {module!r} among those that can be imported "
-            f"here. {_way_out(module)}"
-        )
+        raise _no_module(module, "is not among those that can be imported here")
     if not found.origin or not found.origin.endswith(".py"):
-        raise UsageError(
-            f"`map`: module {module!r} has no text (.py) from which the dataset's "
-            f"fingerprint could be made. {_way_out(module)}"
-        )
+        what = "has no text (.py) from which the dataset's fingerprint could be made"
+        raise _no_module(module, what)
     return Path(found.origin)
 
 
-def _way_out(module: str) -> str:
+def _no_module(module: str, what: str) -> UsageError:
     file = f"{module.replace('.', '/')}.py"
     named = f"./{file}" if Path(file).is_file() else "FILE.py"
-    return (
-        f"Install it, or put its folder on PYTHONPATH, on each worker too; or name its "
-        f"file: {named}:FUNCTION"
+    return UsageError(
+        f"`map`: module {module!r} {what}. Install it, or put its folder on PYTHONPATH, "
+        f"on each worker too; or name its file: {named}:FUNCTION"
     )
 
 

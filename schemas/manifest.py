@@ -22,7 +22,7 @@ from pydantic import (
 
 from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
-from recordmill.schemas.feature_spec import FeatureSpec, Schema
+from recordmill.schemas.feature_spec import STATED, STATED_IF_USED, FeatureSpec, Schema
 from recordmill.schemas.job import Version
 from recordmill.schemas.names import (
     MAX_APPENDS,
@@ -119,19 +119,13 @@ class RejectsEntry(_Frozen):
         return RejectTotals(self.rows, self.bytes, int(self.digest, 16))
 
 
-_FEATURE_KEYS = ("name", "kind", "dtype", "shape", "content", "optional")
-_OPTIONAL_KEYS = ("num_classes", "minimum", "maximum", "sequence")
-_NEEDED, _KNOWN = frozenset(_FEATURE_KEYS), frozenset(_FEATURE_KEYS + _OPTIONAL_KEYS)
-
-
 def _check_keys(value: Any) -> Any:
     """Checks the keys of a feature in JSON: a FeatureSpec itself has more and fewer."""
-    if isinstance(value, dict) and not _NEEDED <= value.keys() <= _KNOWN:
-        missing = [key for key in _FEATURE_KEYS if key not in value]
-        if missing:
+    if isinstance(value, dict):
+        if missing := [key for key in STATED if key not in value]:
             raise ValueError(f"lacks {', '.join(missing)}")
-        unknown = sorted(value.keys() - _KNOWN)
-        raise ValueError(f"unknown keys: {', '.join(unknown)}")
+        if unknown := sorted(value.keys() - {*STATED, *STATED_IF_USED}):
+            raise ValueError(f"unknown keys: {', '.join(unknown)}")
     return value
 
 
@@ -307,10 +301,7 @@ def join_manifests(
         raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
     nothing = SplitEntry(records=0, bytes=0, shards=())
     splits = {}
-    for name in (
-        *base.splits,
-        *(name for name in more.splits if name not in base.splits),
-    ):
+    for name in base.splits | more.splits:
         old, new = base.splits.get(name, nothing), more.splits.get(name, nothing)
         splits[name] = SplitEntry(
             records=old.records + new.records,

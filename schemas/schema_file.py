@@ -26,6 +26,7 @@ import yaml
 
 from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, parse_declared
 from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.text import printable
 from recordmill.schemas.yaml_lines import YamlDocument, write_yaml
 
 # Text, whatever it looks like.
@@ -143,11 +144,7 @@ def _short_form(feature: DeclaredFeature) -> str:
 
 
 def _comment(line: str) -> str:
-    shown = "".join(
-        character if character.isprintable() else repr(character)[1:-1]
-        for character in line
-    )
-    return f"# {shown}" if shown else "#"
+    return f"# {printable(line)}" if line else "#"
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes

@@ -14,9 +14,8 @@ is quoted.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -35,6 +34,16 @@ _PATTERNS = {
     "int": r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+",
     "float": r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
+
+# The values of scalars with these tags.
+_VALUES: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "null": lambda _: None,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "int": lambda text: int(text, 0),
+    "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
+    "binary": lambda text: base64.b64decode("".join(text.split()), validate=True),
 }
 
 
@@ -125,23 +134,12 @@ class YamlDocument:
 
     def _scalar(self, node: ScalarNode) -> Any:
         tag, text = node.tag.removeprefix(_TAG), node.value
+        if (parse := _VALUES.get(tag)) is None:
+            raise self._unknown_tag(node)
         try:
-            match tag:
-                case "str":
-                    return text
-                case "null":
-                    return None
-                case "bool":
-                    return {"true": True, "false": False}[text.lower()]
-                case "int":
-                    return int(text, 0)
-                case "float":
-                    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
-                case "binary":
-                    return base64.b64decode("".join(text.split()), validate=True)
-        except (ValueError, KeyError, binascii.Error) as error:
+            return parse(text)
+        except (ValueError, KeyError) as error:
             raise self._error(node, f"{text[:40]!r} is not a valid {tag}") from error
-        raise self._unknown_tag(node)
 
     def _unknown_tag(self, node: Node) -> SchemaError:
         tag = node.tag.replace(_TAG, "!!")

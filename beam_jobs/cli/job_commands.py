@@ -19,6 +19,7 @@ from recordmill.beam_jobs.cli.options import (
     examples_of,
 )
 from recordmill.beam_jobs.cli.signals import Invocation
+from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.options import (
     BY_NAME,
     CONVERT,
@@ -109,7 +110,7 @@ def _convert(
 
 def _load_typed(values: dict[str, Any]) -> LoadedJob:
     """Makes the job of what was typed, as if a job file held it."""
-    from recordmill.schemas.errors import SchemaError, UsageError
+    from recordmill.schemas.declared import report
     from recordmill.schemas.job_options import check_options, make_job
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
@@ -124,8 +125,12 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
     given["storage"] = sides
     problems: Problems = {}
     checked = check_options(given, InstalledFormats(), problems)
-    if problems:
-        raise UsageError(_report(problems, section))
+    lines = []
+    for place, what in problems.items():
+        option, *steps = place[1:] if place[0] == section else place
+        lines.append(": ".join([f"`{option}`", *map(str, steps), what]))
+    if lines:
+        raise UsageError(report("", lines))
     try:
         return make_job(checked, "command", lambda uri: read_file(uri, storage.input))
     except SchemaError as error:
@@ -134,18 +139,6 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
-
-
-def _report(problems: Problems, section: str) -> str:
-    """Returns all that is wrong, a line for each problem."""
-    lines = []
-    for place, what in problems.items():
-        option, *steps = place[1:] if place[0] == section else place
-        words = [f"`{option}`", *map(str, steps), what]
-        lines.append(": ".join(words))
-    if len(lines) == 1:
-        return lines[0]
-    return "\n  ".join([f"{len(lines)} problems:", *lines])
 
 
 _PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
