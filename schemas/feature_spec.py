@@ -87,13 +87,9 @@ class FeatureSpec:
         """
         if not self.is_ragged:
             return (self.name,)
-        return (
-            f"{self.name}/ragged_flat_values",
-            *(
-                f"{self.name}/ragged_row_lengths_{level}"
-                for level in range(self.ragged_rank)
-            ),
-        )
+        lengths = f"{self.name}/ragged_row_lengths_"
+        levels = map(str, range(self.ragged_rank))
+        return (f"{self.name}/ragged_flat_values", *(lengths + each for each in levels))
 
     @property
     def ragged_rank(self) -> int:

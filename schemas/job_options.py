@@ -204,8 +204,8 @@ def job_file_model(formats: Formats) -> type[BaseModel]:
     return model
 
 
-def split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with the options that are given: (option, text)."""
+def _split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the options of labels and splits: (option, text)."""
     if "label" in given and "schema" in given:
         yield (
             "label",
@@ -335,7 +335,7 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from file_contradictions(
         *map(given.get, ("container", "compression", "index"))
     )
-    yield from split_contradictions(given)
+    yield from _split_contradictions(given)
     if "gzip_level" in given and given.get("compression") != "gzip":
         yield "gzip_level", "requires `compression=gzip`"
     for option in _ROLES:

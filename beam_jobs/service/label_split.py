@@ -79,9 +79,10 @@ def schema_of_table(
 
 def _as_read(columns: pa.Schema, name: str) -> FeatureSpec:
     number = columns.get_field_index(name)
-    if number >= 0 and pt.is_boolean(columns.field(number).type):
+    found = columns.field(number).type if number >= 0 else pa.string()
+    if pt.is_boolean(found):
         return FeatureSpec(name, Kind.INT64, dtype="bool")
-    if number >= 0 and pt.is_integer(columns.field(number).type):
+    if pt.is_integer(found):
         return FeatureSpec(name, Kind.INT64, dtype="int64")
     return FeatureSpec(name, Kind.BYTES, dtype="string")
 
@@ -215,16 +216,15 @@ def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
 
 def _renumbered(column: str, names: Sequence[str]) -> tuple[str, ...]:
     """Returns a warning if labels are whole numbers, but others than before."""
-    if not all(_WHOLE.fullmatch(name) for name in names):
+    others = [(i, name) for i, name in enumerate(names) if name != str(i)]
+    if not others or not all(map(_WHOLE.fullmatch, names)):
         return ()
-    for number, name in enumerate(names):
-        if name != str(number):
-            return (
-                f"column {column}: the value {name} becomes label {number}, as "
-                f"labels count the {count(len(names), 'class')} that there "
-                "are from 0; the labels file has their names",
-            )
-    return ()
+    number, name = others[0]
+    return (
+        f"column {column}: the value {name} becomes label {number}, as labels count the "
+        f"{count(len(names), 'class')} that there are from 0; the labels file has their "
+        "names",
+    )
 
 
 def _split_names(column: str, found: Sketches) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from recordmill.schemas.feature_spec import (
 from recordmill.transforms.dataset.files import load_expected
 
 INT = FeatureSpec("x", Kind.INT64)
+TENSOR = FeatureSpec("x", Kind.BYTES, dtype="int8", content=Content.TENSOR)
 LABEL = FeatureSpec("x", Kind.INT64, class_names=("cat", "dog"))
 IMAGE = FeatureSpec(
     "x", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.IMAGE
@@ -34,54 +35,23 @@ IMAGE = FeatureSpec(
         (INT, replace(INT, minimum=3), []),  # a rule, of which readers see nothing
         (replace(INT, optional=True), INT, []),  # always there: does no harm
         (INT, replace(INT, optional=True), ["is optional now: some examples lack it"]),
-        (
-            INT,
-            FeatureSpec("x", Kind.FLOAT),
-            [
-                "stored as changed: was int64_list, is float_list",
-                "dtype changed: was int64, is float32",
-            ],
-        ),
+        (INT, FeatureSpec("x", Kind.FLOAT), ["stored as changed: was int64_list, is float_list", "dtype changed: was int64, is float32"]),
         (INT, replace(INT, dtype="int8"), ["dtype changed: was int64, is int8"]),
         (INT, replace(INT, shape=(2,)), ["shape changed: was scalar, is [2]"]),
         (replace(INT, shape=(None, 4)), replace(INT, shape=(3, 4)), ["shape changed: was [?, 4], is [3, 4]"]),
-        (
-            INT,
-            replace(INT, sequence=True),
-            ["moved: was in the context, is in the feature list"],
-        ),
-        (
-            FeatureSpec("x", Kind.BYTES, dtype="int8", content=Content.TENSOR),
-            FeatureSpec("x", Kind.BYTES, dtype="int8", content=Content.ARRAY),
-            ["content changed: was tensor, is array"],
-        ),
+        (INT, replace(INT, sequence=True), ["moved: was in the context, is in the feature list"]),
+        (TENSOR, replace(TENSOR, content=Content.ARRAY), ["content changed: was tensor, is array"]),
         # The size of images is a rule for them.
         (IMAGE, replace(IMAGE, shape=(32, 32, 3)), []),
-        (
-            replace(IMAGE, shape=(32, 32, 3)),
-            IMAGE,
-            ["shape changed: was [32, 32, 3], is [?, ?, ?]"],
-        ),
+        (replace(IMAGE, shape=(32, 32, 3)), IMAGE, ["shape changed: was [32, 32, 3], is [?, ?, ?]"]),
         # Class names.
         (INT, LABEL, []),
         (LABEL, INT, ["has no class names any more: were 'cat', 'dog'"]),
         (LABEL, replace(LABEL, class_names=("cat", "dog", "eel")), ["unknown classes: 'eel'"]),
         (LABEL, replace(LABEL, class_names=("cat",)), ["lost classes: 'dog'"]),
-        (
-            LABEL,
-            replace(LABEL, class_names=("bee", "cat", "dog")),
-            ["unknown classes: 'bee'", "class 0 changed: was 'cat', is 'bee'"],
-        ),
-        (
-            LABEL,
-            replace(LABEL, class_names=("dog", "cat")),
-            ["class 0 changed: was 'cat', is 'dog'"],
-        ),
-        (
-            LABEL,
-            replace(LABEL, class_names=("cat", "dog", *"abcdefg")),
-            ["unknown classes: 'a', 'b', 'c', 'd', 'e' and 2 more"],
-        ),
+        (LABEL, replace(LABEL, class_names=("bee", "cat", "dog")), ["unknown classes: 'bee'", "class 0 changed: was 'cat', is 'bee'"]),
+        (LABEL, replace(LABEL, class_names=("dog", "cat")), ["class 0 changed: was 'cat', is 'dog'"]),
+        (LABEL, replace(LABEL, class_names=("cat", "dog", *"abcdefg")), ["unknown classes: 'a', 'b', 'c', 'd', 'e' and 2 more"]),
     ],
 )  # fmt: skip
 def test_differences_of_a_feature(
@@ -94,7 +64,7 @@ def test_differences_of_a_feature(
 
 def test_new_and_lost_features() -> None:
     tags = FeatureSpec("tags", Kind.BYTES, dtype="string", shape=(None,), optional=True)
-    tensor = FeatureSpec("t", Kind.BYTES, dtype="int8", content=Content.TENSOR)
+    tensor = replace(TENSOR, name="t", column="")
     assert differences(Schema((INT, tags)), Schema((INT, tensor))) == [
         "feature 't' is new: int8 scalar in bytes_list, a tensor",
         "feature 'tags' is lost: was string [?] in bytes_list or missing",
@@ -120,35 +90,29 @@ def test_range_violations(bounds: Any, observed: Any, said: str | None) -> None:
     assert range_violations(schema, {}) == []
 
 
-def test_expected_of_a_dataset(tmp_path: Path) -> None:
+def test_what_is_expected(tmp_path: Path) -> None:
     write_dataset(tmp_path / "zoo")
     for path in (tmp_path / "zoo", tmp_path / "zoo" / "manifest.json"):
         assert load_expected(str(path)) == SCHEMA
-
-
-def test_expected_of_a_dataset_without_its_labels(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "zoo")
-    (tmp_path / "zoo" / "image.class.label.labels.txt").unlink()
-    with pytest.raises(
-        OutputError, match=r"zoo: image.class.label.labels.txt is missing "
-    ):
-        load_expected(str(tmp_path / "zoo"))
-
-
-def test_expected_of_a_schema_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("features:\n  x: {classes: [cat, dog]}\n")
     assert load_expected(str(tmp_path / "s.yaml")) == Schema((LABEL,))
     assert load_expected(f"file://{tmp_path}/s.yaml") == Schema((LABEL,))
 
 
-def test_expected_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"s.yaml: cannot be read: .*takes a schema file or a dataset's folder",
-    ):
-        load_expected(str(tmp_path / "s.yaml"))
-    with pytest.raises(OutputError, match=r"no manifest.json, so this is not a finish"):
-        load_expected(str(tmp_path))
+def test_nothing_that_could_be_expected(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    (tmp_path / "zoo" / "image.class.label.labels.txt").unlink()
+    (tmp_path / "empty").mkdir()
     (tmp_path / "s.yaml").write_text("features: 3\n")
-    with pytest.raises(SchemaError, match=r"s.yaml: line 1: features: expected a mapp"):
-        load_expected(str(tmp_path / "s.yaml"))
+    for name, kind, message in (
+        ("zoo", OutputError, r"zoo: image.class.label.labels.txt is missing "),
+        (
+            "none",
+            UsageError,
+            r"none: cannot be read: .*takes a schema file or a dataset",
+        ),
+        ("empty", OutputError, r"no manifest.json, so this is not a finish"),
+        ("s.yaml", SchemaError, r"s.yaml: line 1: features: expected a mapp"),
+    ):
+        with pytest.raises(kind, match=message):
+            load_expected(str(tmp_path / name))

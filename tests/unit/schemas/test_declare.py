@@ -39,13 +39,9 @@ def test_declared_images_have_their_features(names: Any) -> None:
         FeatureSpec("x", Kind.INT64, class_names=("a", "b"), sequence=True),
         FeatureSpec("x", Kind.BYTES, dtype="int16", content=Content.TENSOR),
         FeatureSpec("x", Kind.BYTES, dtype="string", content=Content.TENSOR),
-        FeatureSpec(
-            "x", Kind.BYTES, "y", dtype="int16", shape=(4,), content=Content.ARRAY
-        ),
+        FeatureSpec("x", Kind.BYTES, "y", "int16", (4,), content=Content.ARRAY),
         FeatureSpec("x", Kind.BYTES),
-        FeatureSpec(
-            "x", Kind.BYTES, dtype="uint8", shape=(8, None, 3), content=Content.IMAGE
-        ),
+        FeatureSpec("x", Kind.BYTES, "", "uint8", (8, None, 3), Content.IMAGE),
     ],
 )
 def test_declared_again(spec: FeatureSpec) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.errors import RecordmillError, SchemaError, UsageError
+from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding, SplitSpec
 from recordmill.schemas.job_file import (
     absolute,
@@ -23,7 +20,7 @@ from recordmill.schemas.job_file import (
     load_job,
     parse_settings,
 )
-from recordmill.schemas.job_options import LoadedJob, job_file_model
+from recordmill.schemas.job_options import LoadedJob
 from recordmill.schemas.storage_options import BothSides, StorageOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import BUILT_IN, CsvOptions, load_format
@@ -131,6 +128,8 @@ def test_versions_and_schema_file() -> None:
 
 def test_text_is_what_is_written() -> None:
     """Whatever YAML takes it for: a number, a date, a boolean."""
+    with pytest.raises(AssertionError):  # a file called 3, which `load` does not know
+        load(f"{MINIMAL}schema: 3\n")
     loaded = load(
         "source: csv\ninputs: [2026, 1.0, on, 007]\noutput: 2026-11-20\nname: No\n"
     )
@@ -225,13 +224,10 @@ def test_settings_that_nothing_uses() -> None:
     )
 
 
-@pytest.mark.parametrize("setting", ["a", "=1", "a b=1", "1a=1", "a-b=1"])
-def test_wrong_settings(setting: str) -> None:
-    with pytest.raises(UsageError, match="`set`: expected KEY=VALUE, found"):
-        parse_settings([setting])
-
-
 def test_settings() -> None:
+    for wrong in ("a", "=1", "a b=1", "1a=1", "a-b=1"):
+        with pytest.raises(UsageError, match="`set`: expected KEY=VALUE, found"):
+            parse_settings([wrong])
     assert parse_settings(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(UsageError, match="`set`: a is given twice"):
         parse_settings(["a=1", "a=2"])
@@ -282,11 +278,9 @@ variant: cifar10
 
 
 def test_storage_takes_what_the_command_takes() -> None:
-    more = "storage: {input: {token: anon, client_kwargs: {region_name: eu}}}\n"
-    loaded = load(MINIMAL + more)
-    assert loaded.options.storage.input == StorageOptions.of(
-        {"token": "anon", "client_kwargs": {"region_name": "eu"}}
-    )
+    options = {"token": "anon", "client_kwargs": {"region_name": "eu"}}
+    loaded = load(f"{MINIMAL}storage: {json.dumps({'input': options})}\n")
+    assert loaded.options.storage.input == StorageOptions.of(options)
 
 
 @pytest.mark.parametrize(
@@ -295,15 +289,12 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("colour: red", "line 4: colour: unknown field 'colour'; known are source, inputs,"),
         ("source: cifar", "line 4: 'source' is given twice, first on line 1"),
         ("splits: {train: 0.5, train: 0.5}", "'train' is given twice"),
-        ("splits: {train: 0.5, test: 0.4}", "must add up to 1, so that no row is lost"),
         ("splits: {train: much, test: 0.4}", "splits: train: expected a fraction like"),
         ("splits: {train: }", "line 4: splits: train: expected text, found nothing"),
         ("splits: [train]", "splits: expected a mapping like {train: 0.9, test: 0.1}, found ['train']"),
         ("shards: many", "line 4: shards: expected a whole number, found 'many'"),
-        ("shards: 2\nreaders: 2", "line 5: readers: `shards`, `shard_size` and `readers` exclude each other"),
         ("shard_size: huge", "shard_size: expected a size like 128MiB or 100MB"),
         ("shard_size: [1]", "shard_size: expected a size like 128MiB or 100MB, found ['1']"),
-        ("max_rejects: 101%", "max_rejects: expected a share of at most 100%, found 101%"),
         ("max_rejects: [1]", "max_rejects: expected a count like 10 or a share like 0.5%, found"),
         ("version: 1.0", "expected a version like 1.0.0, found '1.0'; or auto"),
         ("version: auto\noverwrite: true", "line 5: overwrite: `version=auto` never"),
@@ -317,35 +308,22 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("csv: {separator: x}", "line 4: csv: separator: unknown field 'separator'"),
         ("csv: [a]", "line 4: csv: expected a mapping, found ['a']"),
         ("storage: {output: {aws_session_token: x}}", "looks like a secret"),
-        ("storage: {input: {connection_string: x}}", "looks like a secret"),
-        ("storage: {input: {endpoint_url: 'http://me:pw@host'}}", "endpoint_url looks like a secret"),
-        ("storage: {input: {key: x}}", "key looks like a secret"),
         ("storage: {input: {client_kwargs: {password: x}}}", "client_kwargs.password looks like a secret"),
-        ("beam: --azure_connection_string=x", "--azure_connection_string looks like a secret"),
         ("beam: --s3_secret_access_key=x", "--s3_secret_access_key looks like a secret"),
         ("storage: s3", "storage: expected a mapping, found 's3'"),
         ("beam: {a: b}", "beam: expected a list, found {'a': 'b'}"),
         ("split_by: ''", "split_by: expected text, found none"),
-        ("seed: -1", "seed: expected 0 or more, found -1"),
-        ("schema: 3", None),  # a file called 3, which the reader below does not know
         ("a: !!python/object:os.system {}", "the tag !!python/object:os.system is not"),
         ("a: b: c", "not valid YAML"),
     ],
 )  # fmt: skip
-def test_refused(more: str, message: str | None) -> None:
-    if message is None:
-        with pytest.raises(AssertionError):
-            load(f"{MINIMAL}{more}\n")
-    else:
-        assert message in problems(f"{MINIMAL}{more}\n")
+def test_refused(more: str, message: str) -> None:
+    assert message in problems(f"{MINIMAL}{more}\n")
 
 
-@pytest.mark.parametrize("text", ["- a", "just text", "3"])
-def test_no_mapping(text: str) -> None:
-    assert "job.yaml: expected a mapping like\n  source: csv" in problems(text)
-
-
-def test_empty_file() -> None:
+def test_no_mapping() -> None:
+    for text in ("- a", "just text", "3"):
+        assert "job.yaml: expected a mapping like\n  source: csv" in problems(text)
     assert problems("") == "/jobs/job.yaml: is empty"
 
 
@@ -354,30 +332,6 @@ def test_inline_schema_is_told_by_its_lines() -> None:
         load(MINIMAL + "schema:\n  features:\n    a: int32\n    b: {dtyp: int64}\n")
     assert "line 7: feature 'b'" in str(caught.value)
     assert "did you mean dtype?" in str(caught.value)
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from([*job_file_model({}).model_fields, "features", "x"])
-                | st.text(),
-                inner,
-                max_size=4,
-            )
-        ),
-        max_leaves=12,
-    )
-)
-def test_any_yaml_is_read_or_refused(value: Any) -> None:
-    """Never another error than one that a person can mend."""
-    text = yaml.safe_dump(value, allow_unicode=True)
-    if isinstance(value, dict):
-        text = yaml.safe_dump({"source": "csv", "inputs": "a", "output": "b"} | value)
-    with suppress(RecordmillError):
-        load_job(text.encode(), "job.yaml", {}, DAY, lambda uri: b"", FORMATS)
 
 
 # --- paths ---

@@ -59,23 +59,16 @@ def test_names_and_flags_differ() -> None:
     assert all(option.help and option.group and option.fronts for option in OPTIONS)
 
 
-@pytest.mark.parametrize("source", BUILT_IN)
-def test_convert_offers_what_is_declared(source: str) -> None:
-    offered = click_options(all_commands(convert)[source])
-    declared = {
-        o.command_flag: o for o in (*offered_by(CONVERT), *FORMAT_OPTIONS[source])
-    }
-    assert set(offered) == set(declared)
-    for flag, option in declared.items():
-        assert_same(offered[flag], option)
-
-
-def test_run_offers_what_is_declared() -> None:
-    offered = click_options(run_command)
-    assert offered.pop("--job-schema")
-    declared = offered_by(RUN)
+@pytest.mark.parametrize("source", [*BUILT_IN, "run"])
+def test_the_command_offers_what_is_declared(source: str) -> None:
+    if source == "run":
+        offered, declared = click_options(run_command), offered_by(RUN)
+        assert offered.pop("--job-schema")
+    else:
+        offered = click_options(all_commands(convert)[source])
+        declared = (*FORMAT_OPTIONS[source], *offered_by(CONVERT))
     assert list(offered) == [option.command_flag for option in declared]
-    for option in offered_by(RUN):
+    for option in declared:
         assert_same(offered[option.command_flag], option)
 
 
