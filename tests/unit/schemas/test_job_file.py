@@ -44,15 +44,6 @@ def problems(text: str, **settings: str) -> str:
     return str(caught.value)
 
 
-def test_minimal() -> None:
-    """What is not said has the defaults of `convert`."""
-    loaded = load(MINIMAL)
-    assert loaded.job == JobSpec(
-        source="csv", name="users", source_options=CsvOptions()
-    )
-    assert loaded.options == RunOptions(("/jobs/in.csv",), "/jobs/out/users")
-
-
 def test_everything() -> None:
     loaded = load(
         """
@@ -140,11 +131,13 @@ def test_text_is_what_is_written() -> None:
     assert load("source: csv\ninputs: a\noutput: 2026\n").job.name == "dataset_2026"
 
 
-def test_null_is_not_given() -> None:
-    loaded = load(MINIMAL + "name:\nshards: null\nsplits: ~\nparams:\n")
-    assert loaded.job == JobSpec(
-        source="csv", name="users", source_options=CsvOptions()
-    )
+def test_what_is_not_given_has_the_defaults_of_convert() -> None:
+    for nothing in ("", "name:\nshards: null\nsplits: ~\nparams:\n"):
+        loaded = load(MINIMAL + nothing)
+        assert loaded.job == JobSpec(
+            source="csv", name="users", source_options=CsvOptions()
+        )
+        assert loaded.options == RunOptions(("/jobs/in.csv",), "/jobs/out/users")
 
 
 # --- placeholders ---
@@ -347,16 +340,15 @@ def test_inline_schema_is_told_by_its_lines() -> None:
         ("a", "s3://b/jobs", "s3://b/jobs/a"),
         ("../a", "s3://b/jobs", "s3://b/a"),
         ("file:///a", "s3://b/jobs", "file:///a"),
+        ("a", "", "/here/a"),
+        ("../a", "jobs", "/here/a"),
     ],
 )
-def test_paths_begin_at_the_file(path: str, base: str, expected: str) -> None:
-    assert absolute(path, base) == expected
-
-
-def test_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_begin_at_the_file(
+    path: str, base: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert absolute("a", "") == f"{tmp_path}/a"
-    assert absolute("../a", "jobs") == f"{tmp_path}/a"
+    assert absolute(path, base) == expected.replace("/here", str(tmp_path))
 
 
 # --- the JSON Schema ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,8 @@ def test_the_file_is_up_to_date() -> None:
 
 
 def test_the_file_is_shipped() -> None:
-    project = tomllib.loads(
-        Path(__file__).parents[3].joinpath("pyproject.toml").read_text()
-    )
-    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    text = Path(__file__).parents[3].joinpath("pyproject.toml").read_text()
+    patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["*"]
     assert any(fnmatch.fnmatch(FILE, pattern) for pattern in patterns)
 
 
@@ -72,16 +71,10 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", GOOD)
-def test_accepts(text: str) -> None:
-    assert fits(values_of(text))
-    load_schema(f"features: {{x: {text}}}".encode(), "s.yaml")
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_refuses(text: str) -> None:
-    assert not fits(values_of(text))
-    with pytest.raises(SchemaError):
+@pytest.mark.parametrize("text", [*GOOD, *BAD])
+def test_takes_what_the_loader_takes(text: str) -> None:
+    assert fits(values_of(text)) == (text in GOOD)
+    with nullcontext() if text in GOOD else pytest.raises(SchemaError):
         load_schema(f"features: {{x: {text}}}".encode(), "s.yaml")
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from recordmill.beam_jobs.cli import job_commands
 from recordmill.schemas.job_file import load_job
-from recordmill.schemas.job_options import LoadedJob, check_options
+from recordmill.schemas.job_options import LoadedJob
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}
@@ -24,10 +24,7 @@ SAME = [  # what a job file says, and what the command is given
     ("index: true", ["--index"]),
     ("images: {feature_names: tutorial}", ["--feature-names", "tutorial"]),
     ("max_rejects: 1%\nappend: true", ["--max-rejects", "1%", "--append"]),
-    (
-        "storage: {input: {anon: true}, output: {anon: true}}",
-        ["--storage-option", "anon=true"],
-    ),
+    ("storage: {input: {anon: true}, output: {anon: true}}", ["--storage-option", "anon=true"]),
     ("verify: full\nworkers: 2", ["--verify", "full", "--workers", "2"]),
     ("exchange: engine\nscratch: /x/s", ["--exchange", "engine", "--scratch", "/x/s"]),
     ("metrics_file: /x/m\nlog_format: json", ["--metrics-file", "/x/m", "--log-format", "json"]),
@@ -53,10 +50,3 @@ def test_the_command_and_a_job_file_make_the_same_job(
     file = load_job(text.encode(), "/j.yaml", {}, date(2026, 1, 1), bytes, FORMATS)
     assert made[0].job == file.job
     assert made[0].options == file.options
-
-
-def test_all_problems_are_collected() -> None:
-    problems: dict[tuple[str | int, ...], str] = {}
-    given = {"source": "csv", "inputs": ["a"], "output": "b", "name": "7", "seed": -1}
-    assert check_options(given, FORMATS, problems) == {}
-    assert list(problems) == [("name",), ("seed",)]

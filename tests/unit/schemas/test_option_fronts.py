@@ -139,14 +139,6 @@ def test_write_dataset_takes_nothing_else() -> None:
     assert set(ARGUMENTS) - {"self"} == {o.name for o in offered_by(PIPELINE)}
 
 
-def test_write_dataset_says_the_same_choices() -> None:
-    text = inspect.getsource(WriteDataset.__init__)
-    for option in offered_by(PIPELINE):
-        if option.kind == "choice":
-            named = re.search(rf" {option.name}: (.*?)\n      +\w+:", text, re.DOTALL)
-            assert named, option.name
-
-
 def test_the_templates_form_is_up_to_date() -> None:
     """If not: python tests/helpers/dataflow_form.py"""
     assert json.loads(FILE.read_text()) == updated_form()
