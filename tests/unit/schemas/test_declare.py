@@ -41,6 +41,7 @@ def test_declared_images_have_their_features(names: Any) -> None:
         FeatureSpec("x", Kind.BYTES, dtype="string", content=Content.TENSOR),
         FeatureSpec("x", Kind.BYTES, "y", "int16", (4,), content=Content.ARRAY),
         FeatureSpec("x", Kind.BYTES),
+        FeatureSpec("x", Kind.BYTES, content=Content.IMAGE),  # of any size, not decoded
         FeatureSpec("x", Kind.BYTES, "", "uint8", (8, None, 3), Content.IMAGE),
     ],
 )

@@ -92,20 +92,18 @@ def test_refused(make: Any, fields: dict[str, Any], message: str, reason: str) -
 @pytest.mark.parametrize(
     ("fields", "where"),
     [
-        ({"seed": -1}, ("seed",)),
-        ({"seed": 1 << 64}, ("seed",)),
-        ({"colour": "red"}, ("colour",)),
-        ({"source": "a b"}, ("source",)),
-        ({"sharding": {"num_shards": 0}}, ("sharding", "num_shards")),
-        ({"sharding": {"num_shards": 100_000}}, ("sharding", "num_shards")),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1 << 64}, "seed"),
+        ({"colour": "red"}, "colour"),
+        ({"source": "a b"}, "source"),
+        ({"sharding": {"num_shards": 0}}, "sharding.num_shards"),
+        ({"sharding": {"num_shards": 100_000}}, "sharding.num_shards"),
     ],
 )
-def test_job_names_the_wrong_field(
-    fields: dict[str, Any], where: tuple[str, ...]
-) -> None:
+def test_job_names_the_wrong_field(fields: dict[str, Any], where: str) -> None:
     with pytest.raises(ValidationError) as caught:
         job(**fields)
-    assert [error["loc"] for error in caught.value.errors()] == [where]
+    assert [".".join(map(str, e["loc"])) for e in caught.value.errors()] == [where]
 
 
 FRACTION_TEXTS = [
@@ -175,13 +173,8 @@ def test_identifier_from(text: str, expected: str, reason: str) -> None:
     assert job(name=expected).name == expected
 
 
-SHARD_NAMES = [
-    (("digits", "train", 0, 8), "digits-train.tfrecord-00000-of-00008"),
-    (("a", "b-c", 99_998, 99_999), "a-b-c.tfrecord-99998-of-99999"),
-    (("a", "b", 3, 4, "gzip"), "a-b-00003-of-00004.tfrecord.gz"),
-]
-
-
-@pytest.mark.parametrize(("given", "expected"), SHARD_NAMES)
-def test_shard_file_name(given: tuple[Any, ...], expected: str) -> None:
-    assert shard_file_name(*given) == expected
+def test_shard_file_name() -> None:
+    assert shard_file_name("a", "b-c", 99_998, 99_999) == (
+        "a-b-c.tfrecord-99998-of-99999"
+    )
+    assert shard_file_name("a", "b", 3, 4, "gzip") == "a-b-00003-of-00004.tfrecord.gz"

@@ -65,14 +65,14 @@ JOB = {
 }
 
 
+def load(data: bytes) -> None:
+    today = date(2026, 11, 20)
+    load_job(data, "job.yaml", {}, today, lambda uri: b"", InstalledFormats())
+
+
 @given(mutated(JOB))
 def test_job_file(data: bytes) -> None:
-    def load() -> None:
-        none: dict[str, str] = {}
-        today = date(2026, 11, 20)
-        load_job(data, "job.yaml", none, today, lambda uri: b"", InstalledFormats())
-
-    assert_read_or_told(load, "job.yaml")
+    assert_read_or_told(lambda: load(data), "job.yaml")
 
 
 @given(mutated(JOB["schema"]))
@@ -102,6 +102,4 @@ def test_what_was_found_is_shown_whatever_it_is(value: Any) -> None:
 def test_an_integer_of_thousands_of_digits() -> None:
     data = json.dumps({**JOB, "shards": "SHARDS"}).replace('"SHARDS"', "9" * 5000)
     with pytest.raises(RecordmillError, match=r"job\.yaml"):
-        load_job(
-            data.encode(), "job.yaml", {}, date(2026, 1, 1), bytes, InstalledFormats()
-        )
+        load(data.encode())

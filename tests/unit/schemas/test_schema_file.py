@@ -214,12 +214,12 @@ def test_wrong(text: str, message: str) -> None:
 
 def test_dtype_that_does_not_exist() -> None:
     """In the short form too, the dtypes are told."""
+    said = (
+        r"^s.yaml: line 1: feature 'x': dtype: expected 'bool', 'int8', .*found 'int9'$"
+    )
     for text in ("int9", "{dtype: int9}"):
-        with pytest.raises(SchemaError) as caught:
+        with pytest.raises(SchemaError, match=said):
             feature(text)
-        said = "s.yaml: line 1: feature 'x': dtype: expected 'bool', 'int8', 'int16', "
-        assert str(caught.value).startswith(said)
-        assert str(caught.value).endswith("'string' or 'bytes', found 'int9'")
 
 
 def test_every_problem_is_told_up_to_a_limit() -> None:
