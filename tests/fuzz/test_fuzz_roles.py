@@ -22,7 +22,7 @@ from recordmill.transforms.sources.label_split import (
     class_hashes,
     keys_of,
 )
-from recordmill.transforms.statistics.input_statistics import count_rows, surveyed
+from recordmill.transforms.statistics.input_statistics import count_rows
 
 pytestmark = pytest.mark.fuzz
 CELLS = ["a", "b", "", "NA", "7", "07", "7.5", "true", " a", "é"]
@@ -55,7 +55,7 @@ def test_damaged_tables_with_roles(tmp_path: Path) -> None:
         found = count_rows(plain, ranges, "kind", "", workers=1)
         keys = partial(keys_of, decimal_comma=comma)
         by_key = count_rows(plain, ranges, "kind", "", workers=1, values_of=keys)
-        ranges = surveyed(plain, ranges, 1)
+        ranges = plain.input.surveyed(ranges)
         names = tuple(sorted(text for text in found if text))[:2]
         types: TypeFlags = ()
         for input_range in ranges:

@@ -83,11 +83,7 @@ def prepare(source: Source, inputs: Sequence[Path | str]) -> Reading:
     """All steps before a range is read."""
     _, files = list_inputs([str(given) for given in inputs])
     source = source.prepare(files)
-    ranges = source.cut(files)
-    if source.needs_survey(ranges):
-        ranges = source.resolve_ranges(
-            ranges, [source.survey(input_range) for input_range in ranges]
-        )
+    ranges = source.surveyed(source.cut(files))
     return Reading(source, files, ranges, [])
 
 

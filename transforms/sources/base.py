@@ -385,6 +385,14 @@ class Source(RowSource):
         """Returns the ranges with what the surveys found; both in range order."""
         return list(ranges)
 
+    def surveyed(
+        self, ranges: Sequence[InputRange], each: Callable[..., Iterable[int]] = map
+    ) -> list[InputRange]:
+        """Returns ranges that can be read; `each` is how they are surveyed, if needed."""
+        if not self.needs_survey(ranges):
+            return list(ranges)
+        return self.resolve_ranges(ranges, list(each(self.survey, ranges)))
+
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
     ) -> Iterator[Rows]:

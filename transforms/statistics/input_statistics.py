@@ -13,6 +13,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -46,16 +47,6 @@ from recordmill.transforms.statistics.column_summary import (
 _TASKS_AHEAD = 2  # per worker: none waits, and few results wait to be merged
 
 _Out = TypeVar("_Out")
-
-
-def surveyed(
-    source: RowSource, ranges: Sequence[InputRange], workers: int
-) -> list[InputRange]:
-    """Returns ranges that can be read: after a survey of each, if the source needs it."""
-    if not source.input.needs_survey(ranges):
-        return list(ranges)
-    surveys = _in_threads(source.input.survey, ranges, workers)
-    return source.input.resolve_ranges(ranges, list(surveys))
 
 
 def _in_threads(
@@ -154,7 +145,7 @@ def infer(
     if not ranges:
         raise InputError("the input files are empty: there is nothing to infer from")
     workers = workers or os.cpu_count() or 1
-    ranges = surveyed(source, ranges, workers)
+    ranges = source.surveyed(ranges, partial(_in_threads, workers=workers))
     total = known = TableStats()
     if source.infers_types:
         # The types in a few rows, so that not every cell is tried as every type.
@@ -406,7 +397,8 @@ def count_rows(
             _require_few(found, too_many)
         return found
 
-    for found in _in_threads(read, surveyed(source, ranges, workers), workers):
+    ranges = source.input.surveyed(ranges, partial(_in_threads, workers=workers))
+    for found in _in_threads(read, ranges, workers):
         for text, own in found.items():
             total[text].merge(own)
         _require_few(total, too_many)

@@ -86,9 +86,7 @@ def estimate_run(
     source = context.source
     whole = sum(file.size for file in files) <= WHOLE_BYTES
     if whole:
-        scan = source.input.needs_survey(ranges)
-        found = [source.input.survey(each) if scan else 0 for each in ranges]
-        input_ranges = source.input.resolve_ranges(ranges, found)
+        input_ranges = source.input.surveyed(ranges)
     else:
         input_ranges = source.input.sample_ranges(ranges)
     sample = _Sample(context, input_ranges, whole=whole)

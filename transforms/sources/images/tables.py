@@ -209,10 +209,7 @@ def read_tables(
 
 
 def _read(source: Source, split: str, file: InputFile) -> LabelTable:
-    ranges = source.cut([file])
-    if source.needs_survey(ranges):
-        surveys = [source.survey(each) for each in ranges]
-        ranges = source.resolve_ranges(ranges, surveys)
+    ranges = source.surveyed(source.cut([file]))
     sink = RowSink()
     parts = [rows for each in ranges for rows in source.read(each, (), sink)]
     filled = [rows for rows in parts if rows.batch.num_rows]
