@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # An empty stored block follows each, so that it ends with a whole byte.
 
 BLOCK_BYTES = 1 << 18  # fixes the bytes of the stream
-MAX_CODE_BITS = 15
+_MAX_CODE_BITS = 15
 
 _NAMES = {"jpeg": "JPEG", "webp": "WebP"}
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -190,7 +190,7 @@ def deflate(pieces: Iterable[Bytes]) -> list[bytes]:
 def _block(data: Bytes) -> bytes:
     counts = np.bincount(data, minlength=_END + 1)
     counts[_END] = 1
-    lengths = code_lengths(counts.tolist())
+    lengths = _code_lengths(counts.tolist())
     codes = _codes(lengths)
     head = _block_header(lengths)
     sizes = np.array(lengths, np.uint8)
@@ -200,14 +200,14 @@ def _block(data: Bytes) -> bytes:
     num_bits = np.concatenate(
         [head[1], sizes[data], sizes[[_END]], np.array([3], np.uint8)]
     )
-    return pack_bits(values, num_bits) + _EMPTY_STORED
+    return _pack_bits(values, num_bits) + _EMPTY_STORED
 
 
-def code_lengths(counts: list[int]) -> list[int]:
+def _code_lengths(counts: list[int]) -> list[int]:
     """Returns the bits of each symbol's Huffman code; 0 for one that does not occur."""
     while True:
         lengths = _unlimited_lengths(counts)
-        if max(lengths) <= MAX_CODE_BITS:
+        if max(lengths) <= _MAX_CODE_BITS:
             return lengths
         # Nearer to each other, they get codes of more equal lengths.
         counts = [(count + 1) // 2 for count in counts]
@@ -265,7 +265,7 @@ def _block_header(lengths: list[int]) -> tuple[U64, Bytes]:
     return np.array(values, np.uint64), np.array(bits, np.uint8)
 
 
-def pack_bits(values: U64, num_bits: Bytes) -> bytes:
+def _pack_bits(values: U64, num_bits: Bytes) -> bytes:
     """Returns numbers of 0 to 15 bits one after the other, the first bit lowest.
 
     Four neighbours become one of 60 bits or less. Less than 64, so in every word of 64
