@@ -220,6 +220,12 @@ _SHARDING = {
 }
 
 
+# What `fixed_fields` leaves out where it has its default value.
+_DEFAULTS = JobSpec(source="csv", name="data").model_dump(
+    mode="json", exclude={"source", "name", "max_rejects", "source_options"}
+)
+
+
 def option_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yields the options that differ between `fixed_fields` of jobs, with both values."""
     old, new = _options_of(before), _options_of(now)
@@ -240,7 +246,7 @@ def option_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
 
 def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of a kept job, under the names that people give them."""
-    options = dict(fields)
+    options = {**_DEFAULTS, **fields}
     options |= options.pop("source_options", {})
     for name, value in options.pop("sharding", {}).items():
         if value is not None:

@@ -12,13 +12,6 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import RangeFile
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
-# Of JobSpec: left out where they have their default.
-_LATER_FIELDS = (
-    *("gzip_level", "index", "container", "label", "map"),
-    *("split_column", "split_by_time", "split_exact", "stratify_by"),
-)
-_FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
-
 
 ListedFile: TypeAlias = InputFile | RangeFile
 """A file with what fixes the bytes that are made of it: path, size, version."""
@@ -61,28 +54,15 @@ def appended_fingerprint(
 def fixed_fields(job: JobSpec) -> dict[str, Any]:
     """Returns the fields of a job that fix bytes of the dataset, as JSON values.
 
-    They are stored in datasets and hashed into fingerprints, so their keys never
-    change, and fields that came later are left out where they have their default value.
-    Two options are older than `source_options` and stay beside the other fields; newer
-    ones are in `source_options`, unless they have their default value.
+    They are stored in datasets and hashed into fingerprints, so their keys never change.
+    What has its default value is left out, so that a job may get new fields.
     """
-    options = job.source_options.model_dump(mode="json", exclude_defaults=True)
-    fields: dict[str, Any] = {}
-    for name, value in job.model_dump(mode="json", exclude={"max_rejects"}).items():
-        if name in _LATER_FIELDS and value == JobSpec.model_fields[name].default:
-            continue
-        if name == "map" and job.map is not None:
-            # Not where it lies, nor its text: the checksum stands for that.
-            checksum = job.map.checksum
-            fields[name] = {"function": job.map.function, "checksum": checksum}
-            continue
-        if name != "source_options":
-            fields[name] = value
-            continue
-        for option, default in _FIRST_OPTIONS.items():
-            fields[option] = options.pop(option, default)
-        if options:
-            fields[name] = options
+    fields = job.model_dump(mode="json", exclude={"max_rejects"}, exclude_defaults=True)
+    if job.map is not None:
+        # Not where it lies, nor its text: the checksum stands for that.
+        fields["map"] = {"function": job.map.function, "checksum": job.map.checksum}
+    if not fields.get("source_options"):
+        fields.pop("source_options", None)
     return fields
 
 

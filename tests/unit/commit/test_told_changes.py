@@ -260,7 +260,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     (
         {"splits": [{"name": "train", "fraction": "0.9"}]},
         {},
-        ['`splits=train=0.9`, now `splits` ""'],
+        ["`splits=train=0.9`, now `splits=train=1`"],
     ),
     (
         {"map": {"function": "m:f", "checksum": "0123456789"}},
