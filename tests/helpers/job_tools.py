@@ -10,7 +10,8 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from hashlib import sha256
@@ -79,6 +80,17 @@ def ended(process: subprocess.Popen[str]) -> Ran:
     """Waits for the end of a command that was started."""
     out, err = process.communicate(timeout=HANG_SECONDS)
     return Ran(process.returncode, out, err)
+
+
+def wait_until(
+    condition: Callable[[], object], process: subprocess.Popen[str] | None = None
+) -> None:
+    """Waits until something holds; the process, if there is one, must not end before."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

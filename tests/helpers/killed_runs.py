@@ -3,26 +3,58 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from job_tools import IRIS, Argument, recordmill
+from job_tools import Argument, recordmill
 
 
 class KilledError(BaseException):
     """Stands for the end of the process."""
 
 
-def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: Argument) -> None:
+PIPELINE = "recordmill.beam_jobs.pipelines.convert"
+WRITING = "recordmill.transforms.tasks.write_shard.write_records"
+
+
+@contextmanager
+def replaced(name: str, by: object) -> Iterator[None]:
+    """Puts something in the place of an object of that full name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(name, by)
+        yield
+
+
+@contextmanager
+def failing(step: str) -> Iterator[None]:
+    """Runs end at a step, as if the machine went down.
+
+    Args:
+      step: a function's full name, or the name of one that the pipeline calls: `stage`,
+        when all shards are written, or `commit`, at the switch to the new dataset.
+    """
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the power went")
+
+    with replaced(step if "." in step else f"{PIPELINE}.{step}", fail):
+        yield
+
+
+@contextmanager
+def workspaces_kept() -> Iterator[None]:
+    """Runs leave their workspace when they end, so that one can look into it."""
+    name = "recordmill.transforms.tasks.workspace.Workspace.remove"
+    with replaced(name, lambda workspace: None):
+        yield
+
+
+def staged(source: Path, folder: Path, *options: Argument) -> None:
     """Runs a job up to its switch, as if the process had been killed there."""
-
-    def no_switch(*_: object) -> None:
-        raise OSError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", no_switch)
-        assert recordmill("convert", "csv", IRIS, folder, *options).status == 1
+    with failing("commit"):
+        assert recordmill("convert", "csv", source, folder, *options).status == 1
 
 
 def run_until(step: int, *arguments: Argument) -> bool:

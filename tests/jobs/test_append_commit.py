@@ -26,7 +26,7 @@ from job_tools import (
     recordmill,
     started,
 )
-from killed_runs import run_until
+from killed_runs import WRITING, failing, replaced, run_until, staged
 from same_dataset import assert_readable, dataset_of
 
 from recordmill.transforms.dataset.verify import verify_dataset
@@ -45,17 +45,6 @@ def published(folder: Path) -> dict[str, str]:
         for name, digest in contents(folder).items()
         if not name.startswith((".recordmill/", "run-a"))
     }
-
-
-def broken(*_: object, **__: object) -> None:
-    raise OSError("killed")
-
-
-def staged(source: Path, folder: Path, *options: Argument) -> None:
-    """Runs a job up to its switch, as if the process had been killed there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", broken)
-        assert recordmill("convert", "csv", source, folder, *options).status == 1
 
 
 class Model:
@@ -144,7 +133,7 @@ def cleaned(model: Model, source: Path, folder: Path) -> None:
         assert published(folder).keys() == model.before.keys()
 
 
-def replaced(model: Model, source: Path, folder: Path) -> None:
+def overwritten(model: Model, source: Path, folder: Path) -> None:
     convert("csv", source, folder, *OPTIONS, "--overwrite")
     fresh = folder.parent / "fresh" / "out"
     convert("csv", source, fresh, *OPTIONS)
@@ -158,7 +147,7 @@ def state_of(folder: Path) -> tuple[frozenset[str], bytes]:
     return names, (folder / "manifest.json").read_bytes()
 
 
-THEN = [the_same_again, one_more_file, one_file_less, cleaned, replaced]
+THEN = [the_same_again, one_more_file, one_file_less, cleaned, overwritten]
 
 
 def test_killed_at_every_step(tmp_path: Path, model: Model) -> None:
@@ -220,27 +209,21 @@ def test_the_last_task_is_repeated(
     assert manifest_of(folder)["appended"] == 1
 
 
-def test_shards_are_not_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_are_not_written_again(tmp_path: Path) -> None:
     source, folder = tmp_path / "in", tmp_path / "out"
     write_rows(source / "a.csv", 0, 40)
     convert("csv", source, folder, *APPEND)
     write_rows(source / "b.csv", 40, 20)
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
+    with failing("stage"):
         assert recordmill("convert", "csv", source, folder, *APPEND).status == 1
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.transforms.tasks.write_shard.write_records", broken)
+    with failing(WRITING):
         plan = recordmill("convert", "csv", source, folder, *APPEND, "--plan")
         assert "would resume a run that did not end" in plan.out
         convert("csv", source, folder, *APPEND)
     assert_sound(folder, 60)
 
 
-def test_of_two_at_once_one_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_at_once_one_is_told(tmp_path: Path) -> None:
     from recordmill.beam_jobs.pipelines import convert as job
 
     source, folder = tmp_path / "in", tmp_path / "out"
@@ -258,8 +241,7 @@ def test_of_two_at_once_one_is_told(
         thread.join()
         return stage(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", meanwhile)
+    with replaced("recordmill.beam_jobs.pipelines.convert.stage", meanwhile):
         convert("csv", source, folder, *APPEND)
     assert [ran.status for ran in second] == [75]
     assert "another run is writing here" in second[0].err

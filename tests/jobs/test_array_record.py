@@ -8,7 +8,6 @@ import pickle
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from job_tools import (
     recordmill,
     shards_of,
 )
+from killed_runs import failing
 from row_keys import keys_of, same_rows
 from rows_tools import JOB, ROWS, read, write
 from store_servers import Place
@@ -145,20 +145,14 @@ def test_damage_is_found_and_mended(tmp_path: Path, damage: str) -> None:
     assert recordmill("verify", output, "--deep").status == 0
 
 
-def test_append_overwrite_resume_and_clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_append_overwrite_resume_and_clean(tmp_path: Path) -> None:
     output = tmp_path / "out"
     parts = [tmp_path / name for name in ("a.csv", "b.csv")]
     for number, part in enumerate(parts):
         part.write_text(f"x\n{number + 1}1\n{number + 1}2\n")
     job: list[Argument] = [output, *FORMAT, "--shards", 2, "--append"]
 
-    def disk_is_full(*_: Any) -> None:
-        raise OSError("no space")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
+    with failing("stage"):
         assert recordmill("convert", "csv", parts[0], *job).status == 1
     staged = {
         p.stat().st_ino for p in output.glob(".recordmill/*/staging/*array_record*")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from job_tools import IRIS, Ran, assert_whole, contents, convert, recordmill
+from killed_runs import failing
 from store_servers import Place
 
 from recordmill.schemas.names import staged_file_name
@@ -66,10 +67,6 @@ OWN = [
 LATE = ["iris-train.01234567.tfrecord-00000-of-00002", "rejects/01234567-range-0.jsonl"]
 
 
-def broken(*_: object) -> None:
-    raise OSError("the power went")
-
-
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -83,14 +80,11 @@ def run_in(place: Place, command: str, *arguments: Any) -> Any:
     return recordmill(command, *arguments, *reach)
 
 
-def test_what_a_dead_run_left_goes(
-    store_place: Place, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_run_left_goes(store_place: Place, cache: Path) -> None:
     job = ("csv", IRIS, store_place.root, "--name", "iris")
     assert run_in(store_place, "convert", *job).status == 0
     before = store_place.store.list()
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
+    with failing("stage"):
         ran = run_in(store_place, "convert", *job, "--seed", 2, "--overwrite")
     assert ran.status == 1
     assert store_place.store.list() != before
@@ -103,20 +97,9 @@ def test_what_a_dead_run_left_goes(
     assert json.loads(again.out) == {"files": 0, "bytes": 0}
 
 
-def test_a_clean_output_stays_as_it_is(tmp_path: Path) -> None:
-    convert("csv", IRIS, tmp_path / "iris")
-    before = contents(tmp_path / "iris")
-    assert recordmill("clean", tmp_path / "iris").status == 0
-    assert contents(tmp_path / "iris") == before
-    assert_whole(tmp_path / "iris")
-
-
-def test_half_published_is_left_to_its_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_published_is_left_to_its_job(tmp_path: Path) -> None:
     folder = tmp_path / "iris"
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", broken)
+    with failing("commit"):
         assert recordmill("convert", "csv", IRIS, folder).status == 1
     before = contents(folder)
     ran = recordmill("clean", folder)

@@ -1,22 +1,31 @@
-"""The command line: what goes in, what comes out where, and exit statuses."""
+"""The command line: what goes in, what comes out where, help and completion."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import select
+import shlex
+import shutil
 import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
+from archive_tools import tar_of
 from job_inputs import MixedInput
 from job_tools import (
     COMMAND,
     HANG_SECONDS,
     HEAVY,
     IRIS,
+    SAMPLES,
     Argument,
     assert_unpublished,
     assert_whole,
@@ -27,9 +36,12 @@ from job_tools import (
     python,
     recordmill,
     started,
+    wait_until,
 )
 from terminal import plain_text
 
+from recordmill.beam_jobs.cli.main import cli
+from recordmill.beam_jobs.cli.options import Examples, LaidOutCommand
 from recordmill.beam_jobs.report.progress import STAGES
 
 
@@ -78,7 +90,7 @@ def test_json_is_all_on_stdout(tmp_path: Path) -> None:
             }
         },
     }
-    again = command("convert", "csv", IRIS, output, *options, "--json")
+    again = recordmill("convert", "csv", IRIS, output, *options, "--json")
     assert (again.status, again.err) == (0, "")
     assert json.loads(again.out)["status"] == "unchanged"
 
@@ -113,6 +125,7 @@ WRONG = {  # what is typed, and what is told
     "verify out -- --runner=Flink": "only convert, run and plan take",
     "-- --runner=Flink": "only convert, run and plan take",
     "verify": "Missing argument 'OUTPUT'",
+    "verify out --quick --deep": "--quick and --deep exclude each other",
     "inspect out --examples few": "'few' is not a valid integer",
 }
 WRONG_OPTIONS = {  # of convert
@@ -210,24 +223,20 @@ def test_console_script() -> None:
     ran = command("--help")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("Usage: recordmill [OPTIONS] COMMAND [ARGS]...")
-    assert command("convert", "csv").status == 2
     assert command("verify", "/no/such/folder").status == 1
+
+
+def has_a_range(output: Path) -> bool:
+    """Not by a pattern: folders of the lease go meanwhile."""
+    files = [name for _, _, names in os.walk(output) for name in names]
+    return any(name.startswith("range") for name in files)
 
 
 def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
     """Ctrl-C in mid-run."""
     output = tmp_path / "mixed"
     with started("convert", "csv", *mixed.files, output) as process:
-        deadline = time.monotonic() + HANG_SECONDS
-        # Not by a pattern: folders of the lease go meanwhile.
-        while not any(
-            name.startswith("range")
-            for _, _, names in os.walk(output)
-            for name in names
-        ):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: has_a_range(output), process)
         process.send_signal(signal.SIGINT)
         ran = ended(process)
     assert (ran.status, ran.out) == (130, "")
@@ -240,7 +249,7 @@ def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
     assert_unpublished(output)
 
 
-def test_bug_shows_its_traceback(tmp_path: Path) -> None:
+def test_bug_shows_its_traceback() -> None:
     """What no one expected ends the process too, whatever threads are left."""
     code = (
         "import sys, recordmill.beam_jobs.service.run as launch\n"
@@ -272,3 +281,227 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert text.index(columns) < publish < text.rindex(columns)
     assert "150 records in 1 shard" in text
     assert_whole(output)
+
+
+JOB = "source: csv\ninputs: table.csv\noutput: out/{{ day }}\nparams: {day: sunday}\n"
+
+
+def commands(
+    command: click.Command = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with its words, the root too."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+
+
+def help_examples_of(command: click.Command) -> Examples:
+    assert isinstance(command, LaidOutCommand), command.name
+    return command.examples
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        pytest.param(*found, id=" ".join(found[0]) or "recordmill")
+        for found in commands()
+    ],
+)
+def test_every_help_fits_and_has_examples(
+    words: tuple[str, ...], command: click.Command
+) -> None:
+    ran = recordmill(*words, "--help")
+    assert (ran.status, ran.err) == (0, "")
+    shown, _, examples = ran.out.partition("Examples:\n")
+    assert "--debug" in shown
+    assert max(map(len, ran.out.splitlines())) <= 80
+    if isinstance(command, click.Group):
+        cut = re.findall(r"^  \w.*\.\.\.$", shown, re.MULTILINE)
+        assert not cut, "short_help= says it in one line"
+    if not isinstance(command, click.Group) or not words:
+        assert help_examples_of(command)
+    for what, line in help_examples_of(command):
+        assert f"  # {what}\n  {line}\n" in examples
+
+
+def test_options_are_in_groups() -> None:
+    """A few options are one list, many are not."""
+    shown = recordmill("convert", "csv", "--help").out
+    heads = re.findall(r"^(\w.*):$", shown, re.MULTILINE)
+    assert heads == [
+        "Options of csv",
+        "Input and output",
+        "Dataset",
+        "Schema and rejects",
+        "Splits and shards",
+        "Run",
+        "Reports",
+        "General",
+        "Examples",
+    ]
+    for group in re.split(r"\n\n", shown.partition("Options of csv")[2]):
+        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 14
+    assert re.findall(r"^(\w.*):$", recordmill("verify", "-h").out, re.MULTILINE) == [
+        "Options",
+        "Examples",
+    ]
+
+
+def test_examples_do_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another, schema files first, in a folder with one input of each kind."""
+    shutil.copytree(SAMPLES / "images", tmp_path / "photos")
+    shutil.copytree(SAMPLES / "cifar", tmp_path / "batches")
+    shutil.copytree(SAMPLES / "digits", tmp_path / "digits")
+    shutil.copy(IRIS, tmp_path / "table.csv")
+    for folder, kind in ("tables", "parquet"), ("frames", "arrow"), ("texts", "jsonl"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(SAMPLES / f"typed/iris.{kind}", tmp_path / folder)
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples/0.tar").write_bytes(tar_of({"1.cls": b"1", "2.cls": b"0"}))
+    assert recordmill("convert", "csv", IRIS, tmp_path / "shards").status == 0
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    lines = [line for _, command in commands() for _, line in help_examples_of(command)]
+    lines.sort(key=lambda line: not line.startswith("recordmill schema infer"))
+    for line in dict.fromkeys(lines):
+        typed = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line).replace("\\\n", " ")
+        command, _, file = typed.partition(" > ")
+        name, *words = shlex.split(command)
+        assert name == "recordmill"
+        ran = recordmill(*words)
+        assert ran.status == 0, f"{line}\n{ran.err}"
+        if file:
+            Path(file).write_text(ran.out)
+    assert "TFRecord" in Path("load.py").read_text()
+
+
+# What bash does on Tab: the registered function is called with the words so far.
+TAB = """
+eval "$(recordmill completion bash)"
+function="$(complete -p recordmill | sed 's/.*-F \\([^ ]*\\).*/\\1/')"
+while read -ra COMP_WORDS; do
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  [ "${COMP_WORDS[COMP_CWORD]}" = - ] && COMP_WORDS[COMP_CWORD]=
+  COMPREPLY=()
+  $function recordmill
+  echo "${COMPREPLY[@]}"
+done
+"""
+COMPLETED = {
+    "recordmill conv": ["convert"],
+    "recordmill -": list(cli.commands),
+    "recordmill convert im": ["images"],
+    "recordmill schema -": ["infer", "check"],
+    "recordmill convert csv --compr": ["--compression"],
+    "recordmill convert csv --compression gz": ["gzip"],
+    "recordmill inspect --ima": ["--image"],
+    "recordmill completion f": ["fish"],
+}
+
+
+def environment() -> dict[str, str]:
+    path = f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "TERM": "dumb"}
+
+
+def test_bash() -> None:
+    """A lone "-" stands for a word that has not begun."""
+    ran = subprocess.run(
+        ["bash", "-c", TAB],
+        input="\n".join([*COMPLETED, ""]),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [line.split() for line in ran.stdout.splitlines()]
+    assert dict(zip(COMPLETED, found, strict=True)) == COMPLETED, ran.stderr
+
+
+@contextmanager
+def interactive_bash(folder: Path) -> Iterator[int]:
+    """A bash at a terminal; gives our end of it."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(),
+        cwd=folder,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def type_until(ours: int, typed: str, wanted: str) -> None:
+    """Types, and reads what the terminal shows until it has what is wanted."""
+    os.write(ours, typed.encode())
+    shown = ""
+    deadline = time.monotonic() + HANG_SECONDS
+    while wanted not in shown:
+        assert time.monotonic() < deadline, f"{typed!r}: {shown}"
+        if select.select([ours], [], [], 1)[0]:
+            shown += os.read(ours, 4096).decode(errors="replace")
+
+
+def test_files_are_completed_where_files_are_wanted(tmp_path: Path) -> None:
+    """By Tab at a prompt, as only there bash completes files."""
+    (tmp_path / "table_of_rows.csv").touch()
+    (tmp_path / "folder_of_rows").mkdir()
+    with interactive_bash(tmp_path) as ours:
+        # The echo of the line itself has quotes between the words.
+        type_until(
+            ours, 'eval "$(recordmill completion bash)"; echo re""ady\n', "ready"
+        )
+        for typed, wanted in {
+            "recordmill convert csv ta\t": "table_of_rows.csv",
+            "recordmill convert csv x --schema ta\t": "table_of_rows.csv",
+            "recordmill run ta\t": "table_of_rows.csv",
+            "recordmill inspect fo\t": "folder_of_rows",
+        }.items():
+            type_until(ours, typed, wanted)
+            os.write(ours, b"\x15")  # clears the line
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_each_shell(shell: str) -> None:
+    ran = recordmill("completion", shell)
+    assert ran.status == 0
+    assert f"_RECORDMILL_COMPLETE={shell}_complete" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "origin"),
+    [
+        ("verify no/such", "read_manifest"),
+        ("convert csv rows.csv out", "RejectLimitError"),
+        ("convert csv rows.csv out --log-format text", "RejectLimit"),
+    ],
+)
+def test_debug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, origin: str
+) -> None:
+    """It shows where an error comes from; the last lines are those that people read."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("a,b\n1\n")
+    plain = recordmill(*typed.split())
+    shown = recordmill(*typed.split(), "--debug")
+    assert shown.status == plain.status
+    assert "Traceback" not in plain.err
+    assert "Traceback" in shown.err
+    assert origin in shown.err
+    if "--log-format" not in typed:
+        assert shown.err.endswith(plain.err[plain.err.index("Error: ") :])

@@ -9,15 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from job_tools import (
-    COMMAND,
-    HANG_SECONDS,
-    IRIS,
-    SAMPLES,
-    Argument,
-    command,
-    recordmill,
-)
+from job_tools import COMMAND, HANG_SECONDS, IRIS, SAMPLES, command, recordmill
 from terminal import plain_text
 
 from recordmill.schemas.schema_file import load_schema
@@ -95,24 +87,26 @@ def test_json_has_no_infinity(tmp_path: Path) -> None:
     assert (facts["columns"]["a"]["min"], facts["columns"]["a"]["max"]) == ("-inf", 1.5)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    ("source", "features"),
+    ("typed", "features"),
     [
-        (["images", SAMPLES / "images"], ["depth", "filename", "height", "image"]),
         (
-            ["images", SAMPLES / "images", "--feature-names", "imagenet"],
+            f"images {SAMPLES}/images --workers 1",
+            ["depth", "filename", "height", "image"],
+        ),
+        (
+            f"images {SAMPLES}/images --feature-names imagenet --workers 2",
             ["image/channels", "image/class/label", "image/class/text"],
         ),
-        (["cifar", SAMPLES / "cifar"], ["depth", "height", "image", "label"]),
+        (f"cifar {SAMPLES}/cifar", ["depth", "height", "image", "label"]),
         (
-            ["cifar", SAMPLES / "cifar", "--variant", "cifar10"],
+            f"cifar {SAMPLES}/cifar --variant cifar10 --workers 2",
             ["depth", "height", "image", "label"],
         ),
     ],
 )
-def test_sources(source: list[Argument], features: list[str], workers: int) -> None:
-    ran = recordmill("schema", "infer", *source, "--workers", workers)
+def test_sources(typed: str, features: list[str]) -> None:
+    ran = recordmill("schema", "infer", *typed.split())
     assert ran.status == 0, ran.err
     schema = load_schema(ran.out.encode(), "stdout")
     assert list(schema.features)[: len(features)] == features
@@ -130,39 +124,29 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     assert ran.out.splitlines()[1:3] == [f"# {line}" for line in told]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["schema", "infer"], 2, "Usage: recordmill schema infer"),
-        (["schema", "infer", "csv"], 2, "Missing argument 'INPUT...'"),
-        (["schema", "infer", "xml", "in"], 2, "No such command 'xml'"),
-        (["schema", "infer", "csv", IRIS, "--workers", "-1"], 2, "-1 is not in the"),
-        (
-            ["schema", "infer", "csv", IRIS, "--", "--runner=x"],
-            2,
-            "take arguments after",
-        ),
-        (["schema", "infer", "csv", "nothing.csv"], 65, "nothing.csv: no such file"),
-        (["schema", "infer", "images", IRIS], 65, "no images among 1 input file"),
-        (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),
-        (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "no such folder:"),
-        (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "no such folder:"),
-        (["schema", "check"], 2, "Missing argument 'FILE'"),
-        (["schema", "check", "nothing.yaml"], 2, "'nothing.yaml' does not exist"),
-    ],
-)
-def test_errors(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[Argument],
-    status: int,
-    message: str,
-) -> None:
+WRONG = {  # what is typed behind `schema`: status, and what is told
+    "infer": (2, "Usage: recordmill schema infer"),
+    "infer csv": (2, "Missing argument 'INPUT...'"),
+    "infer xml in": (2, "No such command 'xml'"),
+    f"infer csv {IRIS} --workers -1": (2, "-1 is not in the"),
+    f"infer csv {IRIS} -- --runner=x": (2, "take arguments after"),
+    "infer csv nothing.csv": (65, "nothing.csv: no such file"),
+    f"infer images {IRIS}": (65, "no images among 1 input file"),
+    f"infer csv {IRIS} -o .": (1, ".: is a folder"),
+    f"infer csv {IRIS} -o no/it.yaml": (1, "no such folder:"),
+    f"infer csv {IRIS} -o s3://b/it": (1, "no such folder:"),
+    "check": (2, "Missing argument 'FILE'"),
+    "check nothing.yaml": (2, "'nothing.yaml' does not exist"),
+}
+
+
+def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ran = recordmill(*arguments)
-    assert (ran.status, ran.out) == (status, "")
-    assert message in ran.err
-    assert list(tmp_path.iterdir()) == []
+    for typed, (status, message) in WRONG.items():
+        ran = recordmill("schema", *typed.split())
+        assert (ran.status, ran.out) == (status, ""), typed
+        assert message in ran.err
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_check(tmp_path: Path) -> None:
@@ -180,22 +164,19 @@ def test_check(tmp_path: Path) -> None:
     assert ran.err.startswith(f"Error: {path}: line 14: feature 'species'")
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("schema --help", "infer"),
-        ("schema infer --help", "csv"),
-        ("schema infer csv -h", "--overwrite"),
-        ("schema infer images --help", "--feature-names"),
-        ("schema infer cifar --help", "--variant"),
-        ("schema check --help", "FILE"),
-    ],
-)
-def test_help(typed: str, message: str) -> None:
-    assert message in recordmill(*typed.split()).out
+def test_help() -> None:
+    for typed, message in {
+        "schema --help": "infer",
+        "schema infer --help": "csv",
+        "schema infer csv -h": "--overwrite",
+        "schema infer images --help": "--feature-names",
+        "schema infer cifar --help": "--variant",
+        "schema check --help": "FILE",
+    }.items():
+        assert message in recordmill(*typed.split()).out
 
 
-def test_progress_on_a_terminal(tmp_path: Path) -> None:
+def test_progress_on_a_terminal() -> None:
     """People at a terminal see a bar; the schema on stdout stays clean."""
     ours, theirs = os.openpty()
     process = subprocess.Popen(

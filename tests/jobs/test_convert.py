@@ -1,14 +1,18 @@
-"""Whole conversions by the command: bytes, order, balance, splits, types."""
+"""Whole conversions by the command: bytes, order, balance, splits, types, files."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import pytest
 from job_inputs import FIRST_ROWS, MIXED_ROWS, MixedInput
 from job_tools import (
     GOLDEN,
     IRIS,
+    SAMPLES,
     Argument,
     assert_whole,
     contents,
@@ -16,11 +20,23 @@ from job_tools import (
     examples_of,
     ints,
     manifest_of,
-    recordmill,
+    python,
     shards_of,
 )
+from same_dataset import shard_names
+from small_dataset import SCHEMA
 
+from recordmill.schemas.feature_spec import differences
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.names import staged_file_name
+from recordmill.schemas.options import Compression, Payload
 from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.ranges import ShardResult
+from recordmill.schemas.tfmd import load_pbtxt
+from recordmill.transforms.commit.staging import description_files
+from recordmill.transforms.dataset.files import load_expected
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
 
 
 @pytest.mark.parametrize(
@@ -75,12 +91,6 @@ def test_same_bytes(
     for other in found[1:]:
         assert other == found[0]
     assert source != "csv" or list((tmp_path / "scratch").iterdir()) == []
-
-
-def test_csv_does_not_travel_by_reference(tmp_path: Path) -> None:
-    ran = recordmill("convert", "csv", IRIS, tmp_path, "--exchange", "reference")
-    assert ran.status == 2
-    assert "--exchange" in ran.err
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +250,180 @@ def test_range_of_few_rows(tmp_path: Path, tail: bytes) -> None:
     convert("csv", tmp_path / "in.csv", tmp_path / "out", *options)
     assert ints(tmp_path / "out", "number") == [1] * num_rows
     assert manifest_of(tmp_path / "out")["rows_rejected"] == int(tail.startswith(b"a"))
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("digits", "digits"),
+        ("my photos-2024", "my_photos_2024"),
+        ("2024", "dataset_2024"),
+        ("größe", "gr_e"),
+        ("写真", "dataset"),
+        ("nested/deep/", "deep"),
+    ],
+)
+def test_name_comes_from_the_output(tmp_path: Path, output: str, name: str) -> None:
+    convert("csv", IRIS, f"{tmp_path}/{output}")
+    (shard,) = shards_of(tmp_path / output)
+    mark = manifest_of(tmp_path / output)["fingerprint"][:8]
+    assert shard.name == f"{name}-train.{mark}.tfrecord-00000-of-00001"
+    assert manifest_of(tmp_path / output)["name"] == name
+
+
+def test_output_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flowers").mkdir()
+    monkeypatch.chdir(tmp_path / "flowers")
+    convert("csv", IRIS, ".")
+    assert manifest_of(tmp_path / "flowers")["name"] == "flowers"
+    assert_whole(tmp_path / "flowers")
+
+
+def test_gzip(tmp_path: Path) -> None:
+    output = tmp_path / "iris"
+    convert("csv", IRIS, output, "--compression", "gzip", "--shards", 2, "--no-shuffle")
+    convert("csv", IRIS, tmp_path / "plain", "--no-shuffle", "--name", "iris")
+    assert shard_names(output) == [
+        "iris-train-00000-of-00002.tfrecord.gz",
+        "iris-train-00001-of-00002.tfrecord.gz",
+    ]
+    both = b"".join(gzip.decompress(shard.read_bytes()) for shard in shards_of(output))
+    (plain,) = shards_of(tmp_path / "plain")
+    assert both == plain.read_bytes()
+    for shard in shards_of(output):
+        assert shard.read_bytes()[4:8] == bytes(4)  # mtime: no clock in a shard
+    assert not (output / "dataset_info.json").exists()
+    assert_whole(output)
+
+
+@pytest.fixture(scope="module")
+def plain_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """33,000 records, 104,775,000 bytes when framed."""
+    path = tmp_path_factory.mktemp("plain") / "cifar-10.bin"
+    records = np.zeros((33_000, 3073), np.uint8)
+    records[:, 0] = np.arange(33_000) % 10
+    records.tofile(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "shards"),
+    [
+        (["--shard-size", "50MiB"], 2),  # 52,428,800 bytes
+        (["--shard-size", "104775000"], 1),
+        (["--shard-size", "104774999"], 2),
+        ([], 1),  # 128 MiB
+        (["--readers", 2], 10),  # ten for each would be of 5 MB
+    ],
+)
+def test_number_of_shards(
+    tmp_path: Path, plain_cifar: Path, options: list[Argument], shards: int
+) -> None:
+    convert("cifar", plain_cifar, tmp_path / "out", *options)
+    found = shards_of(tmp_path / "out")
+    assert shard_names(tmp_path / "out") == [
+        f"out-train.tfrecord-{index:05d}-of-{shards:05d}" for index in range(shards)
+    ]
+    assert sum(shard.stat().st_size for shard in found) == 104_775_000
+
+
+def test_small_input_has_one_shard_per_reader_rule(tmp_path: Path) -> None:
+    convert("cifar", SAMPLES / "cifar", tmp_path / "out", "--readers", 3)
+    splits = manifest_of(tmp_path / "out")["splits"]
+    assert {name: len(split["shards"]) for name, split in splits.items()} == {
+        "train": 1,
+        "test": 1,
+    }
+
+
+def test_no_more_shards_than_rows(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n1\n2\n3\n")
+    convert("csv", tmp_path / "in.csv", tmp_path / "out", "--shards", 9)
+    found = shards_of(tmp_path / "out")
+    assert sorted(ints(tmp_path / "out", "a")) == [1, 2, 3]
+    assert all(shard.stat().st_size for shard in found)
+    assert 1 <= len(found) <= 3
+
+
+SHARD = ShardResult("train", 0, "", 1, 116, 100, 0)
+ALWAYS = {"schema.pbtxt", "image.class.label.labels.txt"}
+OF_TFDS = {"dataset_info.json", "features.json"}
+
+
+@pytest.mark.parametrize("payload", get_args(Payload))
+@pytest.mark.parametrize("compression", get_args(Compression))
+def test_tfds_files_only_where_tfds_can_read(
+    payload: Payload, compression: Compression
+) -> None:
+    job = JobSpec(source="csv", name="zoo", payload=payload, compression=compression)
+    files = description_files(job, SCHEMA, [SHARD])
+    readable = payload == "example" and compression == "none"
+    assert set(files) == ALWAYS | (OF_TFDS if readable else set())
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [("images", SAMPLES / "images"), ("cifar", SAMPLES / "cifar"), ("csv", IRIS)],
+)
+def test_schema_pbtxt_is_the_schema_of_the_dataset(
+    tmp_path: Path, source: str, path: Path
+) -> None:
+    output = tmp_path / "out"
+    convert(source, path, output, "--compression", "gzip")
+    assert_whole(output)
+    assert manifest_of(output)["payload"] == "example"
+    data = (output / "schema.pbtxt").read_bytes()
+    declared = load_pbtxt(data, "schema.pbtxt")
+    assert declared.to_schema() == load_expected(str(output))
+    assert differences(load_expected(str(output / "schema.pbtxt")), load_expected(str(output))) == []  # fmt: skip
+
+
+def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    convert("cifar", SAMPLES / "cifar", output)
+    convert("csv", IRIS, output, "--overwrite", "--grace", "0")
+    assert sorted(
+        staged_file_name(file.name) for file in output.iterdir() if file.is_file()
+    ) == [
+        "dataset_info.json",
+        "features.json",
+        "inputs.jsonl.gz",
+        "inventory.jsonl.gz",
+        "manifest.json",
+        "out-train.tfrecord-00000-of-00001",
+        "run.json",
+        "schema.pbtxt",
+    ]
+    features = load_pbtxt((output / "schema.pbtxt").read_bytes(), "").features
+    assert "species" in features
+
+
+LEFT_BY_THE_DEAD = """
+import os, sys
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
+acquire(LocalStore(sys.argv[1]))
+os._exit(1)
+"""
+
+
+def test_a_run_killed_after_its_last_step_leaves_nothing_for_long(
+    tmp_path: Path,
+) -> None:
+    """Its dataset stands; the next run finds it unchanged, and the dead one's lock."""
+    output = tmp_path / "out"
+    convert("csv", IRIS, output)
+    python(LEFT_BY_THE_DEAD, output)
+    assert list(output.glob(".recordmill/lock/*"))
+    ran = convert("csv", IRIS, output)
+    assert "is already there" in ran.err
+    assert_whole(output)
+
+
+def test_the_lock_of_a_living_run_stays(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    convert("csv", IRIS, output)
+    with acquire(LocalStore(str(output))):
+        locks = list(output.glob(".recordmill/lock/*"))
+        convert("csv", IRIS, output)
+        assert list(output.glob(".recordmill/lock/*")) == locks != []

@@ -1,14 +1,37 @@
-"""What a CSV input was taken for is told before and after the run, with the way out."""
+"""How CSV tables are read: what is reported of them, digits, and many small files."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from job_tools import IRIS, convert, examples_of, manifest_of, recordmill
+from job_tools import (
+    IRIS,
+    Argument,
+    assert_unpublished,
+    assert_whole,
+    contents,
+    convert,
+    examples_of,
+    ints,
+    manifest_of,
+    recordmill,
+)
+from killed_runs import failing
+
+from recordmill import read_rows
+from recordmill.beam_jobs.pipelines import convert as pipeline
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.sources.csv import source
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.tasks import convert_range, workspace
+from recordmill.transforms.tasks.context import RunContext
 
 SEMICOLONS = 'id;name;price\n1;"a;b";2,5\n2;b;3,5\n'
 COLUMNS = (
@@ -257,3 +280,335 @@ def test_an_inferred_schema_counts_the_words(tmp_path: Path) -> None:
     ran = recordmill("schema", "infer", "csv", source)
     assert "missing in 2 of 3 rows" in ran.out
     assert ran.out.count("missing in") == 1
+
+
+TABLE = "id,price\n16777217,0.10\n2,19.99\n2.5,123456789.12\n"
+WAY_OUT = "{dtype: float64, stored: tensor} or string in a schema file"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "in.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_lost_digits_are_told(table: Path, tmp_path: Path, exchange: str) -> None:
+    ran = convert("csv", table, tmp_path / "out", "--exchange", exchange)
+    warnings = [
+        f"column {column}: float32 may lose some of them. To keep them, declare the "
+        f"column {WAY_OUT} (`schema`)"
+        for column in (
+            "'id': 1 value with more than 7 digits, such as 16777217",
+            "'price': 1 value with more than 7 digits, such as 123456789.12",
+        )
+    ]
+    for warning in warnings:
+        assert f"  warning: {warning.replace('`schema`', '--schema')}\n" in ran.err
+    kept = json.loads((tmp_path / "out" / "run.json").read_bytes())
+    assert kept["understood"]["warnings"] == warnings
+    ran = convert("csv", table, tmp_path / "log", "--log-format", "json")
+    events = [json.loads(line) for line in ran.err.splitlines()]
+    assert [e["event"] for e in events if e["level"] == "warning"] == [
+        "input_warning",
+        "input_warning",
+    ]
+
+
+def test_counts_of_all_ranges_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column is an integer in the first range: it is counted when read again."""
+    cut = CsvSource.cut
+    monkeypatch.setattr(
+        CsvSource, "cut", lambda self, files: cut(replace(self, range_bytes=64), files)
+    )
+    path = tmp_path / "in.csv"
+    path.write_text("id,x\n" + "16777217,1\n" * 50 + "0.5,1\n")
+    ran = convert("csv", path, tmp_path / "out", "--json")
+    (warning,) = json.loads(ran.out)["understood"]["warnings"]
+    assert "50 values with more than 7 digits, such as 16777217" in warning
+
+
+def test_appended_digits_are_told(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("x\n0.5\n")
+    convert("csv", tmp_path / "in", tmp_path / "out", "--append")
+    (tmp_path / "in" / "b.csv").write_text("x\n16777217\n")
+    ran = convert("csv", tmp_path / "in", tmp_path / "out", "--append", "--json")
+    (warning,) = json.loads(ran.out)["understood"]["warnings"]
+    assert "1 value with more than 7 digits, such as 16777217" in warning
+
+
+def test_the_ways_out(table: Path, tmp_path: Path) -> None:
+    """A declared float64, or string, of that column; the others as they were inferred."""
+    schema = tmp_path / "schema.yaml"
+    declared = "features: {id: {dtype: float64, stored: tensor}, price: string}\n"
+    schema.write_text(declared)
+    options = ("--schema", schema, "--no-shuffle")
+    ran = convert("csv", table, tmp_path / "out", *options)
+    assert "float32" not in ran.err.replace("(id float32", "")
+    rows = list(read_rows(str(tmp_path / "out")))
+    assert [row["id"] for row in rows] == [16777217, 2, 2.5]
+    assert rows[2]["price"] in ("123456789.12", b"123456789.12")
+
+
+def test_ordinary_decimals_are_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(
+        "price,share\n0.1,0.3333333\n19.99,1e-7\n-1234.56,.5\n1234567.000,NA\n"
+    )
+    for options in ((), ("--exact",)):
+        ran = convert("csv", path, tmp_path / str(len(options)), "--json", *options)
+        assert json.loads(ran.out)["understood"]["warnings"] == []
+    ran = convert("csv", IRIS, tmp_path / "iris", "--exact")
+    assert "arning" not in ran.err
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_exact_publishes_nothing(table: Path, tmp_path: Path, exchange: str) -> None:
+    output = tmp_path / "out"
+    ran = recordmill("convert", "csv", table, output, "--exact", "--exchange", exchange)
+    assert ran.status == 65
+    assert (
+        "float32 would lose digits of 2 columns, and --exact allows none:\n"
+        "  column 'id': 1 value with more than 7 digits, such as 16777217\n"
+        "  column 'price': 1 value with more than 7 digits, such as 123456789.12\n"
+        f"Declare these columns {WAY_OUT} (--schema), or leave out --exact"
+    ) in ran.err
+    assert_unpublished(output)
+    convert("csv", table, output)  # the other way out
+    assert len(list(examples_of(output))) == 3
+
+
+def test_exact_and_a_declared_schema(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text("features: {id: float32}\n")
+    options = ("--schema", tmp_path / "schema.yaml", "--exact")
+    ran = recordmill("convert", "csv", table, tmp_path / "out", *options)
+    assert ran.status == 2
+    assert "--exact and --schema exclude each other" in ran.err
+
+
+# Whole numbers that are written as decimals are int64 from the input to the records.
+
+IDS = ["16777217.0", "", "16777216.0", "9007199254740993.0", "7"]
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> Path:
+    path = tmp_path / "in" / "a.csv"
+    path.parent.mkdir()
+    path.write_text("id,name\n" + "".join(f"{each},x\n" for each in IDS))
+    return path.parent
+
+
+def values(folder: Path) -> list[int | None]:
+    """The ids of all records, None where one has none."""
+    return [
+        next(iter(example.features.feature["id"].int64_list.value), None)
+        for example in examples_of(folder)
+    ]
+
+
+def types(folder: Path) -> dict[str, str]:
+    return {one["name"]: one["dtype"] for one in manifest_of(folder)["features"]}
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_ids_of_pandas_stay_what_they_are(
+    ids: Path, tmp_path: Path, exchange: str
+) -> None:
+    convert("csv", ids, tmp_path / "out", "--no-shuffle", "--exchange", exchange)
+    assert values(tmp_path / "out") == [16777217, None, 16777216, 9007199254740993, 7]
+    assert types(tmp_path / "out") == {"id": "int64", "name": "string"}
+    assert_whole(tmp_path / "out")
+
+
+def test_an_inferred_schema_converts_its_own_input(ids: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.yaml"
+    assert recordmill("schema", "infer", "csv", ids, "-o", schema).status == 0
+    convert("csv", ids, tmp_path / "out", "--no-shuffle", "--schema", schema)
+    assert values(tmp_path / "out") == [16777217, None, 16777216, 9007199254740993, 7]
+
+
+def test_appended_rows_keep_the_type_that_is_there(ids: Path, tmp_path: Path) -> None:
+    """Integers take whole decimals, floats all numbers; 2.5 is no integer."""
+    append = ("--append", "--no-shuffle", "--max-rejects", 1)
+    convert("csv", ids, tmp_path / "ints", *append)
+    (ids / "b.csv").write_text("id,name\n2.0,y\n2.5,y\n")
+    convert("csv", ids, tmp_path / "ints", *append)
+    assert values(tmp_path / "ints")[-1] == 2
+    assert manifest_of(tmp_path / "ints")["rows_rejected"] == 1
+    (ids / "a.csv").write_text("id,name\n0.5,x\n")
+    convert("csv", ids / "a.csv", tmp_path / "floats", *append)
+    (ids / "b.csv").write_text("id,name\n2.0,y\n3,y\n")
+    convert("csv", ids, tmp_path / "floats", *append)
+    assert types(tmp_path / "floats") == {"id": "float32", "name": "string"}
+    assert manifest_of(tmp_path / "floats")["rows_rejected"] == 0
+
+
+def test_decimals_beyond_float32_are_text(tmp_path: Path) -> None:
+    path, schema = tmp_path / "in.csv", tmp_path / "schema.yaml"
+    path.write_text("x,y\n1.5,1e39\n1e39,x\n")
+    ran = convert("csv", path, tmp_path / "out", "--no-shuffle", "--json")
+    (warning,) = json.loads(ran.out)["understood"]["warnings"]
+    assert warning.startswith("column 'x' is text, because it holds numbers beyond")
+    assert "declare it {dtype: float64, stored: tensor} in a schema file" in warning
+    assert types(tmp_path / "out") == {"x": "string", "y": "string"}
+    assert [
+        example.features.feature["x"].bytes_list.value[0]
+        for example in examples_of(tmp_path / "out")
+    ] == [b"1.5", b"1e39"]
+    inferred = recordmill("schema", "infer", "csv", path).out
+    assert "# numbers beyond float32" in inferred
+    assert "{dtype: float64, stored: tensor}" in inferred
+    schema.write_text("features: {x: {dtype: float64, stored: tensor}, y: string}\n")
+    convert("csv", path, tmp_path / "wide", "--no-shuffle", "--schema", schema)
+    assert [row["x"] for row in read_rows(str(tmp_path / "wide"))] == [1.5, 1e39]
+    assert manifest_of(tmp_path / "wide")["rows_rejected"] == 0
+
+
+FILES = 12
+PER_RANGE = 4
+OPTIONS: list[Argument] = ["--name", "t", "--shards", 2]
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "FILES_PER_RANGE", PER_RANGE)
+    monkeypatch.setattr(source, "RANGES_KEPT", 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two rows in each file; a decimal in the last one."""
+    made = tmp_path / "in"
+    made.mkdir()
+    for index in range(FILES):
+        b = "1.5" if index == FILES - 1 else "2"
+        text = f"a,b\n{2 * index},{b}\n{2 * index + 1},3\n"
+        (made / f"{index:02d}.csv").write_text(text)
+    return made
+
+
+@pytest.fixture
+def ranges_read(monkeypatch: pytest.MonkeyPatch) -> list[InputRange]:
+    """Fills with the ranges that tasks read."""
+    found = []
+    read_whole = convert_range._read_whole
+
+    def note(
+        context: RunContext, input_range: InputRange, *more: Any, **named: Any
+    ) -> object:
+        found.append(input_range)
+        return read_whole(context, input_range, *more, **named)
+
+    monkeypatch.setattr(convert_range, "_read_whole", note)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "exchange"),
+    [
+        (("--no-shuffle",), "scratch"),
+        (("--split", "train=0.5", "--split", "test=0.5"), "scratch"),
+        ((), "engine"),
+    ],
+    ids=["in order", "splits", "engine"],
+)
+def test_the_bytes_of_a_range_for_each(
+    tmp_path: Path, folder: Path, options: tuple[str, ...], exchange: str
+) -> None:
+    job: list[Argument] = [folder, *OPTIONS, *options]
+    convert("csv", *job[:1], tmp_path / "joined", *job[1:], "--exchange", exchange)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "join_small_files", lambda source, _: list(source))
+        convert("csv", *job[:1], tmp_path / "alone", *job[1:])
+    assert contents(tmp_path / "joined") == contents(tmp_path / "alone")
+
+
+def test_a_reject_is_told_with_its_own_file(
+    tmp_path: Path, folder: Path, ranges_read: list[InputRange]
+) -> None:
+    (folder / "05.csv").write_text('a,b\n100,7\n8,9,10\n"no end\n')
+    output = tmp_path / "out"
+    ran = convert("csv", folder, output, *OPTIONS, "--max-rejects", 2)
+    assert [len(each.files) for each in ranges_read] == [PER_RANGE] * 3
+    assert "1 x expected 2 columns, found 3; first at 05.csv line 3: " in ran.err
+    assert "it opens at line 4; first at 05.csv line 4: " in ran.err
+    [file] = (output / "rejects").iterdir()
+    rejects = [json.loads(line) for line in file.read_bytes().splitlines()]
+    places = [(each["uri"], each["position"]) for each in rejects]
+    assert places == [("05.csv", 10), ("05.csv", 17)]
+    assert sorted(ints(output, "a")) == [*range(10), *range(12, 24), 100]
+
+
+def test_a_value_that_does_not_fit_is_told_with_its_own_file(
+    tmp_path: Path, folder: Path
+) -> None:
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("features: {a: {dtype: int64}, b: {dtype: int64}}\n")
+    options = ["--schema", schema, "--max-rejects", 1]
+    ran = convert("csv", folder, tmp_path / "out", *OPTIONS, *options)
+    assert "first at 11.csv line 2: " in ran.err
+
+
+def test_goes_on_from_finished_ranges(
+    tmp_path: Path, folder: Path, ranges_read: list[InputRange]
+) -> None:
+
+    output = tmp_path / "out"
+    with failing("stage"):
+        on_disk: list[Argument] = [*OPTIONS, "--memory", 0]
+        assert recordmill("convert", "csv", folder, output, *on_disk).status == 1
+    # As if the second range and the shards had never been finished.
+    for name in ("range-scratch-000001", "shard-*"):
+        for gone in output.glob(f".recordmill/*/facts/{name}.json"):
+            gone.unlink()
+    ranges_read.clear()
+    convert("csv", folder, output, *on_disk)
+    assert [each.index for each in ranges_read] == [1]
+    assert sorted(ints(output, "a")) == [*range(2 * FILES)]
+
+
+def test_a_run_of_a_version_that_joined_no_files(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranges and rejects are of other files than ours of the same number."""
+    output = tmp_path / "out"
+    job: list[Argument] = [folder, output, *OPTIONS, "--max-rejects"]
+    (folder / "11.csv").write_text("a,b\n22\n23,3\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "join_small_files", lambda source, _: list(source))
+        patch.setattr(workspace, "_LAYOUT", 0)
+        assert recordmill("convert", "csv", *job, 0).status == 65
+    [kept] = output.glob(".recordmill/*/rejects/range-scratch-*.jsonl")
+    assert kept.stem == "range-scratch-000011"
+    convert("csv", *job, 1)
+    assert len([*(output / "rejects").iterdir()]) == 1
+    assert recordmill("verify", output).status == 0
+
+
+def test_other_bytes_when_the_engine_reads_again(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size and time, and as many rows: only the checksum tells."""
+    monkeypatch.setattr(source, "FILES_PER_RANGE", FILES)
+    send_range = pipeline.send_range
+
+    def changing(*arguments: Any) -> object:
+        file = folder / "05.csv"
+        before = file.stat().st_mtime_ns
+        file.write_bytes(file.read_bytes().replace(b"3", b"4"))
+        os.utime(file, ns=(before, before))
+        return send_range(*arguments)
+
+    monkeypatch.setattr(pipeline, "send_range", changing)
+    job = [folder, tmp_path / "out", *OPTIONS, "--exchange", "engine"]
+    ran = recordmill("convert", "csv", *job)
+    assert ran.status == 75
+    assert (
+        "00.csv (or one of the 11 files after it) changed during the run: other bytes "
+        "than before" in ran.err
+    )

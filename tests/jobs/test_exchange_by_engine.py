@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from job_inputs import MixedInput
 from job_tools import (
-    HANG_SECONDS,
     IRIS,
     SAMPLES,
     Argument,
@@ -28,7 +26,9 @@ from job_tools import (
     manifest_of,
     recordmill,
     started,
+    wait_until,
 )
+from killed_runs import failing, replaced
 from store_servers import Place
 from store_tools import local_files, published, to_store
 
@@ -161,18 +161,6 @@ def eight_shards(
     return contents(output)
 
 
-def test_rejects_are_kept_and_counted_once(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("a,b\n1,x\n2\n3,y\n4,z,9\n5,w\n")
-    job: list[Argument] = [rows, tmp_path / "out", "--max-rejects", 2, *ENGINE]
-    convert("csv", *job)
-    assert_whole(tmp_path / "out")
-    (kept,) = (tmp_path / "out" / "rejects").iterdir()
-    notes = [json.loads(line) for line in kept.read_text().splitlines()]
-    assert [note["position"] for note in notes] == [8, 14]
-    assert manifest_of(tmp_path / "out")["rows_rejected"] == 2
-
-
 def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,10 +196,6 @@ def test_a_shard_whose_rows_are_all_rejected_is_written_too(tmp_path: Path) -> N
     assert min(shard["records"] for shard in records) == 0
 
 
-def broken(*_: object) -> None:
-    raise OSError("the power went")
-
-
 @pytest.mark.usefixtures("grouping")
 def test_goes_on_from_what_is_finished(
     tmp_path: Path,
@@ -221,8 +205,7 @@ def test_goes_on_from_what_is_finished(
 ) -> None:
     """Ranges are not measured again, finished shards not sent; the bytes are the same."""
     job: list[Argument] = [*mixed.files, tmp_path / "out", "--shards", 8, "--name", "m"]
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
+    with failing("stage"):
         assert recordmill("convert", "csv", *job, *ENGINE).status == 1
     # As if the third shard had never been finished.
     (gone,) = tmp_path.glob("out/.recordmill/*/facts/shard-train-00002.json")
@@ -253,11 +236,8 @@ def test_killed_when_the_first_of_a_kind_is_finished(
     output = tmp_path / "out"
     job = [*mixed.files, output, "--shards", 8, "--name", "m", *ENGINE]
     with started("convert", "csv", *job) as process:
-        deadline = time.monotonic() + HANG_SECONDS
-        while not list(output.glob(f".recordmill/*/facts/{kind}-*.json")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        pattern = f".recordmill/*/facts/{kind}-*.json"
+        wait_until(lambda: list(output.glob(pattern)), process)
         kill(process)
     assert not (output / "manifest.json").exists()
     convert("csv", *job)
@@ -302,26 +282,25 @@ def test_a_range_that_gives_more_than_flink_carries(
     assert_unpublished(tmp_path / "out")
 
 
-def test_a_side_file_that_went_between_the_two_readings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+SENDING = "recordmill.beam_jobs.pipelines.convert.send_range"
+
+
+def test_a_side_file_that_went_between_the_two_readings(tmp_path: Path) -> None:
     """Read to be measured, so whoever rejects it now does not know its row's shard."""
-    (tmp_path / "in").mkdir()
+    folder, schema = tmp_path / "in", tmp_path / "schema.yaml"
+    folder.mkdir()
     for number in range(8):
-        (tmp_path / "in" / f"{number}.bin").write_bytes(b"%d" % number)
-    rows = "".join(f"{number}.bin\n" for number in range(8))
-    (tmp_path / "in" / "rows.csv").write_text(f"a\n{rows}")
-    schema = tmp_path / "schema.yaml"
+        (folder / f"{number}.bin").write_bytes(b"%d" % number)
+    (folder / "rows.csv").write_text("a\n" + "".join(f"{n}.bin\n" for n in range(8)))
     schema.write_text("features:\n  a: {dtype: bytes, bytes_from: path}\n")
 
     def losing(*arguments: object) -> object:
-        (tmp_path / "in" / "3.bin").unlink()
-        return send_range(*arguments)  # type: ignore[arg-type]
+        (folder / "3.bin").unlink()
+        return engine_task.send_range(*arguments)  # type: ignore[arg-type]
 
-    send_range = engine_task.send_range
-    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.send_range", losing)
-    job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
-    ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
+    job = [folder / "rows.csv", tmp_path / "out", "--schema", schema]
+    with replaced(SENDING, losing):
+        ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
     assert ran.status == 75
     assert "changed during the run: 1 reject, before 0" in ran.err
     assert_unpublished(tmp_path / "out")
@@ -335,22 +314,20 @@ def test_a_side_file_that_went_between_the_two_readings(
     ],
 )
 def test_a_file_that_changed_between_its_two_readings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: str, message: str
+    tmp_path: Path, now: str, message: str
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a\n1\n2\n")
-
     before = rows.stat().st_mtime_ns
 
     def changing(*arguments: object) -> object:
         rows.write_text(now)
         # Of the same size and time: only what is read tells that it is another file.
         os.utime(rows, ns=(before, before))
-        return send_range(*arguments)  # type: ignore[arg-type]
+        return engine_task.send_range(*arguments)  # type: ignore[arg-type]
 
-    send_range = engine_task.send_range
-    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.send_range", changing)
-    ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
+    with replaced(SENDING, changing):
+        ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 75
     assert message in ran.err
     assert_unpublished(tmp_path / "out")

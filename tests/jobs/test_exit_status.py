@@ -1,4 +1,4 @@
-"""How a command ends: one status and one kind for each sort of failure, told everywhere."""
+"""How a command ends: one status and one kind for each sort of failure, shown everywhere."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import re
 import resource
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_tools import IRIS, Argument, recordmill
+from job_tools import COMMAND, HANG_SECONDS, IRIS, Argument, recordmill
 
+from recordmill.beam_jobs.cli.main import shortage
 from recordmill.schemas import errors
 from recordmill.schemas.errors import (
     EXIT_STATUS,
@@ -187,3 +189,38 @@ def test_the_table_in_the_docs_is_the_codes() -> None:
         status = exit_status(Interrupted(number, number.name))
         expected.add((str(status), "interrupted", "yes"))
     assert set(rows) == expected
+
+
+@pytest.mark.parametrize("mebibytes", [40, 120, 300])
+def test_a_limit_of_the_address_space(tmp_path: Path, mebibytes: int) -> None:
+    command = [str(COMMAND), "convert", "csv", str(IRIS), str(tmp_path / "out")]
+    command.append("--json")
+    done = subprocess.run(
+        ["bash", "-c", f'ulimit -v {mebibytes << 10}; exec "$@"', "bash", *command],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    assert done.returncode not in (0, 2)
+    assert "Traceback" not in done.stderr
+    if "Error: memory is short" not in done.stderr:  # OpenBLAS ends the process itself
+        assert f"Warning: this process may use {mebibytes} MiB of memory" in done.stderr
+    if done.stdout:
+        assert json.loads(done.stdout)["status"] == "failed"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_what_says_that_memory_is_short() -> None:
+    unmapped = "libarrow.so: failed to map segment from shared object"
+    for error, is_short in (
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "/x"), True),
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), False),
+        (ImportError(unmapped), True),
+        (ImportError("No module named 'x'"), False),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("x"), False),
+        (KeyboardInterrupt(), False),
+    ):
+        assert bool(shortage(error)) is is_short, error

@@ -1,3 +1,5 @@
+"""recordmill inspect: what it shows of a dataset of each payload."""
+
 from __future__ import annotations
 
 import io
@@ -7,13 +9,16 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from small_dataset import IMAGES, SCHEMA, rows, write_dataset
+from small_dataset import IMAGES, SCHEMA, rows, write_dataset, write_parts
 
+from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.beam_jobs.report.tables import show_verify
 from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.dataset.examples import Selection
@@ -23,6 +28,7 @@ from recordmill.transforms.decode.readable import (
     readable,
     to_json_value,
 )
+from recordmill.transforms.decode.tf_code import parsing_spec
 from recordmill.transforms.encode.examples import encode
 
 
@@ -39,6 +45,19 @@ BYTES = entry()
 IMAGE = entry(dtype="uint8", content=Content.IMAGE, shape=(None, None, None))
 ARRAY = entry(dtype="uint8", content=Content.ARRAY, shape=(2, 3))
 ARRAYS = entry(dtype="float32", content=Content.ARRAY, shape=(None, 2))
+
+
+MANY = list(range(1000))
+ZEROS = {"hex": "00" * 12, "bytes": 5000}
+PNG_FACTS = {
+    "image": "png",
+    "height": 8,
+    "width": 6,
+    "depth": 4,
+    "bytes": len(IMAGES[1]),
+}
+ARRAY_FACTS = {"array": "uint8", "shape": [2, 3], "mean": 3.5, "bytes": 6}
+ARRAYS_FACTS = {"array": "float32", "shape": [3, 2], "mean": 0.0, "bytes": 24}
 
 
 @pytest.fixture(autouse=True)
@@ -95,13 +114,7 @@ def test_decode_what_is_no_example() -> None:
         ([], INT, (), "[]", []),  # an empty list is not a missing feature
         ([1, 2], INT, (), "[1, 2]", [1, 2]),  # more values than the shape says
         ([7], INTS, (), "[7]", [7]),
-        (
-            list(range(1000)),
-            INTS,
-            (),
-            "[0, 1, 2, 3, 4, 5, ... 1,000 in all]",
-            list(range(1000)),
-        ),
+        (MANY, INTS, (), "[0, 1, 2, 3, 4, 5, ... 1,000 in all]", MANY),
         ([1], BOOL, (), "true", True),
         ([1], INT, ("cat", "dog"), "1 (dog)", {"index": 1, "name": "dog"}),
         ([2], INT, ("cat", "dog"), "2", 2),  # beyond the names
@@ -116,40 +129,10 @@ def test_decode_what_is_no_example() -> None:
         ([b"\xff"], TEXT, (), "ff (1 B)", {"hex": "ff", "bytes": 1}),
         ([b"plain"], BYTES, (), "706c61696e (5 B)", {"hex": "706c61696e", "bytes": 5}),
         ([b""], BYTES, (), "0 B", {"hex": "", "bytes": 0}),
-        (
-            [bytes(5000)],
-            BYTES,
-            (),
-            "000000000000000000000000... (5.0 kB)",
-            {"hex": "00" * 12, "bytes": 5000},
-        ),
-        (
-            [IMAGES[1]],
-            IMAGE,
-            (),
-            f"PNG 6x8x4, {len(IMAGES[1])} B",
-            {
-                "image": "png",
-                "height": 8,
-                "width": 6,
-                "depth": 4,
-                "bytes": len(IMAGES[1]),
-            },
-        ),
-        (
-            [b"\x01\x02\x03\x04\x05\x06"],
-            ARRAY,
-            (),
-            "uint8 2x3, mean 3.5",
-            {"array": "uint8", "shape": [2, 3], "mean": 3.5, "bytes": 6},
-        ),
-        (
-            [bytes(24)],
-            ARRAYS,
-            (),
-            "float32 3x2, mean 0",
-            {"array": "float32", "shape": [3, 2], "mean": 0.0, "bytes": 24},
-        ),
+        ([bytes(5000)], BYTES, (), f"{'00' * 12}... (5.0 kB)", ZEROS),
+        ([IMAGES[1]], IMAGE, (), f"PNG 6x8x4, {len(IMAGES[1])} B", PNG_FACTS),
+        ([bytes(range(1, 7))], ARRAY, (), "uint8 2x3, mean 3.5", ARRAY_FACTS),
+        ([bytes(24)], ARRAYS, (), "float32 3x2, mean 0", ARRAYS_FACTS),
     ],
 )
 def test_value(
@@ -330,3 +313,147 @@ def test_show_verify_with_problems() -> None:
     facts = json.loads(verified(result, as_json=True))
     assert facts["ok"] is False
     assert facts["problems"][0]["message"] == "record 3 [bold] at byte 7: bad"
+
+
+LABEL = FeatureSpec("label", Kind.INT64)
+TOKENS = FeatureSpec("tokens", Kind.INT64, shape=(None, None))
+GRID = FeatureSpec(
+    "grid", Kind.BYTES, dtype="int8", shape=(None, 2), content=Content.TENSOR
+)
+WORDS = FeatureSpec(
+    "words", Kind.BYTES, dtype="string", shape=(None,), content=Content.TENSOR
+)
+FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True, optional=True)
+ROWS: dict[str, list[Any]] = {
+    "label": [7, 8],
+    "tokens": [[[1, 2], [], [3]], [[n] for n in range(9)]],
+    "grid": [[1, -2, 3, 4], list(range(20))],
+    "words": [["ß", "a\nb"], []],
+    "frames": [[[0.5, 1.5]] * 5, None],
+}
+
+
+def write(folder: Path, features: list[FeatureSpec], payload: Payload) -> Schema:
+    """A dataset with one shard of ROWS; gives its schema."""
+    schema = Schema(tuple(features))
+    batch = pa.RecordBatch.from_pydict({f.name: ROWS[f.name] for f in features})
+    write_parts(folder, schema, {"train": [batch]}, payload)
+    assert verify_dataset(str(folder), deep=True).ok
+    return schema
+
+
+def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the tables, with single spaces."""
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        show_inspect(str(folder))
+    return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+
+
+def facts(folder: Path) -> list[Any]:
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        show_inspect(str(folder), as_json=True)
+    examples: list[Any] = json.loads(stream.getvalue())["examples"]
+    return examples
+
+
+def test_tensors_and_ragged_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "zoo", [LABEL, TOKENS, GRID, WORDS], "example")
+    lines = shown(tmp_path / "zoo", monkeypatch)
+    for line in [
+        "grid bytes_list int8 ?x2 tensor no",
+        "tokens int64_list int64 ?x? number no",
+        "grid int8 tensor 2x2 [1, -2, 3, 4]",
+        "grid int8 tensor 10x2 [0, 1, 2, 3, 4, 5, ...]",
+        "tokens [[1, 2], [], [3]]",
+        "tokens [[0], [1], [2], [3], [4], [5], ... 9 in all]",
+        r'words string tensor 2 ["ß", "a\nb"]',
+        "words string tensor 0 []",
+    ]:
+        assert line in lines
+    assert not any("ragged_flat" in line for line in lines)
+    first = facts(tmp_path / "zoo")[0]["features"]
+    assert first == {
+        "grid": {
+            "tensor": "int8",
+            "shape": [2, 2],
+            "first": [1, -2, 3, 4],
+            "bytes": 18,
+        },
+        "label": 7,
+        "tokens": [[1, 2], [], [3]],
+        "words": {
+            "tensor": "string",
+            "shape": [2],
+            "first": ["ß", "a\nb"],
+            "bytes": 17,
+        },
+    }
+
+
+def test_sequence_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "zoo", [LABEL, FRAMES], "sequence_example")
+    lines = shown(tmp_path / "zoo", monkeypatch)
+    for line in [
+        "frames float_list float32 steps of 2 number yes",
+        "frames 5 steps: [0.5, 1.5], [0.5, 1.5], [0.5, 1.5], ...",
+        "frames -",
+        "label 7",
+    ]:
+        assert line in lines
+    assert any("payload sequence_example, compression none" in line for line in lines)
+    first, second = facts(tmp_path / "zoo")
+    assert first["features"] == {"frames": [[0.5, 1.5]] * 5, "label": 7}
+    assert second["features"] == {"label": 8}
+
+
+def test_json_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "zoo", [LABEL], "json")
+    lines = shown(tmp_path / "zoo", monkeypatch)
+    start = lines.index("train: record 0 of zoo-train.tfrecord-00000-of-00001")
+    assert "".join(lines[start + 1 :]).startswith(
+        '{"features": {"feature": {"label": {"int64List": {"value": ["7"]}}}}}'
+    )
+    assert facts(tmp_path / "zoo")[0]["json"] == {
+        "features": {"feature": {"label": {"int64List": {"value": ["7"]}}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "content", "line"),
+    [
+        ([b"some text", b""], Content.VALUES, 'f "some text"'),
+        ([b"\x1b[31m", b""], Content.VALUES, "f 1b5b33316d (5 B)"),
+        ([b"\xff\0", b""], Content.VALUES, "f ff00 (2 B)"),
+        ([IMAGES[1]] * 2, Content.IMAGE, f"f PNG 6x8x4, {len(IMAGES[1])} B"),
+    ],
+)
+def test_raw(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    values: list[bytes],
+    content: Content,
+    line: str,
+) -> None:
+    feature = FeatureSpec("f", Kind.BYTES, content=content)
+    if content is Content.IMAGE:
+        feature = FeatureSpec("f", Kind.BYTES, dtype="uint8", content=content)
+    monkeypatch.setitem(ROWS, "f", values)
+    write(tmp_path / "zoo", [feature], "raw")
+    assert line in shown(tmp_path / "zoo", monkeypatch)
+
+
+@pytest.mark.parametrize("payload", ["example", "sequence_example", "json"])
+def test_tensorflow_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], payload: Payload
+) -> None:
+    schema = write(tmp_path / "zoo", [LABEL], payload)
+    assert run(["inspect", "--tf", str(tmp_path / "zoo")]) == 0
+    code = capsys.readouterr().out
+    assert parsing_spec(schema, payload) in code
+    assert run(["inspect", "--tf", "--json", str(tmp_path / "zoo")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"tf": code}

@@ -1,4 +1,4 @@
-"""Images whose labels, splits and features stand in tables, names or lists."""
+"""Images whose labels and splits stand in folders, tables, names or lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Argument, Ran, assert_whole, contents, examples_of, recordmill
+from job_tools import (
+    Argument,
+    Ran,
+    assert_whole,
+    contents,
+    convert,
+    examples_of,
+    ints,
+    manifest_of,
+    recordmill,
+)
 from pixel_zoo import IMAGES
 
 from recordmill.beam_jobs.recordmill import open_dataset
@@ -34,19 +44,19 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "photos"
 
 
-def convert(*arguments: Argument) -> Ran:
-    return recordmill("convert", *arguments)
+def images(*arguments: Argument) -> Ran:
+    return recordmill("convert", "images", *arguments)
 
 
 def converted(photos: Path, *options: Argument) -> Ran:
     """Converts photos to the folder out beside them."""
-    ran = convert("images", photos, photos.parent / "out", *options)
+    ran = images(photos, photos.parent / "out", *options)
     assert ran.status == 0, ran.err
     return ran
 
 
 def refused_by(photos: Path, *options: Argument) -> Ran:
-    ran = convert("images", photos, photos.parent / "out", *options)
+    ran = images(photos, photos.parent / "out", *options)
     assert ran.status != 0
     return ran
 
@@ -113,8 +123,8 @@ def test_every_exchange_gives_the_same_bytes(photos: Path, exchange: str) -> Non
         table.write("4.jpg,cat,train,5,no such image\n")
     limit = ("--label-table", "labels.csv", "--max-rejects", "1", "--name", "photos")
     one, other = photos.parent / "reference", photos.parent / exchange
-    assert convert("images", photos, one, "--exchange", "reference", *limit).status == 0
-    assert convert("images", photos, other, "--exchange", exchange, *limit).status == 0
+    assert images(photos, one, "--exchange", "reference", *limit).status == 0
+    assert images(photos, other, "--exchange", exchange, *limit).status == 0
     assert kept(one) == kept(other)
 
 
@@ -144,7 +154,7 @@ def test_images_that_no_row_names_may_be_left_out(photos: Path) -> None:
     (photos / "labels.csv").write_text("path,class\n0.jpg,cat\n2.jpg,dog\n")
     out = photos.parent / "out"
     table = ("--label-table", "labels.csv")
-    refused = convert("images", photos, out, *table)
+    refused = images(photos, out, *table)
     assert "--unlisted leave_out" in refused.err
     ran = converted(photos, *table, "--unlisted", "leave_out")
     assert rows_of(out, "label") == {"0.jpg": (0,), "2.jpg": (1,)}
@@ -169,7 +179,7 @@ def test_boxes_and_several_labels_of_json_lines_beside_the_input(photos: Path) -
         *("schema", "infer", "images", photos, "--label-table", "apart.jsonl")
     )
     assert "boxes: float32[?,?]" in inferred.out
-    again = convert("images", photos, out, "--label-table", "apart.jsonl")
+    again = images(photos, out, "--label-table", "apart.jsonl")
     assert "nothing to do" in again.out + again.err
     table.write_text(table.read_text().replace('["b"]', '["a"]'))
     changed = refused_by(photos, "--label-table", "apart.jsonl")
@@ -179,7 +189,7 @@ def test_boxes_and_several_labels_of_json_lines_beside_the_input(photos: Path) -
 def test_an_append_brings_its_own_table(photos: Path) -> None:
     out = photos.parent / "out"
     tables = ("--label-table", "*.csv")
-    assert convert("images", photos, out, *tables).status == 0
+    assert images(photos, out, *tables).status == 0
     add_images(photos, (4, 5))
     (photos / "more.csv").write_text(
         "file,label,split,age,note\n4.jpg,dog,test,5,five\n5.jpg,cat,train,,x\n"
@@ -195,7 +205,7 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     assert "change what is known of it in the dataset" in refused.err
     add_images(photos, (6,))
     (photos / "third.csv").write_text("file,label,split,age,note\n6.jpg,emu,test,5,x\n")
-    refused = convert("images", photos, out, *tables, "--append")
+    refused = images(photos, out, *tables, "--append")
     assert "'emu' is a new class" in refused.err
 
 
@@ -212,12 +222,10 @@ def test_names_give_labels_and_features(photos: Path) -> None:
         "cat_10.jpg": (0, 10),
     }
     assert "does not match" in recordmill("rejects", out).out
-    refused = convert(
-        "images", photos, photos.parent / "no", "--label-pattern", "(?P<label>x)"
-    )
+    refused = images(photos, photos.parent / "no", "--label-pattern", "(?P<label>x)")
     assert "such as (?P<label>[^_]+)_.*" in refused.err
     way_out = ("--label-pattern", r"(?P<label>[^_]+)_.*\.jpg", "--max-rejects", "1")
-    assert convert("images", photos, photos.parent / "way", *way_out).status == 0
+    assert images(photos, photos.parent / "way", *way_out).status == 0
 
 
 def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
@@ -269,46 +277,28 @@ def test_folders_are_still_splits_beside_a_table(photos: Path) -> None:
     assert rows_of(out, "fold")["1.jpg"] == ("test",)
 
 
+HALVES = "--split train=0.5 --split b=0.5 --table-split-column"
+
+
 @pytest.mark.parametrize(
     ("wrong", "told", "way_out"),
     [
+        (f"{HALVES} note", "--table-split-column none", f"{HALVES} none"),
         (
-            [
-                "--split",
-                "train=0.5",
-                "--split",
-                "b=0.5",
-                "--table-split-column",
-                "note",
-            ],
-            "--table-split-column none",
-            [
-                "--split",
-                "train=0.5",
-                "--split",
-                "b=0.5",
-                "--table-split-column",
-                "none",
-            ],
-        ),
-        (
-            ["--split-column", "split"],
+            "--split-column split",
             "for a column of --label-table use --table-split-column",
-            ["--table-split-column", "split"],
+            "--table-split-column split",
         ),
-        (["--label-from", "none"], "--label-column none", ["--label-column", "none"]),
+        ("--label-from none", "--label-column none", "--label-column none"),
     ],
 )
-def test_ways_out(
-    photos: Path, wrong: list[str], told: str, way_out: list[str]
-) -> None:
+def test_ways_out(photos: Path, wrong: str, told: str, way_out: str) -> None:
     table = ("--label-table", "labels.csv")
     (photos / "labels.csv").write_text(
         TABLE.replace("2.jpg,cat,train,3,", "2.jpg,cat,train,3,x")
     )
-    refused = refused_by(photos, *table, *wrong)
-    assert told in refused.err
-    converted(photos, *table, *way_out)
+    assert told in refused_by(photos, *table, *wrong.split()).err
+    converted(photos, *table, *way_out.split())
 
 
 def test_a_table_that_is_too_large_is_converted_in_parts(
@@ -318,7 +308,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     monkeypatch.setattr(label_tables, "MAX_BYTES", len(TABLE) - 1)
     out = photos.parent / "out"
     tables = ("--label-table", "*.csv", "--append")
-    refused = convert("images", photos, out, *tables)
+    refused = images(photos, out, *tables)
     assert refused.status == 65
     assert "convert the images in parts, each with its own table, and append" in (
         refused.err
@@ -328,7 +318,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     for name in ("2.jpg", "3.jpg"):
         (photos / name).unlink()
     (photos / "1.csv").write_text(head + "".join(lines[:2]))
-    assert convert("images", photos, out, *tables).status == 0
+    assert images(photos, out, *tables).status == 0
     add_images(photos, (2, 3))
     (photos / "2.csv").write_text(head + "".join(lines[2:]).replace(",3,", ",3,x"))
     converted(photos, *tables)
@@ -353,7 +343,7 @@ def test_a_column_that_is_not_one_of_splits(
     monkeypatch.setattr(finish_notes, "MAX_SPLITS", 1)
     (photos / "labels.csv").write_text(TABLE.replace("test", wrong))
     out, table = photos.parent / "out", ("--label-table", "labels.csv")
-    refused = convert("images", photos, out, *table)
+    refused = images(photos, out, *table)
     assert refused.status == 65
     assert told in refused.err
     assert "--table-split-column none if that column is not one" in refused.err
@@ -366,50 +356,35 @@ def test_numbers_as_labels_are_named_or_kept(photos: Path) -> None:
     table = TABLE.replace("cat", "3").replace("dog", "7")
     (photos / "labels.csv").write_text(table)
     given = ("--label-table", "labels.csv")
-    warned = convert("images", photos, photos.parent / "a", *given)
+    warned = images(photos, photos.parent / "a", *given)
     assert (
         "class '3' gets the label 0. Name them with --label-map, or use " in warned.err
     )
     (photos / "map.csv").write_text("id,name\n3,cat\n7,dog\n")
-    named = convert(
-        "images", photos, photos.parent / "b", *given, "--label-map=map.csv"
-    )
+    named = images(photos, photos.parent / "b", *given, "--label-map=map.csv")
     assert "Name them with" not in named.err
     assert "(class 'cat' has the number 3)" in named.err
     assert (photos.parent / "b/label.labels.txt").read_text() == "cat\ndog\n"
     plain = ("--label-column", "none")
-    kept = convert("images", photos, photos.parent / "c", *given, *plain)
+    kept = images(photos, photos.parent / "c", *given, *plain)
     assert "count from 0" not in kept.err
     assert rows_of(photos.parent / "c", "label")["1.jpg"] == (7,)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told", "mended"),
-    [
-        (b"cat\n", "add it there", b"cat\ndog\n"),
-        (b"cat\ndog\ncat\n", "names class 'cat' twice: remove one", b"cat\ndog\n"),
-        (b"cat\nd\xf6g\n", "is not UTF-8 (byte 5): save it as UTF-8", b"cat\ndog\n"),
-        (b"", "names no class; expected a name in each line", b"cat\ndog\n"),
-    ],
-)
-def test_files_of_classes_that_are_wrong_are_mended(
-    wrong: bytes, told: str, mended: bytes, photos: Path
-) -> None:
+def test_files_of_classes_that_are_wrong_are_mended(photos: Path) -> None:
     given = ("--label-table", "labels.csv", "--label-map", "map.txt")
-    (photos / "map.txt").write_bytes(wrong)
-    refused = convert("images", photos, photos.parent / "out", *given)
-    assert refused.status == 65
-    assert told in refused.err
-    (photos / "map.txt").write_bytes(mended)
+    for wrong, told in {
+        b"cat\n": "add it there",
+        b"cat\ndog\ncat\n": "names class 'cat' twice: remove one",
+        b"cat\nd\xf6g\n": "is not UTF-8 (byte 5): save it as UTF-8",
+        b"": "names no class; expected a name in each line",
+    }.items():
+        (photos / "map.txt").write_bytes(wrong)
+        refused = images(photos, photos.parent / "out", *given)
+        assert refused.status == 65
+        assert told in refused.err
+    (photos / "map.txt").write_bytes(b"cat\ndog\n")
     converted(photos, *given)
-
-
-def test_ways_out_of_a_folder_without_classes(photos: Path) -> None:
-    out = photos.parent / "out"
-    refused = convert("images", photos, out)
-    assert "--label-table for labels in a table" in refused.err
-    assert "--label-from none for images without labels" in refused.err
-    assert convert("images", photos, out, "--label-from", "none").status == 0
 
 
 def test_a_schema_reads_lists_of_csv(photos: Path) -> None:
@@ -449,7 +424,7 @@ def test_a_row_for_each_box_becomes_lists(photos: Path) -> None:
     (photos / "labels.csv").write_text(BOXES)
     out = photos.parent / "out"
     table: list[Argument] = ["--label-table", "labels.csv", "--path-column", "ImageID"]
-    refused = convert("images", photos, out, *table)
+    refused = images(photos, out, *table)
     assert "3 rows of labels.csv name it, expected one" in refused.err
     assert "or use --table-rows object" in refused.err  # the way out
     job: list[Argument] = [*table, "--table-rows", "object", "--unlisted", "leave_out"]
@@ -506,47 +481,223 @@ def test_a_table_without_rows_is_named_with_a_way_out(
     photos: Path, name: str, table: str, told: str
 ) -> None:
     (photos / name).write_text(table)
-    job: list[Argument] = ["images", photos, photos.parent / "out"]
-    ran = convert(*job, "--label-table", name)
+    job: list[Argument] = [photos, photos.parent / "out"]
+    ran = images(*job, "--label-table", name)
     assert ran.status == 65
     assert f"{photos}/{name}: " in ran.err
     assert told in ran.err
     if name == "t.csv":
         assert "use --label-from none in place of --label-table" in ran.err
     if "above" in told:
-        assert convert(*job, "--label-from", "none").status == 0
+        assert images(*job, "--label-from", "none").status == 0
         (photos / name).write_text(f"file,label\n{table}")
         more = ("--label-table", name, "--unlisted", "leave_out", "--overwrite")
-        assert convert(*job, *more).status == 0
+        assert images(*job, *more).status == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ("--table-rows object", "--table-rows object is for --label-table"),
-        (
-            "--label-table labels.csv --table-rows object --label-separator |",
-            "leave out one of them",
-        ),
-        ("--path-column x", "--path-column is a column of --label-table"),
-        ("--label-table l.csv --label-from 1", "exclude each other"),
-        ("--label-table l.csv --label-pattern (?P<label>x)", "exclude each other"),
-        ("--split-lists a=a.txt --split-from 1", "exclude each other"),
-        ("--split-lists a.txt", "expected SPLIT=FILE"),
-        ("--label-pattern [", "regular expression"),
-        ("--label-pattern x", "named groups"),
-        ("--unlisted leave_out", "--unlisted is for"),
-        ("--label-from none --label-map m.txt", "there are no labels"),
-        ("--label-table none.csv", "--label-table: none.csv: no such file"),
-        ("--label-table labels.csv --label-column x", "has no column 'x'"),
-        (
-            "--label-table labels.csv --path-column note",
-            "none of 4 rows names an image",
-        ),
-    ],
-)
-def test_what_contradicts_itself_is_refused(
-    photos: Path, options: str, told: str
-) -> None:
-    ran = refused_by(photos, *options.split())
-    assert told in ran.err
+CONTRADICTIONS = {  # what is typed, and what is told
+    "--table-rows object": "--table-rows object is for --label-table",
+    "--label-table labels.csv --table-rows object --label-separator |": (
+        "leave out one of them"
+    ),
+    "--path-column x": "--path-column is a column of --label-table",
+    "--label-table l.csv --label-from 1": "exclude each other",
+    "--label-table l.csv --label-pattern (?P<label>x)": "exclude each other",
+    "--split-lists a=a.txt --split-from 1": "exclude each other",
+    "--split-lists a.txt": "expected SPLIT=FILE",
+    "--label-pattern [": "regular expression",
+    "--label-pattern x": "named groups",
+    "--unlisted leave_out": "--unlisted is for",
+    "--label-from none --label-map m.txt": "there are no labels",
+    "--label-table none.csv": "--label-table: none.csv: no such file",
+    "--label-table labels.csv --label-column x": "has no column 'x'",
+    "--label-table labels.csv --path-column note": "none of 4 rows names an image",
+}
+
+
+def test_what_contradicts_itself_is_refused(photos: Path) -> None:
+    for typed, told in CONTRADICTIONS.items():
+        assert told in refused_by(photos, *typed.split()).err
+
+
+IMAGENET = ("train/n01/1.JPEG", "train/n02/2.JPEG", "val/n01/3.JPEG", "val/n02/4.JPEG")
+
+
+def write(folder: Path, *names: str) -> Path:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(JPEG + bytes([number]))  # all differ
+    return folder
+
+
+def classes(output: Path) -> list[str]:
+    return (output / "label.labels.txt").read_text().split()
+
+
+def labels(output: Path) -> dict[str, dict[str, str]]:
+    """The class of each file name, for each split."""
+    found: dict[str, dict[str, str]] = {}
+    for split in manifest_of(output)["splits"]:
+        found[split] = {
+            example.features.feature["filename"].bytes_list.value[0].decode(): classes(
+                output
+            )[example.features.feature["label"].int64_list.value[0]]
+            for example in examples_of(output, split)
+        }
+    return found
+
+
+def refused(*arguments: Argument) -> str:
+    ran = recordmill("convert", "images", *arguments)
+    assert ran.status != 0
+    return ran.err
+
+
+def understood(ran: Ran) -> dict[str, object]:
+    told: dict[str, object] = json.loads(ran.out)["understood"]
+    return told
+
+
+def test_splits_above_classes(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", *IMAGENET)
+    ran = convert("images", data, tmp_path / "out", "--json")
+    assert labels(tmp_path / "out") == {
+        "train": {"train/n01/1.JPEG": "n01", "train/n02/2.JPEG": "n02"},
+        "val": {"val/n01/3.JPEG": "n01", "val/n02/4.JPEG": "n02"},
+    }
+    assert understood(ran)["facts"] == {
+        "splits by folder": "train 2, val 2",
+        "classes": "2 (n01 2, n02 2)",
+        "images": ".jpeg 4",
+        "readers get": "decoded images (TFDS)",
+    }
+    assert_whole(tmp_path / "out")
+
+
+def test_the_split_keeps_its_own_name(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "Training/a/1.jpg", "Testing/b/2.jpg")
+    convert("images", data, tmp_path / "out")
+    assert {split: len(rows) for split, rows in labels(tmp_path / "out").items()} == {
+        "Testing": 1,
+        "Training": 1,
+    }
+
+
+def test_splits_of_the_job_divide_the_train_folder(tmp_path: Path) -> None:
+    names = [f"{split}/a/{n}.jpg" for split in ("train", "test") for n in range(30)]
+    data = write(tmp_path / "in", *names)
+    split = ("--split", "train=1/2", "--split", "val=1/2")
+    convert("images", data, tmp_path / "out", *split)
+    found = labels(tmp_path / "out")
+    assert len(found["test"]) == 30
+    assert len(found["train"]) + len(found["val"]) == 30
+    assert all(path.startswith("train/") for path in {**found["train"], **found["val"]})
+    assert min(map(len, found.values())) > 5
+
+
+def test_splits_that_contradict_the_folders(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", *IMAGENET)
+    split = ("--split", "train=1/2", "--split", "val=1/2")
+    told = refused(data, tmp_path / "out", *split)
+    assert "the input has a split 'val' by itself, and the job has one of that" in told
+    assert "or use --split-from none" in told
+    data = write(tmp_path / "in2", "val/a/1.jpg", "test/a/2.jpg")
+    told = refused(data, tmp_path / "out", "--split", "train=1/2", "--split", "x=1/2")
+    assert "`--split` has nothing to divide" in told.replace(
+        "--split has", "`--split` has"
+    )
+    convert("images", data, tmp_path / "out", "--split-from", "none")  # the way out
+    assert classes(tmp_path / "out") == ["test", "val"]
+
+
+def test_flat_split_folders_are_classes_with_a_warning(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "train/1.jpg", "test/2.jpg")
+    ran = convert("images", data, tmp_path / "out")
+    assert "warning: classes named like splits: 'test', 'train'" in ran.out + ran.err
+    assert classes(tmp_path / "out") == ["test", "train"]
+    way_out = ("--split-from", 1, "--label-from", 0)
+    convert("images", data, tmp_path / "out2", *way_out)
+    assert labels(tmp_path / "out2") == {
+        "test": {"test/2.jpg": "in"},
+        "train": {"train/1.jpg": "in"},
+    }
+
+
+def test_images_without_class_folders(tmp_path: Path) -> None:
+    data = write(tmp_path / "pets", "1.jpg", "2.jpg")
+    told = refused(data, tmp_path / "out")
+    assert "1.jpg: is not in the folder of a class" in told
+    assert "use --label-from 0 to make one class of each input" in told
+    assert "--label-table for labels in a table" in told
+    assert "--label-from none for images without labels" in told
+    convert("images", data, tmp_path / "out", "--label-from", 0)
+    assert classes(tmp_path / "out") == ["pets"]
+    convert("images", data, tmp_path / "none", "--label-from", "none")
+
+
+def test_classes_are_counted_from_each_input(tmp_path: Path) -> None:
+    write(tmp_path / "in", "2025/cat/1.jpg", "2025/dog/2.jpg", "2026/cat/3.jpg")
+    inputs = [tmp_path / "in" / year for year in ("2025", "2026")]
+    convert("images", *inputs, tmp_path / "out", "--name", "pets")
+    assert labels(tmp_path / "out")["train"] == {
+        "2025/cat/1.jpg": "cat",
+        "2025/dog/2.jpg": "dog",
+        "2026/cat/3.jpg": "cat",
+    }
+    convert("images", f"{tmp_path}/in/20*", tmp_path / "glob", "--name", "pets")
+    assert contents(tmp_path / "glob") == contents(tmp_path / "out")
+    # The same files in another reading are another dataset.
+    told = refused(tmp_path / "in", tmp_path / "out", "--name", "pets")
+    assert "holds another dataset" in told
+    convert("images", tmp_path / "in", tmp_path / "years", "--name", "pets")
+    told = refused(*inputs, tmp_path / "years", "--name", "pets")
+    assert "which folders are read as splits and as classes" in told
+
+
+def test_folders_of_classes_as_inputs(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "cat/1.jpg", "cat/kitten/2.jpg", "dog/3.jpg")
+    name = ("--name", "pets")
+    convert("images", data, tmp_path / "out", *name)
+    convert("images", data / "cat", data / "dog", tmp_path / "out2", *name)
+    assert contents(tmp_path / "out") == contents(tmp_path / "out2")
+
+
+def test_more_in_splits_is_appended(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "train/a/1.jpg", "train/b/2.jpg", "test/a/3.jpg")
+    job = (data, tmp_path / "out", "--append")
+    convert("images", *job)
+    write(data, "test/b/5.jpg", "val/b/6.jpg")  # more, and another split
+    convert("images", *job)
+    found = labels(tmp_path / "out")
+    assert found["val"] == {"val/b/6.jpg": "b"}
+    assert found["test"] == {"test/a/3.jpg": "a", "test/b/5.jpg": "b"}
+    assert sorted(ints(tmp_path / "out", "label", "train")) == [0, 1]
+    write(data, "more/a/7.jpg")
+    told = refused(*job)
+    assert "3.jpg: is in class 'a' of split 'test' in the dataset, but with" in told
+    (data / "more" / "a" / "7.jpg").unlink()
+    assert recordmill("verify", tmp_path / "out").status == 0
+
+
+def test_junk_does_not_make_another_dataset(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "cat/1.jpg", "dog/2.jpg")
+    convert("images", data, tmp_path / "out")
+    write(data, "cat/Thumbs.db", "dog/.DS_Store", "__MACOSX/cat/1.jpg", "desktop.ini")
+    ran = convert("images", data, tmp_path / "out", "--json")
+    assert json.loads(ran.out)["status"] == "unchanged"
+
+
+def test_the_plan_tells_what_is_passed_over(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "cat/1.jpg", "dog/2.jpg", "dog/3.jfif")
+    (data / "dog" / "notes.txt").write_text("text")
+    ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
+    assert "classes: 2 (cat 1, dog 2)" in ran.out
+    assert (
+        "passed over: 1 file (.txt, no image in it), such as dog/notes.txt" in ran.out
+    )
+    convert("images", data, tmp_path / "out")
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["understood"]["passed_over"] == [
+        {"reason": ".txt, no image in it", "files": 1, "example": "dog/notes.txt"}
+    ]
+    assert len(labels(tmp_path / "out")["train"]) == 3

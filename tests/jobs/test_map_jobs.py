@@ -23,12 +23,11 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
-from killed_runs import staged
+from killed_runs import staged, workspaces_kept
 from map_tools import UNEVEN, rows_of, script, table, three_inputs
 
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.tasks.workspace import Workspace
 
 MAPS = Path(__file__).parents[2] / "examples" / "map"
 
@@ -320,18 +319,14 @@ def halves(batch):
     assert [row["n"] for row in rows_of(tmp_path / "out")] == expected
 
 
-def test_a_killed_run_goes_on(
-    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_goes_on(inputs: dict[str, Path], tmp_path: Path) -> None:
     mapped = script(tmp_path, UNEVEN)
     job: list[Argument] = ["--map", f"{mapped}:uneven", "--max-rejects", "90%"]
     job += ["--name", "set"]
-    monkeypatch.setattr("killed_runs.IRIS", inputs["csv"])
-    staged(tmp_path / "out", monkeypatch, *job)
+    staged(inputs["csv"], tmp_path / "out", *job)
     (left,) = (tmp_path / "out/.recordmill").glob("*/facts/range-*.json")
     seen = left.stat().st_mtime_ns
-    with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "remove", lambda workspace: None)
+    with workspaces_kept():
         convert("csv", inputs["csv"], tmp_path / "out", *job)
     assert left.stat().st_mtime_ns == seen  # it was not mapped again
     convert("csv", inputs["csv"], tmp_path / "other", *job)

@@ -1,22 +1,44 @@
-"""A run's accounts: the Prometheus textfile and the log lines."""
+"""A run's accounts: metrics, log lines, live progress and the report page."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import os
 import re
+import shlex
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NoReturn
 from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from job_tools import IRIS, command, convert, manifest_of, recordmill, shards_of
+from store_servers import Place
+from store_tools import options_of, to_store
+from terminal import shown_on
 
+from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.monitoring import MAX_REASONS, LogLines, reason_counts
-from recordmill.schemas.ranges import Reject
-from recordmill.transforms.tasks.rejects import count_kinds, reason_kind
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks import workspace as files
+from recordmill.transforms.tasks.progress_reader import (
+    FinishedTasks,
+    find_position,
+    read_live_counts,
+)
+from recordmill.transforms.tasks.rejects import (
+    count_kinds,
+    first_reject_line,
+    reason_kind,
+)
+from recordmill.transforms.tasks.workspace import LiveCounts, Workspace
 
 _SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (\S+)')
 
@@ -126,19 +148,17 @@ def test_metrics_of_a_failure(tmp_path: Path) -> None:
     assert ("rows_read",) not in found
 
 
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [("no/m.prom", "no such folder"), ("gs://bucket/m.prom", "is not a local file")],
-)
-def test_no_place_for_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, message: str
-) -> None:
+def test_no_place_for_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told before the run, not behind it."""
     monkeypatch.chdir(tmp_path)
-    ran = recordmill("convert", "csv", IRIS, "out", "--metrics-file", file)
-    assert ran.status == 2
-    assert message in ran.err
-    assert not Path("out").exists()
+    for file, message in {
+        "no/m.prom": "no such folder",
+        "gs://bucket/m.prom": "is not a local file",
+    }.items():
+        ran = recordmill("convert", "csv", IRIS, "out", "--metrics-file", file)
+        assert ran.status == 2
+        assert message in ran.err
+        assert not Path("out").exists()
 
 
 def test_metrics_that_cannot_be_written(tmp_path: Path) -> None:
@@ -173,19 +193,16 @@ def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
         assert found == events
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
-        ("expected 2 columns, found 3", "expected # columns, found #"),
-        ("labels [12, 3] for label", "labels # for label"),
-        ("never closed; it opens at line 7", "never closed; it opens at line #"),
-        ("not UTF-8 at byte 17: b'\\xff\\'a'", "not UTF-# at byte #: #"),
-        ("class 'it\\'s' is unknown", "class # is unknown"),
-        ("-1.5e3 is below 0", "#e# is below #"),
-    ],
-)
-def test_kinds_of_reasons(reason: str, expected: str) -> None:
-    assert reason_kind(reason) == expected.replace("UTF-#", reason_kind("UTF-8"))
+def test_kinds_of_reasons() -> None:
+    for reason, expected in {
+        "expected 2 columns, found 3": "expected # columns, found #",
+        "labels [12, 3] for label": "labels # for label",
+        "never closed; it opens at line 7": "never closed; it opens at line #",
+        "not UTF-8 at byte 17: b'\\xff\\'a'": "not UTF-# at byte #: #",
+        "class 'it\\'s' is unknown": "class # is unknown",
+        "-1.5e3 is below 0": "#e# is below #",
+    }.items():
+        assert reason_kind(reason) == expected.replace("UTF-#", reason_kind("UTF-8"))
 
 
 def test_rare_reasons_are_one() -> None:
@@ -211,9 +228,8 @@ def test_json_log_is_all_on_stderr(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", begun["time"])
     assert (done["event"], done["records"], done["shards"]) == ("run_done", 150, 1)
     assert list(done["stages"]) == ["prepare", "read", "write", "publish"]
-    again = command(
-        "convert", "csv", IRIS, tmp_path / "iris", "--log-format", "json", "--json"
-    )
+    job = ("convert", "csv", IRIS, tmp_path / "iris", "--log-format", "json")
+    again = recordmill(*job, "--json")
     assert json.loads(again.err)["event"] == "run_unchanged"
     assert json.loads(again.out)["status"] == "unchanged"
 
@@ -229,7 +245,7 @@ def test_failure_in_the_log(tmp_path: Path) -> None:
     assert (failed["event"], failed["level"]) == ("run_failed", "error")
     assert failed["message"].startswith("1 of 1 row rejected (limit 0)")
     elsewhere = ["--scratch", "gs://bucket/scratch"]
-    wrong = command("convert", "csv", source, tmp_path / "b", *elsewhere, *options)
+    wrong = recordmill("convert", "csv", source, tmp_path / "b", *elsewhere, *options)
     assert wrong.status == 2
     assert json.loads(wrong.err)["kind"] == "usage"
 
@@ -259,3 +275,184 @@ def test_an_event_is_one_line(facts: dict[str, str]) -> None:
         assert len(text.splitlines()) == 1
         if form == "json":
             assert facts.items() <= json.loads(text).items()
+
+
+ROWS = 300
+
+
+def refused(*_: object) -> NoReturn:
+    raise OutputError("the run ends here, and leaves what it had")
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_counts_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """The last counts of tasks at work are those of their checkpoints."""
+    table = tmp_path / "in.csv"
+    with table.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["id", "name"])
+        lines.writerows([at, f"n{at}"] for at in range(ROWS))
+        lines.writerow(["too", "many", "cells"])
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.stage", refused)
+    monkeypatch.setattr(files, "SECONDS_BETWEEN_NOTES", 0.0)
+    monkeypatch.setattr(LiveCounts, "close", lambda _: None)
+    output = tmp_path / "out"
+    job = ["convert", "csv", table, output, "--max-rejects", "1"]
+    assert recordmill(*job, "--exchange", exchange).status == 1
+    [folder] = output.glob(".recordmill/[0-9a-f]*")
+    workspace = Workspace.of(LocalStore(str(output)), folder.name)
+
+    line = first_reject_line(workspace)
+    assert line.startswith("rejected: in.csv byte ")
+    assert "expected 2 columns, found 3 (all so far: recordmill rejects " in line
+    shown = shlex.split(line.partition(" (all so far: ")[2].rstrip(")"))
+    assert "expected 2 columns, found 3" in recordmill(*shown[1:]).out
+
+    live = read_live_counts(workspace)
+    readings = 2 if exchange == "engine" else 1
+    ranges = [counts for name, counts in live.items() if name.startswith("range-")]
+    [shard] = [counts for name, counts in live.items() if name.startswith("shard-")]
+    assert [(c.rows, c.rejected) for c in ranges] == [(ROWS + 1, 1)] * readings
+    size = table.stat().st_size
+    assert all(0.9 * size < counts.positions <= size for counts in ranges)
+    assert shard.rows == ROWS
+
+    finished = FinishedTasks(workspace)
+    finished.look(now=True)
+    whole = InputRange(0, "in.csv", str(table), 0, size, 0, size)
+    position = find_position(finished, [whole], readings)
+    assert position.ranges == readings
+    assert position.read.positions == size * readings
+    assert (position.read.rows, position.read.rejected) == (ROWS + 1, 1)
+    assert position.planned is not None
+    assert (position.shards, position.planned.shards) == (1, 1)
+    assert position.written.rows == position.planned.records == ROWS
+    assert position.written.bytes == position.planned.bytes == shard.bytes
+
+
+@pytest.mark.parametrize("command", ["verify", "plan"])
+def test_commands_without_a_pipeline(tmp_path: Path, command: str) -> None:
+    """On a terminal they show what they do; stdout has the result alone."""
+    output = tmp_path / "out"
+    convert("csv", IRIS, output)
+    arguments = ["verify", output]
+    if command == "plan":
+        arguments = ["convert", "csv", IRIS, tmp_path / "other", "--plan"]
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm")
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(terminal):
+            assert run([str(argument) for argument in arguments]) == 0
+    shown = shown_on(ours)
+    os.close(ours)
+    assert f"{command}: " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_a_page_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iris: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = recordmill("report", iris)
+    assert ran.status == 0, ran.err
+    assert ran.out.startswith("report.html: ")
+    first = (tmp_path / "report.html").read_bytes()
+    assert b"<h1>iris 1.0.0</h1>" in first
+    assert recordmill("report", iris).status == 0  # it may be replaced
+    assert (tmp_path / "report.html").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_json(tmp_path: Path, iris: Path) -> None:
+    ran = recordmill("report", iris, "--output", tmp_path / "page.html", "--json")
+    assert json.loads(ran.out) == {
+        "file": str(tmp_path / "page.html"),
+        "bytes": (tmp_path / "page.html").stat().st_size,
+    }
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize("remedy", ["another", "remove"])
+def test_no_other_file_is_replaced(tmp_path: Path, iris: Path, remedy: str) -> None:
+    page = tmp_path / "index.html"
+    page.write_text("<html>mine</html>")
+    ran = recordmill("report", iris, "-o", page)
+    assert ran.status == 2
+    assert f"{page}: is there already" in ran.err
+    assert "Choose another file with -o, or remove it" in ran.err
+    assert page.read_text() == "<html>mine</html>"
+    if remedy == "remove":
+        page.unlink()
+    else:
+        page = tmp_path / "other.html"
+    assert recordmill("report", iris, "-o", page).status == 0
+
+
+def test_places_that_no_page_can_have(tmp_path: Path, iris: Path) -> None:
+    ran = recordmill("report", iris, "-o", tmp_path / "none" / "page.html")
+    assert ran.status == 2
+    assert f"there is no folder '{tmp_path / 'none'}'" in ran.err
+    ran = recordmill("report", iris, "-o", "s3://bucket/page.html")
+    assert ran.status == 2
+    assert "a page is written to a local file" in ran.err
+    assert recordmill("report", iris, "-o", tmp_path).status == 2
+
+
+def test_what_is_no_dataset_and_a_damaged_one(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    ran = recordmill("report", tmp_path, "-o", page)
+    assert ran.status == 1
+    assert "no manifest.json" in ran.err
+    convert("csv", IRIS, tmp_path / "iris")
+    (shard,) = shards_of(tmp_path / "iris")
+    data = bytearray(shard.read_bytes())
+    data[-10] ^= 1
+    shard.write_bytes(data)
+    ran = recordmill("report", tmp_path / "iris", "-o", page)
+    assert ran.status == 1
+    assert shard.name in ran.err
+    assert not page.exists()
+
+
+def test_the_code_on_the_page_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from recordmill.beam_jobs.report.page import loading_snippets
+    from recordmill.transforms.dataset.files import class_names, read_manifest
+    from recordmill.transforms.storage import open_store
+
+    snippets_of = {"none": 3, "gzip": 2, "array_record": 2}
+    for kind, expected in snippets_of.items():
+        folder = tmp_path / f'it\'s "{kind}"'
+        option = "--container" if kind == "array_record" else "--compression"
+        options = ["--name", "iris", option, kind]
+        convert("csv", IRIS, folder, *options)
+        store = open_store(str(folder))
+        manifest = read_manifest(store)
+        names = class_names(store, manifest)
+        first, *others = loading_snippets(manifest, names, str(folder)).items()
+        exec(compile(first[1], "page", "exec"), {})
+        assert "species" in capsys.readouterr().out
+        for snippet in others:  # that of tf.data runs in the tests of inspect
+            compile(snippet[1], snippet[0], "exec")
+        assert len(others) == expected - 1
+        ran = recordmill("report", folder, "-o", tmp_path / "page.html")
+        assert ran.status == 0, ran.err
+
+
+@pytest.mark.parametrize("store_place", ["s3"], indirect=True)
+@pytest.mark.usefixtures("cache")
+def test_a_dataset_in_a_store(store_place: Place, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n1,x\n2,y\n3\n4,z\n")
+    job = ["--shards", 2, "--max-rejects", 1, "--name", "rows"]
+    assert to_store(store_place, "csv", rows, job).status == 0
+    page = tmp_path / "page.html"
+    reach = options_of(store_place.options)
+    ran = recordmill("report", store_place.root, "-o", page, *reach)
+    assert ran.status == 0, ran.err
+    assert store_place.root in page.read_text()
+    assert "rows.csv line 4" in page.read_text()

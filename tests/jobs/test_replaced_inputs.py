@@ -190,8 +190,7 @@ def test_touched_but_the_same(
     assert looked == [str(file)]
 
 
-@pytest.mark.parametrize("exchange", ["auto", "scratch", "engine"])
-@pytest.mark.parametrize("source", FILES)
+@pytest.mark.parametrize(("source", "exchange"), zip(FILES, EXCHANGES, strict=True))
 def test_replaced_and_put_back(
     source: str,
     exchange: str,
@@ -299,21 +298,6 @@ def test_replaced_between_two_reads_of_an_object(
     told = f"{place.root}/{changed}: was written again or removed after the run began"
     assert told in ran.err
     assert not (output / "manifest.json").exists()
-
-
-def test_the_way_out(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = ("convert", "csv", inputs / "csv", tmp_path / "out")
-    file = inputs / "csv" / "a.csv"
-    with monkeypatch.context() as patch:
-        change_before_the_last_step(patch, lambda: written_again(file))
-        assert recordmill(*command).status == 75
-    assert recordmill(*command).status == 0
-    convert("csv", inputs / "csv", tmp_path / "other", "--name", "out")
-    assert (tmp_path / "out/manifest.json").read_bytes() == (
-        tmp_path / "other/manifest.json"
-    ).read_bytes()
 
 
 def test_a_new_file_is_the_next_run_s(

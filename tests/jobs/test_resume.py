@@ -1,4 +1,4 @@
-"""A killed run publishes nothing or all; the next one goes on from what is finished."""
+"""A run that was killed, whose files are damaged, or whose machine lost power."""
 
 from __future__ import annotations
 
@@ -6,25 +6,44 @@ import os
 import random
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from disk_log import LOSSES, Disk, Edit, Event, Mark, Names, Synced, Written
+from example_counts import steps_to_kill_at
 from job_inputs import MixedInput
 from job_tools import (
-    HANG_SECONDS,
     IRIS,
     Argument,
+    assert_unpublished,
     assert_whole,
     contents,
     convert,
     ended,
     kill,
+    manifest_of,
     recordmill,
     started,
+    states,
+    wait_until,
 )
-from same_dataset import assert_readable
+from killed_runs import failing, run_until, staged, workspaces_kept
+from power_loss import (
+    Recording,
+    append_and_overwrite,
+    check_dataset,
+    check_rerun,
+    make_tables,
+    moments,
+    record,
+    state_at,
+)
+from same_dataset import assert_readable, dataset_of
 
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.commit import commit as commit_module
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import crc32c
 
@@ -75,11 +94,7 @@ def goes_on(
     before = facts_in(output)
     if not more:  # ranges were in memory
         before = {name: at for name, at in before.items() if name.startswith("shard-")}
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "recordmill.transforms.tasks.workspace.Workspace.remove",
-            lambda workspace: None,
-        )
+    with workspaces_kept():
         convert("csv", *mixed.files, output, *OPTIONS, *more)
     after = facts_in(output)
     assert before.items() <= after.items()
@@ -124,11 +139,7 @@ def test_finished_work_is_not_done_again(
     """Killed as soon as the first fact of a kind is there."""
     output = tmp_path / "out"
     with started("convert", "csv", *mixed.files, output, *OPTIONS, *ON_DISK) as process:
-        deadline = time.monotonic() + HANG_SECONDS
-        while not has_fact(output, finished):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: has_fact(output, finished), process)
         kill(process)
     assert not (output / "manifest.json").exists()
     kept = goes_on(output, mixed, monkeypatch, *ON_DISK)
@@ -137,19 +148,14 @@ def test_finished_work_is_not_done_again(
     assert contents(output) == contents(undisturbed[0])
 
 
-def disk_is_full(*arguments: object) -> None:
-    raise OSError("disk is full")
-
-
 @pytest.fixture(scope="module")
 def failed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a run that failed in its last step, all shards written."""
     output = tmp_path_factory.mktemp("failed") / "iris"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
+    with failing("stage"):
         ran = recordmill("convert", "csv", IRIS, output, "--shards", 2, *ON_DISK)
     assert ran.status == 1
-    assert "Error: disk is full" in ran.err
+    assert "Error: the power went" in ran.err
     return output
 
 
@@ -205,8 +211,7 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
 ) -> None:
     """One that somebody wrote to is, though size and time may be the same."""
     output = tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
+    with failing("stage"):
         assert recordmill("convert", "csv", *mixed.files, output, *OPTIONS).status == 1
     needs_reencode = next(output.glob(".recordmill/*/staging/*-00003-of-*"))
     before = needs_reencode.stat()
@@ -232,3 +237,175 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
     assert written == [needs_reencode.name]
     assert sum(map(len, read)) == len(data)
     assert_whole(output)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_switch_killed_at_every_step(
+    tmp_path: Path, iris: Path, overwrite: bool
+) -> None:
+    """Killed at any step, the same command brings the whole dataset and only it."""
+    model = tmp_path / "model" / "iris"
+    options: list[Argument] = ["--shards", 3, "--max-rejects", 1]
+    if overwrite:
+        shutil.copytree(iris, model)
+        options.append("--overwrite")
+    staged(IRIS, model, *options)
+    convert("csv", IRIS, tmp_path / "fresh" / "iris", *options)
+    expected = dataset_of(tmp_path / "fresh" / "iris")
+    before = dataset_of(iris)
+    splits = manifest_of(tmp_path / "fresh" / "iris")["splits"]
+    for step in steps_to_kill_at(100):
+        folder = shutil.copytree(model, tmp_path / str(step) / "iris")
+        finished = run_until(step, IRIS, folder, *options)
+        if (folder / "manifest.json").exists():
+            assert_readable(folder)
+            assert overwrite or manifest_of(folder)["splits"] == splits, step
+        convert("csv", IRIS, folder, *options)
+        assert dataset_of(folder) == expected, step
+        assert_whole(folder)
+        if finished:
+            break
+    assert before != expected
+    assert step > 6  # three shards, two files for TFDS, run.json, the manifest
+    assert finished
+
+
+def test_half_switched_by_another_job(tmp_path: Path) -> None:
+    """What another job left half published is replaced wholly, and only if asked."""
+    folder = tmp_path / "iris"
+    staged(IRIS, folder, "--shards", 3)
+    for step in range(1, 100):
+        if list(folder.glob("iris-train*")):
+            break
+        assert not run_until(step, IRIS, folder, "--shards", 3)
+    before = states(folder)
+    ran = recordmill("convert", "csv", IRIS, folder, "--shards", 2)
+    assert ran.status == 73
+    assert "another job was killed while it published its dataset here" in ran.err
+    assert states(folder) == before
+    convert("csv", IRIS, folder, "--shards", 2, "--overwrite")
+    assert_whole(folder)
+
+
+def test_scratch_goes_although_killed_before(tmp_path: Path) -> None:
+    """A run killed right behind its manifest leaves scratch to the next one."""
+    folder = tmp_path / "iris"
+    with workspaces_kept():
+        convert("csv", IRIS, folder)
+    assert (folder / ".recordmill").is_dir()
+    convert("csv", IRIS, folder)
+    assert_whole(folder)
+
+
+def test_nothing_is_left_of_an_earlier_try(tmp_path: Path) -> None:
+    """A job that failed leaves its rejects; one that then succeeds takes them away."""
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("a,b\n1,2\n3\n")
+    output = tmp_path / "out"
+    assert recordmill("convert", "csv", wrong, output).status == 65
+    assert_unpublished(output)
+    convert("csv", wrong, output, "--max-rejects", "50%")
+    assert_whole(output)
+
+
+@pytest.mark.parametrize("way", ["clean", "convert"])
+def test_killed_right_behind_the_swap(
+    tmp_path: Path, iris: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The dataset is there; what is beside it is not damaged, but waits."""
+    folder = shutil.copytree(iris, tmp_path / "iris")
+    job: list[Argument] = ["csv", IRIS, folder, "--shards", 3, "--overwrite"]
+    finish = commit_module.finish
+
+    def killed(store: Any, **grace: bool) -> Any:
+        """Stands for the step behind the swap, not for that before the run."""
+        return finish(store, **grace) if grace else 1 / 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_module, "finish", killed)
+        assert recordmill("convert", *job).status == 1
+    ran = recordmill("verify", folder)
+    assert ran.status == 1
+    assert "not in place yet" in ran.out
+    assert "--overwrite" not in ran.out
+    advice = ran.out.partition("`recordmill ")[2].partition("`")[0].split()
+    assert recordmill(*(advice if way == "clean" else ["convert", *job])).status == 0
+    assert recordmill("verify", folder).status == 0
+    assert_whole(folder)
+
+
+MOMENTS = 63  # each loss at three moments of each command
+RERUN_EVERY = 22  # so that each command is among them
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    folder = tmp_path_factory.mktemp("power")
+    return record(append_and_overwrite(make_tables(folder)), folder)
+
+
+@pytest.mark.slow
+def test_a_whole_dataset_or_none_is_there(recording: Recording, tmp_path: Path) -> None:
+    for number, moment in enumerate(moments(recording, MOMENTS)):
+        index = state_at(recording, moment, tmp_path)
+        check_dataset(recording, moment, tmp_path, index)
+        if number % RERUN_EVERY == 0:
+            check_rerun(recording, tmp_path, index)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folders", [True, False])
+def test_without_fsync_a_dataset_is_lost(
+    recording: Recording, tmp_path: Path, folders: bool
+) -> None:
+    """So the test above would find an fsync that is missing."""
+    made = {
+        event.edits[0].inode
+        for event in recording.events
+        if isinstance(event, Names) and event.folder
+    }
+
+    def forgotten(event: Event) -> Event:
+        lost = isinstance(event, Synced) and (event.inode in {0, *made}) == folders
+        return Mark("not synced") if lost else event
+
+    careless = replace(recording, events=[*map(forgotten, recording.events)])
+    wrong = 0
+    for moment in moments(careless, MOMENTS // 3):
+        index = state_at(careless, moment, tmp_path)
+        try:
+            check_dataset(careless, moment, tmp_path, index)
+        except (AssertionError, OSError, RecordmillError):
+            wrong += 1
+    assert wrong > MOMENTS // 20
+
+
+def test_what_a_disk_may_keep_of_a_rename() -> None:
+    """New content under a temporary name, which then replaces another file."""
+    events: list[Event] = [
+        Names((Edit(0, "m", 1),)),
+        Written(1, b"old"),
+        Synced(1),
+        Synced(0),
+        Names((Edit(0, "t", 2),)),
+        Written(2, b"new"),
+        Names((Edit(0, "m", 2), Edit(0, "t", None))),
+    ]
+
+    def states(events: list[Event]) -> set[frozenset[tuple[str, bytes | None]]]:
+        disk = Disk(events)
+        return {
+            frozenset(disk.after_loss(loss, random.Random(seed)).items())
+            for loss in LOSSES
+            for seed in range(50)
+        }
+
+    def names(found: set[frozenset[tuple[str, bytes | None]]]) -> set[str]:
+        return {"".join(sorted(n for n, _ in state)) for state in found}
+
+    found = states(events)
+    assert names(found) == {"m", "mt"}
+    held = {dict(state)["m"] for state in found}
+    assert {b"old", b"new", b"", b"n", bytes(3)} <= held
+    assert {dict(s)["m"] for s in states([*events, Synced(2)])} == {b"old", b"new"}
+    assert states([*events, Synced(2), Synced(0)]) == {frozenset({("m", b"new")})}

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: a run ends in order and in time, and can be resumed."""
+"""Ctrl-C, SIGTERM, SIGHUP and lost leases: a run ends in order and can be resumed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from job_tools import (
@@ -25,7 +27,14 @@ from job_tools import (
     convert,
     ended,
     kill,
+    recordmill,
+    wait_until,
 )
+
+from recordmill.beam_jobs.pipelines import convert as pipeline
+from recordmill.beam_jobs.service import run as run_job
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder, Lease, acquire
 
 # Runs the command with a task that says when it has begun, and then waits for ever.
 WAITING = """
@@ -63,21 +72,29 @@ SIGNALS = [
 
 @contextmanager
 def waiting(
-    folder: Path, *options: Argument, task: str = "write_shard", more: str = ""
+    folder: Path,
+    *options: Argument,
+    task: str = "write_shard",
+    more: str = "",
+    own: Sequence[str] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """A run of iris in a process of its own, in the middle of its work."""
+    """A run of iris in a process of its own, in the middle of its work.
+
+    Args:
+      own: what starts that process, if it is not this one.
+    """
     begun = folder / "begun"
     code = WAITING.format(task=task, more=more)
+    line = [*own, sys.executable, "-c", code, begun, *command_line(folder, *options)]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(begun), *command_line(folder, *options)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        wait_for(begun, process)
+        wait_until(begun.exists, process)
         yield process
     finally:
+        for pid in children(process.pid) if process.poll() is None else []:
+            os.kill(pid, signal.SIGKILL)
         if process.poll() is None:
             kill(process)
         process.communicate()
@@ -88,14 +105,6 @@ def command_line(folder: Path, *options: Argument) -> list[str]:
     return [
         str(a) for a in ("convert", "csv", IRIS, folder / "iris", *metrics, *options)
     ]
-
-
-def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not file.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def assert_stopped(ran: Ran, folder: Path, status: int, name: str) -> None:
@@ -190,23 +199,11 @@ def test_a_main_thread_that_does_not_return(tmp_path: Path) -> None:
 
 def test_process_1_of_a_container(tmp_path: Path) -> None:
     """The kernel gives process 1 no signal that it does not handle."""
-    begun = tmp_path / "begun"
-    code = WAITING.format(task="write_shard", more="")
     own = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    arguments = [sys.executable, "-c", code, str(begun), *command_line(tmp_path)]
-    process = subprocess.Popen(
-        [*own, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        wait_for(begun, process)
+    with waiting(tmp_path, own=own) as process:
         (child,) = children(process.pid)
         os.kill(child, signal.SIGTERM)
         ran = ended(process)
-    finally:
-        for pid in (*children(process.pid), process.pid):
-            if process.poll() is None:
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
     assert_stopped(ran, tmp_path, 143, "SIGTERM")
     assert_resumes(tmp_path)
 
@@ -225,3 +222,65 @@ Workspace.remove = wait
     assert "Run the same command again to clean up" in ran.err
     convert(*command_line(tmp_path)[1:])
     assert_whole(tmp_path / "iris")
+
+
+THEIRS = ".recordmill/0123456789abcdef/run.log"
+
+
+def taken_over(store: Store) -> None:
+    """Another run, elsewhere, has the lease and is at work."""
+    holder = replace(Holder.this_process(60.0), host="elsewhere", pid=7)
+    store.put_bytes(holder.to_bytes(), f"{LOCK_FOLDER}/000002.json")
+    store.put_bytes(b"at work", THEIRS)
+
+
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> list[Lease]:
+    found: list[Lease] = []
+
+    def acquire_noted(*args: Any, **options: Any) -> Lease:
+        found.append(acquire(*args, **options))
+        return found[-1]
+
+    monkeypatch.setattr(run_job, "acquire", acquire_noted)
+    return found
+
+
+def test_it_stops_while_it_converts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leases: list[Lease]
+) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    ended, waited = threading.Event(), []
+
+    def stage(*_: Any) -> None:
+        taken_over(store)
+        assert not leases[0].is_held()  # as its next renewal finds out
+        waited.append(ended.wait(60))
+        raise OSError("the process has ended")
+
+    monkeypatch.setattr(pipeline, "stage", stage)
+    ran = recordmill("convert", "csv", IRIS, store.root)
+    ended.set()
+    assert ran.status == 75, ran.err
+    assert "this run lost its lease on the output" in ran.err
+    assert waited in ([], [True])
+    assert store.size("manifest.json") is None
+    assert store.read(THEIRS) == b"at work"
+
+
+def test_it_removes_nothing_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    real = pipeline.commit
+
+    def commit(*args: Any) -> object:
+        manifest = real(*args)
+        taken_over(store)
+        return manifest
+
+    monkeypatch.setattr(pipeline, "commit", commit)
+    ran = recordmill("convert", "csv", IRIS, store.root)
+    assert ran.status == 0, ran.err
+    assert store.read(THEIRS) == b"at work"
+    assert len(LocalStore(str(tmp_path / "out/.recordmill")).list_level().folders) == 3

@@ -1,13 +1,17 @@
-"""Columns that are class labels or that name splits, in every format with columns."""
+"""Columns that are labels or splits, exact splits, and options that go together."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from job_tools import (
+    SAMPLES,
     Argument,
     assert_whole,
     contents,
@@ -19,6 +23,9 @@ from job_tools import (
 )
 from tables_in_formats import FORMATS, cut_small, write_table
 
+from recordmill.beam_jobs.service import label_split
+from recordmill.transforms.exchange import exact_splits
+from recordmill.transforms.exchange.exact_splits import divide
 from recordmill.transforms.statistics import input_statistics
 
 ANIMALS = ["emu", "cat", "dog", "cat", "7", "dog", "cat", "emu", "cat", "dog"]
@@ -308,3 +315,238 @@ def test_numbers_with_a_comma_by_the_schema_divide_rows(tmp_path: Path) -> None:
     job: list[Argument] = [tmp_path / "a.csv", tmp_path / "out", "--schema"]
     convert("csv", *job, tmp_path / "s.yaml", "--split-by-time", "size=x,2,y")
     assert sorted(ints(tmp_path / "out", "id", "y")) == [2, 3]
+
+
+EIGHT_TWO: list[Argument] = ["--split", "train=0.8", "--split", "test=0.2"]
+# As text, typed, with missing values: the classes of one column.
+KINDS = ["07", "7", "8", "8.0", "", "NA", "9"] * 30
+
+
+def records(folder: Path) -> dict[str, int]:
+    splits: dict[str, Any] = manifest_of(folder)["splits"]
+    return {name: split["records"] for name, split in splits.items()}
+
+
+def test_exact_splits_of_images(tmp_path: Path) -> None:
+    """By references, by files and through the engine."""
+    for exchange in ("reference", "scratch", "engine"):
+        convert(
+            *("images", SAMPLES / "images", tmp_path / exchange, "--name", "same"),
+            *EIGHT_TWO,
+            *("--split-exact", "--exchange", exchange),
+        )
+        assert records(tmp_path / exchange) == {"train": 8, "test": 2}
+        assert contents(tmp_path / exchange) == contents(tmp_path / "reference")
+
+
+@pytest.mark.parametrize("label", ["", "kind"])
+def test_each_class_has_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str
+) -> None:
+    """Whatever types the columns have in the ranges; as the engine has them."""
+    cut_small(monkeypatch, 1024)
+    kinds = ["7", "8", "9"] * 70 if label else KINDS
+    file = write_table(tmp_path / "a", "csv", {"id": list(range(210)), "kind": kinds})
+    job: list[Argument] = [*EIGHT_TWO, "--stratify-by", "kind", "--name", "same"]
+    job += ["--label", "kind"] if label else []
+    ran = convert("csv", file, tmp_path / "out", *job)
+    assert records(tmp_path / "out") == {"train": 168, "test": 42}
+    values = [kinds[row] for row in ints(tmp_path / "out", "id", "test")]
+    classes = Counter(
+        {"07": "7", "8.0": "8", "NA": ""}.get(value, value) for value in values
+    )
+    assert "train 168, test 42 rows, of each of" in ran.err
+    counts = Counter(
+        {"07": "7", "8.0": "8", "NA": ""}.get(value, value) for value in kinds
+    )
+    for name, rows in counts.items():
+        assert abs(classes[name] - Fraction(rows, 5)) < 1
+    if not label:
+        convert("csv", file, tmp_path / "engine", *job, "--exchange", "engine")
+        assert contents(tmp_path / "engine") == contents(tmp_path / "out")
+
+
+@pytest.mark.parametrize("said", ["", "table", "schema"])
+def test_classes_are_numbers_as_cells_are(tmp_path: Path, said: str) -> None:
+    """1,5 and 1,50 are one class only where the table, or its schema, has such numbers."""
+    kinds = ["1,5", "1,50"] * 4
+    columns = {"id": list(range(8)), "kind": kinds}
+    file = write_table(tmp_path / "a", "csv", columns)
+    job: list[Argument] = ["--split", "a=0.5", "--split", "b=0.5"]
+    job += ["--stratify-by", "kind"]
+    if said == "table":
+        job += ["--decimal", "comma"]
+    if said == "schema":
+        (tmp_path / "s.yaml").write_text(
+            "features: {id: int64, kind: {dtype: float32, decimal: comma}}"
+        )
+        job += ["--schema", tmp_path / "s.yaml"]
+    told = convert("csv", file, tmp_path / "out", *job).err
+    num_classes = "1 class" if said else "2 classes"
+    assert f"a 4, b 4 rows, of each of {num_classes} by kind" in told
+    found = Counter(kinds[row] for row in ints(tmp_path / "out", "id", "a"))
+    assert said or found == {"1,5": 2, "1,50": 2}
+
+
+def test_each_part_of_an_append_is_exact(tmp_path: Path) -> None:
+    job: list[Argument] = [*EIGHT_TWO, "--split-exact", "--append"]
+    for number, rows in enumerate((10, 5)):
+        write_table(tmp_path / "in" / str(number), "jsonl", {"id": list(range(rows))})
+        convert("jsonl", tmp_path / "in", tmp_path / "out", *job)
+    assert records(tmp_path / "out") == {"train": 12, "test": 3}
+
+
+def test_limits_outside_their_window_are_found_by_a_wider_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_table(tmp_path / "a", "parquet", {"id": np.arange(5000)})
+    job: list[Argument] = [*EIGHT_TWO, "--split-exact", "--name", "same"]
+    convert("parquet", file, tmp_path / "out", *job)
+    monkeypatch.setattr(exact_splits, "ALL_KEPT", 1)
+    monkeypatch.setattr(label_split, "WIDTH", 2**-12)
+    tried = []
+    find = label_split.find_limits
+
+    def noted(*arguments: Any) -> Any:
+        tried.append(find(*arguments))
+        return tried[-1]
+
+    monkeypatch.setattr(label_split, "find_limits", noted)
+    convert("parquet", file, tmp_path / "again", *job)
+    assert tried[0] is None
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
+    assert records(tmp_path / "out") == {"train": 4000, "test": 1000}
+
+
+def test_what_cannot_be_exact_is_told(tmp_path: Path) -> None:
+    job: list[Argument] = ["convert", "csv", SAMPLES / "iris", tmp_path / "out"]
+    for options, told in (
+        (["--split-exact"], "--split-exact: requires --split"),
+        ([*EIGHT_TWO, "--split-exact", "--split-by", "species"], "groups of them"),
+        ([*EIGHT_TWO, "--stratify-by", "kind"], "no such column; the input has sepal"),
+        (["--split-column", "species", "--split-exact"], "nothing to --split-exact"),
+    ):
+        ran = recordmill(*job, *options)
+        assert ran.status == 2
+        assert told in ran.err
+
+
+def test_numbers_stay_within_a_row_of_their_shares() -> None:
+    """Of many small classes, too: all of them together have their share."""
+    numbers = divide([5] * 1000, [Fraction(9, 10), Fraction(1, 10)])
+    assert sum(test for _, test in numbers) == 500
+
+
+IMAGES = SAMPLES / "images"
+TABLE = SAMPLES / "labelled" / "pictures.csv"
+HALVES: list[Argument] = ["--split", "train=0.5", "--split", "test=0.5"]
+NAMED: list[Argument] = ["--label-array", "labels.npy", "--class-names", "names.txt"]
+
+
+def no_split(folder: Path) -> Path:
+    """A table of labels without a column of splits."""
+    lines = [",".join(line.split(",")[:2]) for line in TABLE.read_text().splitlines()]
+    (folder / "plain.csv").write_text("\n".join(lines))
+    return folder / "plain.csv"
+
+
+def lists(folder: Path) -> str:
+    (folder / "list.txt").write_text("animals/horse.png\nobjects/text.png\n")
+    return f"test={folder / 'list.txt'}"
+
+
+@pytest.mark.parametrize("by", ["column", "tables", "lists", "names", "folders"])
+def test_splits_of_the_input_are_left_out_as_the_error_says(
+    by: str, tmp_path: Path
+) -> None:
+    """Each thing that tells splits of images has its own way out."""
+    table, folder = no_split(tmp_path), tmp_path / "in"
+    for name in ("train", "test"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a").symlink_to(IMAGES / "animals")
+    named = ["--label-from", "none", "--unlisted", "leave_out", "--label-pattern"]
+    cases: dict[str, tuple[Path, list[Argument], str, list[Argument]]] = {
+        "column": (
+            IMAGES,
+            ["--label-table", TABLE, "--resize", "8x8"],
+            "use --table-split-column none",
+            ["--label-table", TABLE, "--table-split-column", "none"],
+        ),
+        "tables": (
+            IMAGES,
+            ["--label-table", f"test={table}"],
+            "name the files of --label-table without splits",
+            ["--label-table", table],
+        ),
+        "lists": (
+            IMAGES,
+            ["--unlisted", "leave_out", "--split-lists", lists(tmp_path)],
+            "leave out --split-lists",
+            [],
+        ),
+        "names": (
+            IMAGES,
+            [*named, r"(?P<split>t)[a-z]+/.*"],
+            "rename the group split in --label-pattern",
+            [*named, r"(?P<part>t)[a-z]+/.*"],
+        ),
+        "folders": (folder, [], "use --split-from none", ["--split-from", "none"]),
+    }
+    given, wrong, way_out, right = cases[by]
+    clash = HALVES if by != "names" else ["--split", "train=0.5", "--split", "t=0.5"]
+    job: list[Argument] = [given, tmp_path / "out", *clash]
+    ran = recordmill("convert", "images", *job, *wrong)
+    assert ran.status == 2
+    assert way_out in ran.err
+    assert not (tmp_path / "out").exists()
+    convert("images", *job, *right)
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    """Arrays with names of classes."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    np.save(folder / "images.npy", np.zeros((6, 2, 2, 3), np.uint8))
+    np.save(folder / "labels.npy", np.array([2, 0, 2, 2, 0, 2]))
+    (folder / "names.txt").write_text("a\nb\nc\n")
+    return folder
+
+
+def test_a_label_that_has_names_keeps_them(arrays: Path, tmp_path: Path) -> None:
+    """`--label` of a column that is one already gives it no other names or numbers."""
+    parts, again = tmp_path / "parts", tmp_path / "again"
+    ran = convert("numpy", arrays, parts / "a", *NAMED, "--label", "label")
+    assert "label: label, 3 classes: a, b, c" in ran.err
+    assert (parts / "a/label.labels.txt").read_text().split() == ["a", "b", "c"]
+    labels = [0, 0, 2, 2, 2, 2]
+    assert sorted(ints(parts / "a", "label")) == labels
+    job: list[Argument] = ["--records", "decode", "--label", "label", "--append"]
+    convert("tfrecord", parts, again, *job)
+    assert (again / "label.labels.txt").read_text().split() == ["a", "b", "c"]
+    convert("numpy", arrays, parts / "b", *NAMED)
+    convert("tfrecord", parts, again, *job)
+    assert sorted(ints(again, "label")) == sorted(labels * 2)
+
+
+def test_one_column_is_not_label_and_split(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,part\n1,train\n2,test\n")
+    job: list[Argument] = [tmp_path / "a.csv", tmp_path / "out"]
+    ran = recordmill(
+        "convert", "csv", *job, "--label", "part", "--split-column", "part"
+    )
+    assert ran.status == 2
+    assert "--label: part is the column of --split-column, too" in ran.err
+    assert not (tmp_path / "out").exists()
+    convert("csv", *job, "--split-column", "part")  # the way out
+
+
+@pytest.mark.parametrize(
+    "option", [("--split-column", "label"), ("--split-by-time", "label=low,5,high")]
+)
+def test_splits_by_a_column_in_place_of_names_of_files_are_told(
+    option: tuple[str, str], tmp_path: Path
+) -> None:
+    digits = SAMPLES / "digits" / "idx"
+    ran = convert("idx", digits, tmp_path / "out", *option, "--plan")
+    assert "; not test, train by the names of files" in ran.out + ran.err

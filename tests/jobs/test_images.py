@@ -1,10 +1,11 @@
-"""Images whose pixels a run makes anew."""
+"""Images: what is decoded, rejected, and re-encoded."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from job_tools import (
+    SAMPLES,
     Argument,
     assert_whole,
     contents,
@@ -22,9 +24,10 @@ from job_tools import (
     recordmill,
 )
 from PIL import Image
-from pixel_zoo import IMAGES, encode
-from test_undecodable import JPEG, PNG, image_feature, told, write
+from pixel_zoo import IMAGES, encode, png_chunk
 
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import CheckLevel, ImageHeaderError
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.images import source as images_source
 
@@ -259,13 +262,11 @@ def test_options_that_exclude_each_other(
     tmp_path: Path, given: str, told: str, way_out: str
 ) -> None:
     data = write(tmp_path / "in", a__1_jpg=turned(), b__2_png=RGBA)
-    ran = recordmill("convert", "images", data, tmp_path / "out", *given.split())
+    command = ("convert", "images", data, tmp_path / "out")
+    ran = recordmill(*command, *given.split())
     assert ran.status == 2
     assert told in ran.err
-    ran = recordmill(
-        "convert", "images", data, tmp_path / "out", *way_out.split(), "--plan"
-    )
-    assert ran.status == 0
+    assert recordmill(*command, *way_out.split(), "--plan").status == 0
 
 
 def test_a_job_file_may_say_numbers(tmp_path: Path) -> None:
@@ -396,3 +397,194 @@ def test_a_batch_is_cut_by_what_is_made(
     convert("images", *job)
     assert max(sizes) < 30_000
     assert manifest_of(tmp_path / "out")["rows_read"] == 31
+
+
+JPEG, PNG, STILL_GIF = (IMAGES[name][0] for name in ("rgb.jpg", "rgb.png", "still.gif"))
+STILL_WEBP = next(data for name, (data, _) in IMAGES.items() if name.endswith(".webp"))
+
+
+def write(folder: Path, **images: bytes) -> Path:
+    for name, data in images.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def image_feature(output: Path) -> str:
+    features = json.loads((output / "features.json").read_text())
+    found: str = features["featuresDict"]["features"]["image"]["pythonClassName"]
+    return found.rpartition(".")[2]
+
+
+def told(output: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((output / "run.json").read_text())["understood"]
+    return found
+
+
+@pytest.mark.parametrize("exchange", ["reference", "scratch", "engine"])
+def test_content_decides(tmp_path: Path, exchange: str) -> None:
+    data = write(tmp_path / "in", a__1_jpg=JPEG, a__2_jpg=STILL_WEBP, b__3_jpg=PNG)
+    job: list[Argument] = [data, tmp_path / "out", "--exchange", exchange]
+    ran = convert("images", *job)
+    assert image_feature(tmp_path / "out") == "Scalar"  # the encoded bytes
+    warning = "TFDS cannot decode these images: 1 webp such as a/2.jpg"
+    assert any(each.startswith(warning) for each in told(tmp_path / "out")["warnings"])
+    assert warning in ran.out + ran.err
+    assert told(tmp_path / "out")["facts"]["readers get"] == "encoded bytes"
+    # The way out that the warning names.
+    job[1] = tmp_path / "out2"
+    convert("images", *job, "--undecodable", "reject", "--max-rejects", 1)
+    assert image_feature(tmp_path / "out2") == "Image"
+    assert "webp is not decoded by TFDS" in recordmill("rejects", job[1]).out
+    assert manifest_of(tmp_path / "out2")["rows_rejected"] == 1
+    assert_whole(tmp_path / "out2")
+
+
+def test_the_exchange_changes_nothing(tmp_path: Path) -> None:
+    data = write(
+        tmp_path / "in", a__1_jpg=JPEG, a__2_jpg=STILL_WEBP, b__3_jpg=STILL_GIF
+    )
+    found = []
+    for exchange in ("reference", "scratch", "engine"):
+        job: list[Argument] = [data, tmp_path / exchange, "--name", "pets"]
+        convert("images", *job, "--exchange", exchange)
+        found.append(contents(tmp_path / exchange))
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_wrong_ending_does_no_harm(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_gif=PNG)
+    convert("images", data, tmp_path / "out")
+    assert image_feature(tmp_path / "out") == "Image"
+    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded images (TFDS)"
+
+
+def test_what_the_names_tell_is_told_before(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", a__1_jpg=JPEG, a__2_gif=STILL_GIF, b__3_gif=STILL_GIF)
+    ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
+    assert "TFDS cannot decode 2 .gif (such as a/2.gif), so readers get" in ran.out
+    ran = recordmill(
+        *("convert", "images", data, tmp_path / "out", "--plan"),
+        *("--undecodable", "reject", "--max-rejects", 2),
+    )
+    assert "TFDS cannot decode" not in ran.out
+
+
+def test_appended_to_images_that_readers_decode(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_jpg=JPEG)
+    job: list[Argument] = [data, tmp_path / "out", "--append"]
+    convert("images", *job)
+    write(data, a__3_jpg=STILL_WEBP)
+    ran = recordmill("convert", "images", *job)
+    assert ran.status != 0
+    assert "webp is not decoded by TFDS" in ran.err
+    convert("images", *job, "--max-rejects", 1)
+    (image,) = [
+        f for f in manifest_of(tmp_path / "out")["features"] if f["name"] == "image"
+    ]
+    assert image["dtype"] == "uint8"
+
+
+def test_appended_to_encoded_images(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", a__1_jpg=STILL_WEBP, b__2_jpg=JPEG)
+    job: list[Argument] = [data, tmp_path / "out", "--append"]
+    convert("images", *job)
+    write(data, a__3_jpg=JPEG)
+    convert("images", *job)
+    assert manifest_of(tmp_path / "out")["rows_read"] == 3
+
+
+def test_an_expected_schema_that_the_content_breaks(tmp_path: Path) -> None:
+    convert(
+        "images", write(tmp_path / "good", a__1_jpg=JPEG, b__2_jpg=PNG), tmp_path / "x"
+    )
+    data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_jpg=STILL_WEBP)
+    job: list[Argument] = [data, tmp_path / "out", "--expect-schema", tmp_path / "x"]
+    ran = recordmill("convert", "images", *job)
+    assert ran.status != 0
+    assert "schema differs" in ran.err
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+COUNTS = {"splits by folder", "classes", "images"}
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(SAMPLES / "images", tmp_path / "in"))
+    whole = next(folder.rglob("*.jpg"))
+    (whole.parent / "cut.jpg").write_bytes(whole.read_bytes()[:-500])
+    return folder
+
+
+def test_an_image_that_is_cut_is_rejected(images: Path, tmp_path: Path) -> None:
+    ran = recordmill("convert", "images", images, tmp_path / "out")
+    assert ran.status == 65
+    assert "1 of 11 rows" in ran.err
+    ran = convert("images", images, tmp_path / "out", "--max-rejects", 1)
+    found = json.loads((tmp_path / "out" / "run.json").read_text())["understood"]
+    told = {name: value for name, value in found["facts"].items() if name in COUNTS}
+    assert told
+    for name, value in told.items():  # the dataset has one less
+        assert value.endswith(" in the input")
+        assert f"  {name}: {value}\n" in ran.err
+    ran = recordmill("rejects", tmp_path / "out")
+    assert "JPEG is cut short: no end-of-image marker (FF D9)" in ran.out
+    assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+
+
+def test_the_plan_tells_counts_of_the_input(images: Path, tmp_path: Path) -> None:
+    cut = next(images.rglob("cut.jpg"))
+    command = ("convert", "images", images, tmp_path / "out", "--plan", "--json")
+
+    def classes() -> str:
+        return json.loads(recordmill(*command).out)["understood"]["facts"]["classes"]
+
+    cut.write_bytes(b"")
+    assert classes().endswith(") in the input")
+    cut.unlink()
+    assert classes().endswith(")")
+
+
+LEVELS: list[tuple[CheckLevel, bytes, str]] = [
+    ("header", b"", ""),
+    ("structure", b"cut", "PNG is cut short"),
+    ("decode", b"cut", "PNG is cut short"),
+    ("decode", b"pixels", "png cannot be decoded"),
+]
+
+
+@pytest.mark.parametrize(("level", "what", "message"), LEVELS)
+def test_levels(level: CheckLevel, what: bytes, message: str) -> None:
+    data, (_, height, width, _) = IMAGES["rgb.png"]
+    if what == b"cut" or level == "header":
+        data = data[:-10]
+    if what == b"pixels":
+        data = with_other_pixels(data)
+    if not message:
+        found = check_image(data, level=level)
+        assert (found.height, found.width) == (height, width)
+        return
+    with pytest.raises(ImageHeaderError, match=message):
+        check_image(data, level=level)
+
+
+def with_other_pixels(data: bytes) -> bytes:
+    """The PNG with an IDAT of zeros, whose CRC is right."""
+    start = data.index(b"IDAT") - 4
+    size = int.from_bytes(data[start : start + 4], "big")
+    return data[:start] + png_chunk(b"IDAT", bytes(size)) + data[start + 12 + size :]
+
+
+def test_max_pixels_of_a_check() -> None:
+    data, _ = IMAGES["rgb.png"]
+    with pytest.raises(ImageHeaderError, match=r"png of 5 x 7 pixels \(expected 34 "):
+        check_image(data, max_pixels=34)
+
+
+def test_only_our_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verify --deep` takes what convert took, however large for Pillow."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    data, _ = IMAGES["rgb.png"]
+    assert check_image(data, level="decode").width == 7
