@@ -21,7 +21,6 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pt
 
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
@@ -35,7 +34,6 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.sources.plain_types import plain_schema
@@ -463,18 +461,6 @@ def spread_evenly(
             first_position=input_range.first_position + start - input_range.start,
         )
     return list(chosen.values())
-
-
-def single_values(found: Iterator[Rows]) -> Iterator[Rows]:
-    """Yields the same rows with the columns that can be told as text."""
-    for rows in found:
-        names = [
-            field.name
-            for field in rows.batch.schema
-            if not is_list(field.type) and not pt.is_binary(field.type)
-        ]
-        rows.batch = rows.batch.select(names)
-        yield rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,27 +14,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from recordmill.schemas.declared import DeclaredSchema, declare_schema
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.exchange.exact_splits import RankSketch
 from recordmill.transforms.exchange.keys import split_draws
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.base import (
-    Rows,
-    RowSink,
-    RowSource,
-    Source,
-    single_values,
-)
+from recordmill.transforms.sources.base import Rows, RowSink, RowSource, Source
 from recordmill.transforms.sources.label_split import texts_of
 from recordmill.transforms.sources.text_types import TypeFlag, is_huge
 from recordmill.transforms.statistics.column_summary import (
@@ -163,14 +159,20 @@ def infer(
     return Inferred(source, total)
 
 
+def _single_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns no images, nor lists of labels, boxes or pixels."""
+    kinds = batch.schema.types
+    is_told = [not is_list(kind) and not pt.is_binary(kind) for kind in kinds]
+    return batch.select(list(compress(batch.schema.names, is_told)))
+
+
 def _range_stats(
     source: Source, input_range: InputRange, known: TableStats
 ) -> TableStats:
     """Returns the statistics of one input range."""
     sink = RowSink()
-    # Not images, nor lists of labels, boxes or pixels.
-    found = single_values(source.read_for_statistics(input_range, sink))
-    batches = [rows.batch for rows in found]
+    found = source.read_for_statistics(input_range, sink)
+    batches = [_single_values(rows.batch) for rows in found]
     columns = {}
     table = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in table.column_names:
