@@ -31,6 +31,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
+from recordmill.transforms.sources.listing import SPLIT_NAMES
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 
@@ -39,8 +40,7 @@ MAX_NAMES_BYTES = 16 << 20
 ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
 Packing = Literal["", "gzip", "deflate"]
 
-_WORDS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
-_SPLITS = {word: word for word in _WORDS} | {"t10k": "test"}  # as MNIST calls it
+_SPLITS = {name: name for name in SPLIT_NAMES} | {"t10k": "test"}  # as MNIST calls it
 _SINGULAR = {"images": "image", "labels": "label"}
 _STORED = {  # by NumPy's kind; others are int64
     "b": (Kind.INT64, "bool"),

@@ -46,6 +46,7 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
+from recordmill.transforms.sources.listing import SPLIT_NAMES
 from recordmill.transforms.sources.registry import (
     Records,
     Request,
@@ -84,7 +85,7 @@ _BESIDE = re.compile(
     re.IGNORECASE,
 )
 _ARRAY_RECORD = re.compile(r"\.array_?record[^/]*$", re.IGNORECASE)
-_WORDS = "train(?:ing)?|val(?:id(?:ation)?)?|dev|eval(?:uation)?|test(?:ing)?"
+_WORDS = "|".join([*sorted(SPLIT_NAMES), "eval", "evaluation"])
 _IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?=[-_.]|\d|$)", re.IGNORECASE)
 _FOLDER = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
 
