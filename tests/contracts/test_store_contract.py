@@ -139,7 +139,7 @@ def test_what_is_missing(store: Store) -> None:
                 read(name)
         if name != "there":
             with pytest.raises(MissingFileError, match=f"/{name}: is missing"):
-                store.move(name, "target")
+                store.move_all([(name, "target")])
     assert contents(store) == {"there/a": b"x"}
 
 
@@ -228,7 +228,7 @@ def test_odd_names(store: Store) -> None:
         assert store.swap(b"1", name, seen=name.encode()), name
         assert store.swap(name.encode(), name, seen=b"1"), name
     assert contents(store) == {name: name.encode() for name in names}
-    store.move("a[1].bin", "a*b")
+    store.move_all([("a[1].bin", "a*b")])
     store.delete(["a*", "p/q,r;s#t"])
     assert set(store.list()) == {*names[:4], "a=1&b=2?c", "a*b"}
 
@@ -267,7 +267,7 @@ def test_remove_tree(store: Store) -> None:
 def test_move(store: Store) -> None:
     store.put_bytes(b"new", "staging/a")
     store.put_bytes(b"older", "a")
-    store.move("staging/a", "a")
+    store.move_all([("staging/a", "a")])
     assert contents(store) == {"a": b"new"}
     store.put_bytes(b"b", "s/b")
     store.put_bytes(b"c", "s/t/c")
@@ -278,7 +278,7 @@ def test_move(store: Store) -> None:
 def test_moving_a_big_file(store: Store, tmp_path: Path) -> None:
     data = bytes(range(251)) * (BIG // 251)
     store.put_file(shard_tempfile(tmp_path, data), "s/big")
-    store.move("s/big", "big")
+    store.move_all([("s/big", "big")])
     assert store.list() == {"big": len(data)}
     assert crc32c(store.read("big")) == crc32c(data)
 

@@ -177,7 +177,7 @@ def test_an_upload_whose_answers_are_lost(
         proxy.judge = lose_once
         assert store.create(b"mine", "lock")
         store.put_bytes(b"1", "a")
-        store.move("a", "b")
+        store.move_all([("a", "b")])
         proxy.judge = lambda number, line: ""
         assert not store.create(b"theirs", "lock")
         store.delete(["lock"])
@@ -228,5 +228,5 @@ def test_gcs_compares_the_checksum_it_keeps(
     store = make("gcs", server("gcs"), tmp_path, monkeypatch).store
     source = big_file(tmp_path)
     store.put_file(source, "a", crc32c=crc32c(source.read_bytes()))
-    store.move("a", "b")
+    store.move_all([("a", "b")])
     assert store.checksum("b") == crc32c(source.read_bytes())

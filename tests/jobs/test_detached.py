@@ -115,7 +115,7 @@ def test_a_last_step_that_was_broken_off_is_repeated(
 
     def breaking(workspace: Workspace, _: Manifest | None) -> Manifest:
         shard = next(iter(workspace.store.list(workspace.store_name("staging"))))
-        workspace.store.move(shard, shard.rpartition("/")[2])
+        workspace.store.move_all([(shard, shard.rpartition("/")[2])])
         raise OSError("the power went")
 
     place = Place("local", str(tmp_path / "iris"), BothSides().output)

@@ -125,7 +125,7 @@ def test_a_switch_that_was_broken_off_is_repeated(
         if not moved:
             moved.append(workspace)
             shard = next(iter(workspace.store.list(workspace.store_name("staging"))))
-            workspace.store.move(shard, shard.rpartition("/")[2])
+            workspace.store.move_all([(shard, shard.rpartition("/")[2])])
             raise OSError("the power went")
         return commit(workspace, staged)
 

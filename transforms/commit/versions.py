@@ -148,7 +148,7 @@ def remove_version(store: Store, version: str) -> None:
     manifest = f"{version}/{MANIFEST_NAME}"
     work = f"{version}/{WORK_FOLDER}"
     if store.size(manifest) is not None:
-        store.move(manifest, f"{work}/{MANIFEST_NAME}")
+        store.move_all([(manifest, f"{work}/{MANIFEST_NAME}")])
     names = store.list(version)
     store.delete(name for name in names if not name.startswith(f"{work}/"))
     store.remove_tree(version)

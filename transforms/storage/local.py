@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 from recordmill.schemas.errors import BusyError, MissingFileError, OutputError
@@ -111,23 +112,24 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def link_new(temporary: Path, path: Path) -> None:
-    """Gives a finished file its name, unless another file has that name.
+def link_new(temporary: Path, path: Path) -> bool:
+    """Gives a finished file its name; returns False if another file has that name.
 
     Readers see the whole file, unlike after O_EXCL and a write.
-
-    Raises:
-      FileExistsError: another file has the name.
     """
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        # FAT and some network file systems have no links. The name is reserved first,
-        # so a reader may see the file without its bytes, but never another run's file.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        temporary.replace(path)
+    with suppress(FileExistsError):
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            # FAT and some network file systems have no links. The name is reserved
+            # first, so a reader may see the file without its bytes, but never another
+            # run's file.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            temporary.replace(path)
+        return True
+    return False
 
 
 # In object stores there are no folders; so in a local one none is seen that holds nothing.
@@ -352,6 +354,16 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 _TRIES = 5  # another process may remove the folder just made, while it is empty
+_Result = TypeVar("_Result")
+
+
+def _again(path: Path, write: Callable[[], _Result]) -> _Result:
+    """Calls a function that writes a file, again where its folder was removed."""
+    with _failing(path, "written"):
+        for _ in range(_TRIES - 1):
+            with suppress(FileNotFoundError):
+                return write()
+        return write()
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,25 +405,22 @@ class LocalStore(Store):
         self._write_atomic(lambda temporary: write(temporary, data), name)
 
     def create(self, data: bytes, name: str) -> bool:
-        try:
-            self._write_atomic(lambda path: write_synced(path, data), name, link_new)
-        except FileExistsError:
-            return self.read(name) == data
-        return True
+        created = self._write_atomic(
+            lambda path: write_synced(path, data), name, link_new
+        )
+        return created or self.read(name) == data
 
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
         path = self._path(name)
-        for last in (*[False] * (_TRIES - 1), True):
-            try:
-                if seen is None:
-                    make_folders(path.parent)
-                elif not path.parent.is_dir():
-                    return False
-                return swap_file(path, data, seen)
-            except OSError as error:
-                if last or not isinstance(error, FileNotFoundError):
-                    raise output_error(error, str(path), "written") from error
-        raise AssertionError("the last try returns or raises")
+
+        def swap() -> bool:
+            if seen is None:
+                make_folders(path.parent)
+            elif not path.parent.is_dir():
+                return False
+            return swap_file(path, data, seen)
+
+        return _again(path, swap)
 
     def discard(self, name: str, *, seen: bytes) -> bool:
         path = self._path(name)
@@ -455,11 +464,7 @@ class LocalStore(Store):
                 else:
                     with suppress(FileNotFoundError):  # removed meanwhile
                         files[name] = entry.stat().st_size
-        return Level(
-            {name: files[name] for name in sorted(files) if not is_temp_file(name)},
-            tuple(sorted(folders)),
-            {name: files[name] for name in sorted(files) if is_temp_file(name)},
-        )
+        return Level.of(files, folders)
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
@@ -535,28 +540,25 @@ class LocalStore(Store):
         self,
         fill: Callable[[Path], object],
         name: str,
-        finish: Callable[[Path, Path], None] = os.replace,
-    ) -> None:
-        """Calls `fill` with a temporary path, then `finish` to give it its name."""
+        finish: Callable[[Path, Path], object] = Path.replace,
+    ) -> bool:
+        """Calls `fill` with a temporary path, then `finish`; returns whether it was right.
+
+        `finish` gives the file its name.
+        """
         path = self._path(name)
-        temporary = temp_path(path)
-        for last in (*[False] * (_TRIES - 1), True):
+
+        def write() -> bool:
+            temporary = temp_path(path)
             try:
                 make_folders(path.parent)
                 fill(temporary)
-                finish(temporary, path)
+                done = bool(finish(temporary, path))
                 if self.synced:
                     sync_folder(path.parent)
-                return
-            except FileExistsError as error:
-                if path.parent.is_dir():
-                    raise
-                raise output_error(error, str(path), "written") from error
-            except FileNotFoundError as error:
-                if last:
-                    raise output_error(error, str(path), "written") from error
-            except OSError as error:
-                raise output_error(error, str(path), "written") from error
+                return done
             finally:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
+
+        return _again(path, write)

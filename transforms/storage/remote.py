@@ -38,7 +38,7 @@ from recordmill.transforms.storage.errors import (
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.store import Level, Store, is_temp_file
+from recordmill.transforms.storage.store import Level, Store
 
 _Result = TypeVar("_Result")
 _Entries = list[tuple[str, Info]]
@@ -122,15 +122,13 @@ class RemoteStore(Store):
     def list_level(self, folder: str = "") -> Level:
         entries = self._entries(folder, deep=False)
         files = _files(entries)
-        finished = {n: size for n, size in files.items() if not is_temp_file(n)}
         folders = {n.rstrip("/") for n, info in entries if info["type"] == "directory"}
         checksums = {
             name: checksum
             for name, info in entries
-            if name in finished and (checksum := stored_checksum(info)) is not None
+            if name in files and (checksum := stored_checksum(info)) is not None
         }
-        unfinished = {n: size for n, size in files.items() if is_temp_file(n)}
-        return Level(finished, tuple(sorted(folders)), unfinished, checksums)
+        return Level.of(files, folders, checksums)
 
     def unfinished(self, folder: str = "") -> dict[str, int]:
         return {} if self._cloud.objects else Store.unfinished(self, folder)

@@ -39,6 +39,19 @@ class Level:
     # CRC-32C of the files for which the store keeps one.
     checksums: dict[str, int] = field(default_factory=dict, compare=False)
 
+    @classmethod
+    def of(
+        cls,
+        files: dict[str, int],
+        folders: Iterable[str],
+        checksums: dict[str, int] | None = None,
+    ) -> Level:
+        """Returns what was found in a folder, in order."""
+        ordered = sorted(files.items())
+        finished = {name: size for name, size in ordered if not is_temp_file(name)}
+        unfinished = {name: size for name, size in ordered if is_temp_file(name)}
+        return cls(finished, tuple(sorted(folders)), unfinished, checksums or {})
+
 
 class Store(ABC):
     """A set of files below one root. Names are relative, with `/` between folders.
@@ -167,10 +180,6 @@ class Store(ABC):
         At any moment a target is whole or does not exist. An object store copies,
         checks that the copy is complete, then deletes the source.
         """
-
-    def move(self, source: str, target: str) -> None:
-        """Moves one file, as `move_all` does."""
-        self.move_all([(source, target)])
 
     def keeps_conditions(self, name: str) -> bool:
         """Tells whether `create` and `swap` are really exclusive here.

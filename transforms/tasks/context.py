@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec, parse_fraction
+from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
 from recordmill.schemas.ranges import InputRange, ShardPlan, TypeFlags
 from recordmill.transforms.arrow import U64
@@ -116,7 +116,14 @@ class RunContext:
 
     @property
     def fractions(self) -> list[Fraction]:
-        return [parse_fraction(split.fraction) for split in self.job.splits]
+        return [Fraction(split.fraction) for split in self.job.splits]
+
+    @property
+    def reads_files(self) -> bool:
+        """Returns whether cells name files whose bytes become the feature."""
+        declared = self.job.declared
+        features = declared.features.values() if declared else ()
+        return any(feature.bytes_from for feature in features)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from recordmill.transforms.exchange.plan import (
     shard_numbers,
 )
 from recordmill.transforms.exchange.sorted_runs import Block
-from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink, RowSource
+from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     class_hashes,
@@ -84,10 +84,10 @@ class RangeReader:
     live: LiveCounts = NO_COUNTS  # where it notes how far it is
     _rows_given: int = 0  # by the source
     _invalid: int = 0  # those of them that are rejects
-    _files: SideFiles = field(init=False)
+    _files: SideFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._files = side_files_of(self.input_range, self.context.source)
+        self._files = side_files_of(self.context, self.input_range)
 
     def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
         """Yields all rows in lists; stops where a batch turns out to need wider types.
@@ -146,7 +146,8 @@ class RangeReader:
     @property
     def checksums(self) -> list[FileChecksum]:
         """Returns the checksums of all that was read."""
-        return [*self.sink.checksums, *self._files.checksums()]
+        files = self._files.checksums() if self._files else ()
+        return [*self.sink.checksums, *files]
 
     def save(
         self, name: str, rejects_name: str = "", runs: Sequence[SortedRunRef] = ()
@@ -206,12 +207,15 @@ class RangeReader:
             yield framed.rows, framed.kept
 
 
-def side_files_of(input_range: InputRange, source: RowSource) -> SideFiles:
-    """Returns a reader of the files that the cells of a table can name."""
-    if source.input.files_root:
-        return SideFiles.below(source.input.files_root, source.input.storage)
+def side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | None:
+    """Returns a reader of the files that the cells of a table name, if they do."""
+    if not context.reads_files:
+        return None
+    source = context.source.input
+    if source.files_root:
+        return SideFiles.below(source.files_root, source.storage)
     root = input_range.uri.removesuffix(input_range.path)
-    return SideFiles.beside(input_range.uri, root, source.input.storage)
+    return SideFiles.beside(input_range.uri, root, source.storage)
 
 
 def keys_and_splits(

@@ -131,13 +131,10 @@ class _Sample:
     def __init__(
         self, context: RunContext, input_ranges: Sequence[InputRange], *, whole: bool
     ) -> None:
-        source, declared = context.source, context.job.declared
+        source = context.source
         self._context = context
         self._max_rows = 1 << 62  # of a batch, that are encoded
-        if not whole and any(
-            feature.bytes_from
-            for feature in (declared.features.values() if declared else ())
-        ):
+        if not whole and context.reads_files:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
         self._head = bytearray()  # of the records, to measure the compression
         self.positions = self.rows = self.rejected = self.records = 0
@@ -204,7 +201,7 @@ class _Sample:
             batch,
             context.schema(final_types),
             context.job,
-            files=side_files_of(input_range, context.source),
+            files=side_files_of(context, input_range),
             expected_schema=context.expected_schema,
         ):
             lengths = lengths_of(framed.rows)

@@ -87,7 +87,7 @@ def exercise(flaky: Flaky, tmp_path: Path) -> None:
     for number in range(12):
         assert store.size(f"staging/{number}") == 2000
         assert store.read_range(f"staging/{number}", 5, 9) == expected[f"{number}"][5:9]
-        store.move(f"staging/{number}", f"{number}")
+        store.move_all([(f"staging/{number}", f"{number}")])
         assert store.read(f"{number}") == expected[f"{number}"]
     store.delete(["lock"])
     store.put_file(big_file(tmp_path), "big")
@@ -120,7 +120,7 @@ def test_answers_that_are_lost(flaky: Flaky) -> None:
     flaky.proxy.judge = lose_once
     store.put_bytes(b"1", "a")
     assert store.create(b"2", "b")
-    store.move("a", "c")
+    store.move_all([("a", "c")])
     store.delete(["c"])
     assert flaky.direct.list() == {"b": 1}
     assert flaky.direct.read("b") == b"2"
