@@ -63,11 +63,13 @@ _SHORT_FORM = re.compile(
 )
 
 
-class _Frozen(BaseModel):
+class FrozenModel(BaseModel):
+    """A value that neither changes nor takes unknown fields."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ImageRule(_Frozen):
+class ImageRule(FrozenModel):
     """What an image must be like; others are rejected. None allows anything."""
 
     height: Side | None = Field(None, description="pixels")
@@ -88,7 +90,7 @@ class ImageRule(_Frozen):
         return self.decodable and self.format not in ("gif", "webp", "tiff")
 
 
-class DeclaredFeature(_Frozen):
+class DeclaredFeature(FrozenModel):
     """One feature: where its values come from, what they are, how they are stored."""
 
     column: str = Field("", description="source column; the feature's name if empty")
@@ -221,7 +223,7 @@ class DeclaredFeature(_Frozen):
         )
 
 
-class DeclaredSchema(_Frozen):
+class DeclaredSchema(FrozenModel):
     """All features that an example shall have; other columns are left out."""
 
     features: dict[Annotated[str, Field(min_length=1)], DeclaredFeature] = Field(

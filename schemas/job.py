@@ -17,15 +17,13 @@ from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     SerializeAsAny,
     field_validator,
     model_validator,
 )
 
-from recordmill.schemas.declared import DeclaredSchema
+from recordmill.schemas.declared import DeclaredSchema, FrozenModel
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.options import (
     Compression,
@@ -44,14 +42,12 @@ from recordmill.schemas.storage_options import BothSides, require_secretless_arg
 _FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
 
 
-class MapFunction(BaseModel):
+class MapFunction(FrozenModel):
     """A function that a job calls for each batch of rows, with the text of its module.
 
     A job names it as FILE.py:FUNCTION or MODULE:FUNCTION. Workers run the text of a file,
     and compare that of a module with their own.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     function: str  # its name
     # of the module that it stands in; its checksum stands for it in fingerprints
@@ -146,12 +142,7 @@ MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test spl
 
 NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
 SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
-FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
@@ -175,7 +166,7 @@ check_split_name = _matching(
 def parse_fraction(text: str) -> Fraction:
     """Returns the exact value of "0.8" or "4/5"; else raises ValueError."""
     # No exponents: the exact value of 1e-999999999 would fill the memory.
-    if FRACTION_PATTERN.fullmatch(text):
+    if re.fullmatch(r"\d*\.?\d+|\d+/\d+", text, re.ASCII):
         with suppress(ZeroDivisionError):
             return Fraction(text)
     raise ValueError(f"expected a fraction like 0.8 or 4/5, found {text!r}")
@@ -187,14 +178,14 @@ def _check_fraction(text: str) -> str:
     return text
 
 
-class SplitSpec(_Frozen):
+class SplitSpec(FrozenModel):
     """One split: its name and its share of the rows, as text so that it is exact."""
 
     name: Annotated[str, AfterValidator(check_split_name)]
     fraction: Annotated[str, AfterValidator(_check_fraction)]
 
 
-class Sharding(_Frozen):
+class Sharding(FrozenModel):
     """A rule for the number of shards of a split: by count, by size or by readers."""
 
     num_shards: Annotated[int, Field(ge=1, le=99_999)] | None = None
@@ -223,7 +214,7 @@ class Sharding(_Frozen):
         return max(1, min(wanted, num_records, 99_999))
 
 
-class RejectLimit(_Frozen):
+class RejectLimit(FrozenModel):
     """The number of rows that may be rejected: a count, or a share of the rows read."""
 
     text: str = "0"
@@ -279,7 +270,7 @@ DEFAULT_SPLITS = (SplitSpec(name="train", fraction="1"),)
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
-class JobSpec(_Frozen):
+class JobSpec(FrozenModel):
     """What is converted and how. Equal specs on equal inputs give equal bytes.
 
     `source` names an input format and `source_options` are that format's own; whoever

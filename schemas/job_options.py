@@ -22,7 +22,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     ValidationError,
@@ -30,7 +29,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from recordmill.schemas.declared import expectation, unknown_field
+from recordmill.schemas.declared import FrozenModel, expectation, unknown_field
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import (
     AUTO_VERSION,
@@ -66,10 +65,6 @@ TEXT_KINDS = (
     *("inputs", "globs", "size", "memory", "beam", "function"),
 )
 PATH_KINDS = ("file", "folder", "inputs")
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def _one_or_more(value: Any) -> Any:
@@ -124,11 +119,11 @@ Fraction = Annotated[float, Field(gt=0, le=1)] | str
 FileOptions = Annotated[dict[str, JsonValue], _checked(StorageOptions.of)]
 
 
-class StorageSides(_Frozen):
+class StorageSides(FrozenModel):
     """Options of the file systems of input and output, as fsspec spells them."""
 
-    input: FileOptions = {}
-    output: FileOptions = {}
+    input: FileOptions = Field(default={})
+    output: FileOptions = Field(default={})
 
 
 # The types of kinds of options; those of choices and integers are made of the option.
@@ -199,7 +194,7 @@ def job_file_model(formats: Formats) -> type[BaseModel]:
         fields[name] = (options, Field(options(), description=description))
     doc = "A job: what is converted, where to, and how it is run."
     model: type[BaseModel] = create_model(
-        "JobFile", __base__=_Frozen, __doc__=doc, **fields
+        "JobFile", __base__=FrozenModel, __doc__=doc, **fields
     )
     return model
 

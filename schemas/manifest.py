@@ -9,9 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
@@ -20,7 +18,7 @@ from pydantic import (
     model_serializer,
 )
 
-from recordmill.schemas.declared import expectation
+from recordmill.schemas.declared import FrozenModel, expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.feature_spec import STATED, STATED_IF_USED, FeatureSpec, Schema
 from recordmill.schemas.job import Version
@@ -39,10 +37,9 @@ MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1
 
 
-class _Frozen(BaseModel):
+class _Entry(FrozenModel):
     """A part of the manifest; some of its fields are written only if they are used."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     _omitted: ClassVar[tuple[str, ...]] = ()  # where they are as by default
 
     @model_serializer(mode="wrap")
@@ -60,14 +57,14 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 PlainName = Annotated[str, AfterValidator(partial(check_file_name, plain=True))]
 
 
-class FileEntry(_Frozen):
+class FileEntry(_Entry):
     """One file beside the shards: its bytes and CRC-32C (8 hex digits)."""
 
     bytes: Count
     crc32c: str
 
 
-class ShardEntry(_Frozen):
+class ShardEntry(_Entry):
     """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits).
 
     `index` is the index file that was written with it, if any; one that
@@ -83,7 +80,7 @@ class ShardEntry(_Frozen):
     _omitted = ("index",)
 
 
-class SplitEntry(_Frozen):
+class SplitEntry(_Entry):
     """One split: totals and shards in order."""
 
     records: Count
@@ -91,7 +88,7 @@ class SplitEntry(_Frozen):
     shards: tuple[ShardEntry, ...]
 
 
-class RejectsEntry(_Frozen):
+class RejectsEntry(_Entry):
     """All kept rejects, whatever files they are in (see RejectTotals).
 
     The digest is 16 hex digits. `marks` are those of the commits whose files hold them.
@@ -137,7 +134,7 @@ StoredFeature = Annotated[
 ]
 
 
-class MapEntry(_Frozen):
+class MapEntry(_Entry):
     """What a function (`map`) made of rows with these features: fewer, or more."""
 
     rows_dropped: Count
@@ -145,7 +142,7 @@ class MapEntry(_Frozen):
     features: tuple[StoredFeature, ...]
 
 
-class Manifest(_Frozen):
+class Manifest(_Entry):
     """What a dataset holds. The same run always gives the same bytes.
 
     `generation` is how many commits there were before in its folder, so that each has
@@ -168,7 +165,7 @@ class Manifest(_Frozen):
     rows_rejected: Count
     generation: Count = 0
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
-    files: dict[PlainName, FileEntry] = {}
+    files: dict[PlainName, FileEntry] = Field(default={})
     rejects: RejectsEntry | None = None
     map: MapEntry | None = None
     splits: dict[str, SplitEntry]

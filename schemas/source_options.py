@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from recordmill.schemas.declared import expectation
+from recordmill.schemas.declared import FrozenModel, expectation
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Option
 
@@ -23,10 +23,8 @@ PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not 
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name
 
 
-class SourceOptions(BaseModel):
+class SourceOptions(FrozenModel):
     """Options of one input format; this class itself has none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     def undo_splits(self) -> str:
         """Returns how an input is read that is not divided into splits by itself."""

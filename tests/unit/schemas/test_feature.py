@@ -26,12 +26,8 @@ def splits(**fractions: str) -> tuple[SplitSpec, ...]:
     return tuple(SplitSpec(name=n, fraction=f) for n, f in fractions.items())
 
 
-def test_job_defaults() -> None:
-    spec = job()
-    assert [(s.name, s.fraction) for s in spec.splits] == [("train", "1")]
-    assert spec.sharding == Sharding(shard_bytes=134_217_728)
-    assert (spec.shuffle, spec.seed, spec.compression) == (True, 0, "none")
-    assert spec.max_rejects.allowed(10**9) == 0
+def test_a_job_comes_back_from_json() -> None:
+    spec = job(splits=splits(a="1/3", b="2/3"), max_rejects={"text": "1%"})
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
 
 

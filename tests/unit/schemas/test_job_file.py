@@ -175,10 +175,17 @@ def test_no_value_changes_the_structure(value: str) -> None:
     assert replace(loaded.options, scratch="") == plain.options
 
 
-def test_a_value_is_not_filled_in_again() -> None:
-    assert load(MINIMAL + "split_by: '{{ v }}'", v="{{ date }}").job.split_by == (
-        "{{ date }}"
-    )
+def test_settings() -> None:
+    for wrong in ("a", "=1", "a b=1", "1a=1", "a-b=1"):
+        with pytest.raises(UsageError, match="`set`: expected KEY=VALUE, found"):
+            parse_settings([wrong])
+    assert parse_settings(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(UsageError, match="`set`: a is given twice"):
+        parse_settings(["a=1", "a=2"])
+    unused = problems(MINIMAL + "seed: '{{ seed }}'\n", sede="1", seed="1")
+    assert unused.endswith("nothing in the file uses it; did you mean seed?")
+    again = load(MINIMAL + "split_by: '{{ v }}'", v="{{ date }}")  # not filled in again
+    assert again.job.split_by == "{{ date }}"
 
 
 @pytest.mark.parametrize(
@@ -205,22 +212,6 @@ def test_wrong_placeholders(text: str, message: str) -> None:
     told = problems(f"source: csv\noutput: out\n{text}\n")
     assert message in told
     assert "line 3" in told
-
-
-def test_settings_that_nothing_uses() -> None:
-    told = problems(MINIMAL + "seed: '{{ seed }}'\n", sede="1", seed="1")
-    assert told == (
-        "/jobs/job.yaml: `set` sede: nothing in the file uses it; did you mean seed?"
-    )
-
-
-def test_settings() -> None:
-    for wrong in ("a", "=1", "a b=1", "1a=1", "a-b=1"):
-        with pytest.raises(UsageError, match="`set`: expected KEY=VALUE, found"):
-            parse_settings([wrong])
-    assert parse_settings(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
-    with pytest.raises(UsageError, match="`set`: a is given twice"):
-        parse_settings(["a=1", "a=2"])
 
 
 # --- what is wrong is told, all at once, with its line ---

@@ -145,18 +145,12 @@ def test_json_never_holds_nan() -> None:
         json_bytes({"x": float("nan")})
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [(Kind.BYTES, "bytes"), (Kind.FLOAT, "float32"), (Kind.INT64, "int64")],
-)
-def test_feature_defaults(kind: Kind, dtype: str) -> None:
-    feature = FeatureSpec("x", kind)
-    assert (feature.column, feature.dtype, feature.shape) == ("x", dtype, ())
-
-
-def test_schema_finds_features_by_name() -> None:
+def test_features_by_name_and_their_defaults() -> None:
     schema = Schema((LABEL, IMAGE))
     assert len(schema) == 2
     assert schema["label"] is LABEL
     with pytest.raises(KeyError, match="nothing"):
         schema["nothing"]
+    for kind, dtype in zip(Kind, ("bytes", "float32", "int64"), strict=True):
+        feature = FeatureSpec("x", kind)
+        assert (feature.column, feature.dtype, feature.shape) == ("x", dtype, ())

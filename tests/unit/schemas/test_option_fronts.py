@@ -147,10 +147,7 @@ def test_the_templates_form_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("message", "command", "job_file", "python"),
     [
-        ("raise `max_rejects`", "raise --max-rejects", "raise max_rejects:", "raise max_rejects="),
-        ("`exchange=auto`", "--exchange auto", "exchange: auto", "exchange='auto'"),
         ("`version=auto`", "--dataset-version auto", "version: auto", "version='auto'"),
-        ("`shuffle=false`", "--no-shuffle", "shuffle: false", "shuffle=False"),
         ("`overwrite=true`", "--overwrite", "overwrite: true", "overwrite=True"),
         ("`overwrite`", "--overwrite", "overwrite:", "overwrite="),
         ("`shards=2`", "--shards 2", "shards: 2", "shards=2"),

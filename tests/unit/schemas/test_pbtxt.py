@@ -145,9 +145,6 @@ def test_ragged_features_are_put_together() -> None:
         schema_pb2.TensorRepresentationGroup(),
     )
     assert dict(group) == dict(message.tensor_representation)
-
-
-def test_no_representations_where_none_are_needed() -> None:
     assert not proto_of("a: int64[]\nb: int64[2]").tensor_representation_group
 
 

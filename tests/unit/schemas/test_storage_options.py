@@ -122,15 +122,15 @@ def test_values_are_not_shown() -> None:
     assert len({options, StorageOptions.of(options.to_dict())}) == 1
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"s3://key:{SECRET}@bucket/out",
-        f"https://a.blob.core.windows.net/c/x.csv?sv=2020&sig={SECRET}",
-        f"https://b.s3.amazonaws.com/x?X-Amz-Signature={SECRET}",
-        f"https://h/x?access_token={SECRET}",
-    ],
-)
+URLS = [
+    f"s3://key:{SECRET}@bucket/out",
+    f"https://a.blob.core.windows.net/c/x.csv?sv=2020&sig={SECRET}",
+    f"https://b.s3.amazonaws.com/x?X-Amz-Signature={SECRET}",
+    f"https://h/x?access_token={SECRET}",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
 def test_urls_with_secrets_are_refused(url: str) -> None:
     for refuse in (require_secretless_url, open_store, lambda url: list_inputs([url])):
         with pytest.raises(UsageError, match="carries a secret; leave it") as error:
