@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import pickle
 import tracemalloc
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,31 +17,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bench import scale_limits as scale
-from bench import simulate
 from held_memory import most_held
 
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.job import JobSpec, RunOptions, Sharding
+from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.ranges import (
     KEY_SPACE,
     InputRange,
     RangeResult,
     ShardPlan,
-    ShardTask,
     SortedRunRef,
     SplitPlan,
 )
 from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.pieces import cut_block, gather_inline
-from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_runs import (
     Block,
     SortedRows,
     SortedRunFolder,
-    SortedRunIndex,
     gather,
     write_sorted_run,
 )
@@ -146,30 +140,6 @@ class CountingStore(LocalStore):
         return data
 
 
-class CountingRuns(SortedRunFolder):
-    """Notes what is read of the files."""
-
-    asked: ClassVar[list[tuple[str, int]]] = []
-
-    def _index(
-        self, run: SortedRunRef, task: ShardTask | None = None
-    ) -> SortedRunIndex:
-        pread = os.pread
-
-        def counted(file: int, size: int, offset: int) -> bytes:
-            data = pread(file, size, offset)
-            self.asked.append(("index", len(data)))
-            return data
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "pread", counted)
-            return super()._index(run, task)
-
-    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
-        self.asked.append(("records", len(target)))
-        super().read_into(run, target, offset)
-
-
 def some_block(rng: np.random.Generator, records: int, size: int) -> Block:
     return Block(
         payload_rows(pa.array([bytes(size)] * records, pa.binary())),
@@ -184,7 +154,6 @@ def even_plan(shards: int) -> ShardPlan:
     return ShardPlan((SplitPlan("t", bounds, (1,) * shards, (1,) * shards),))
 
 
-@pytest.mark.parametrize("where", ["folder", "store"])
 @pytest.mark.parametrize(
     ("num_runs", "records", "shards", "windows"),
     [
@@ -197,13 +166,12 @@ def even_plan(shards: int) -> ShardPlan:
 def test_shards_read_of_indexes_and_slices_what_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    where: str,
     num_runs: int,
     records: int,
     shards: int,
     windows: int,
 ) -> None:
-    """The real gathering, counted: requests of a store, reads of files."""
+    """The real gathering, with the requests of a store counted."""
     size = 100
     case = scale.Case(
         "tiny",
@@ -217,13 +185,8 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
     window_bytes = math.ceil(1.2 * case.shard_size / windows)
     monkeypatch.setattr(scale, "WINDOW_BYTES", window_bytes)
     asked: list[tuple[str, int]] = []
-    folder: SortedRunFolder
-    if where == "store":
-        monkeypatch.setattr(CountingStore, "asked", asked)
-        folder = SortedRunFolder("runs", store=CountingStore(str(tmp_path)))
-    else:
-        monkeypatch.setattr(CountingRuns, "asked", asked)
-        folder = CountingRuns(str(tmp_path))
+    monkeypatch.setattr(CountingStore, "asked", asked)
+    folder = SortedRunFolder("runs", store=CountingStore(str(tmp_path)))
     rng = np.random.default_rng(0)
     runs = [
         folder.save(f"run-{number}", [some_block(rng, records, size)], 1)
@@ -330,33 +293,3 @@ def test_a_dataset_of_ten_terabytes_has_not_too_many_shards() -> None:
     largest, large_shards = scale.CASES[-2:]
     assert largest.shards == -(-largest.input_bytes // largest.shard_bytes) < 99_999
     assert large_shards.shards < largest.shards / 7
-
-
-def test_the_planner_keeps_its_promise() -> None:
-    found = simulate.simulate(records=300_000, shards=40)
-    assert found.keeps_promise
-    assert found.shards == 40
-    assert found.records == 300_000
-    assert found.largest_record > 20 * simulate.MEAN_BYTES
-    assert 1 < found.skew < 1.1
-
-
-def test_a_plan_that_breaks_it_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Shards with as many records each, whatever they weigh."""
-
-    def by_count(
-        histogram: Histogram, sharding: Sharding, names: list[str]
-    ) -> ShardPlan:
-        (plan,) = plan_shards(
-            Histogram(histogram.records, histogram.records), sharding, names
-        ).splits
-        starts = [bound >> (64 - MAX_BUCKET_BITS) for bound in plan.bounds[:-1]]
-        planned_bytes = np.add.reduceat(histogram.bytes[0], starts)
-        return ShardPlan((replace(plan, shard_bytes=tuple(planned_bytes.tolist())),))
-
-    monkeypatch.setattr(simulate, "plan_shards", by_count)
-    given = ["--records", "3000000", "--shards", "1000"]
-    assert simulate.main(given) == 1
-    assert "a shard is off its fair share by" in capsys.readouterr().err
