@@ -18,15 +18,16 @@ from recordmill.transforms.sources.map import map_rows
 SAME = "def same(batch): return batch"
 
 
-@pytest.mark.parametrize("name", CASES)
+# Records that are kept have no columns; the command says so.
+@pytest.mark.parametrize(
+    "name", [n for n, c in CASES.items() if getattr(c.source, "records", "") != "keep"]
+)
 def test_a_function_that_changes_nothing_changes_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows, keys, rejects and where they stand; also when the source was pickled."""
     monkeypatch.setattr(images_source, "FILES_PER_RANGE", 2)
     case = CASES[name]
-    if getattr(case.source, "records", "") == "keep":
-        return  # there are no columns; the command says so
     case.make(tmp_path)
     path, size = case.cut_short
     if case.unit == "byte" and case.pack is bytes:  # with a reject

@@ -16,20 +16,62 @@ from typing import Any
 import pytest
 from append_tools import records_of, stand
 from archive_tools import ARCHIVES, files_in
-from case_jobs import offer, run_case
 from job_tools import assert_unpublished, assert_whole, contents, manifest_of
 from plain_runner import without_beam
 from source_cases import CASES, Case
 
+from recordmill.beam_jobs.service.outcome import Outcome
+from recordmill.beam_jobs.service.run import run_versioned
 from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, Sharding
 from recordmill.schemas.options import WantedExchange
+from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.base import ReferencedRows, Source
 from recordmill.transforms.sources.images import source as images_source
+from recordmill.transforms.tasks.progress_reader import Reporter
 
 BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.convert.save_plan_totals"
 EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")
 LAST_STEP = "recordmill.beam_jobs.pipelines.convert.stage"
+FORMAT = "a_case"
+
+
+def offer(source: Source, patch: pytest.MonkeyPatch) -> None:
+    """Makes a source one of the formats that jobs can name."""
+    made = registry.SourceFormat(
+        name=FORMAT,
+        summary="A source of the contract suite.",
+        options=SourceOptions,
+        make_source=lambda options, request: source,
+    )
+    patch.setitem(registry.BUILT_IN, FORMAT, made)
+
+
+def run_case(
+    given: Path, output: Path, exchange: WantedExchange, *, append: bool = False
+) -> Outcome:
+    """Runs the job of the source that was offered; all that waits is on the disk.
+
+    Raises:
+      RecordmillError: as the command would tell it.
+    """
+    job = JobSpec(
+        source=FORMAT,
+        name="set",
+        sharding=Sharding(num_shards=2),
+        max_rejects=RejectLimit(text="1"),
+    )
+    options = RunOptions(
+        inputs=(str(given),),
+        output=str(output),
+        exchange=exchange,
+        memory="0",
+        workers=1,
+        append=append,
+    )
+    return run_versioned(job, options, Reporter())
 
 
 @pytest.fixture(params=CASES)

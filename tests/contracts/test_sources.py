@@ -26,13 +26,18 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.encode.waiting_rows import lengths_of
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
-from recordmill.transforms.sources.base import FRAMED, REFERENCE, RowSink, number_ranges
+from recordmill.transforms.sources.base import REFERENCE, RowSink, number_ranges
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
 
+BY_BYTES = [name for name, case in CASES.items() if case.unit == "byte"]
+# Of the others the features are in the records, which are not read.
+WITH_COLUMNS = [
+    n for n, c in CASES.items() if getattr(c.source, "records", "") != "keep"
+]
 # Fields of sources that say how long ranges are, so that tests can have small ones.
 RANGE_SIZES = {"range_bytes", "whole_bytes", "step_bytes"}
 
@@ -277,11 +282,11 @@ def test_a_truncated_file_is_rejected_where_it_ends(case: Case, folder: Path) ->
     assert len(reading.rows) + len(reading.rejects) == len(whole) + 1
 
 
+# Other rows are rejects only when they are encoded: see test_columnar.
+@pytest.mark.parametrize("case", BY_BYTES, indirect=True)
 def test_rejects_keep_the_bytes_that_stand_at_their_position(
     case: Case, folder: Path
 ) -> None:
-    if case.unit == "row":
-        return  # such rows are rejects only when they are encoded: see test_columnar
     rows = case.make(folder)
     path, _, raw = rows[1]
     bad = b"\xfe" + raw[1:]  # no label, no UTF-8, no image
@@ -316,11 +321,10 @@ def test_a_file_that_vanished_after_the_inventory(case: Case, folder: Path) -> N
         read_all(reading)
 
 
+@pytest.mark.parametrize("case", WITH_COLUMNS, indirect=True)
 def test_the_schema_names_columns_that_are_read(case: Case, folder: Path) -> None:
     case.make(folder)
     reading = read(case.source, folder)
-    if FRAMED in reading.rows[0]:
-        return  # the features are in the records, which are not read
     columns = {feature.column for feature in reading.source.schema().features}
     assert columns <= reading.rows[0].keys()
 

@@ -144,10 +144,6 @@ def azurite(folder: Path) -> Iterator[str]:
         yield address
 
 
-def local_place(address: str, folder: Path) -> Place:
-    return Place("local", str(folder / "out"))
-
-
 class FoldersFileSystem(LocalFileSystem):
     """Stands for storage with folders that is not this machine's, such as sftp."""
 
@@ -157,20 +153,8 @@ class FoldersFileSystem(LocalFileSystem):
 fsspec.register_implementation("folders", FoldersFileSystem)
 
 
-def folders_place(address: str, folder: Path) -> Place:
-    return Place("folders", f"folders://{folder}/out")
-
-
-def memory_place(address: str, folder: Path) -> Place:
-    return Place("memory", f"memory://{uuid.uuid4().hex}/out")
-
-
-def s3_place(address: str, folder: Path) -> Place:
-    options = StorageOptions.of({"endpoint_url": address})
-    return bucket_place("s3", options)
-
-
-def bucket_place(kind: str, options: StorageOptions) -> Place:
+def bucket_place(kind: str, given: dict[str, str]) -> Place:
+    options = StorageOptions.of(given)
     bucket = f"b{uuid.uuid4().hex}"
     root = f"{PROTOCOLS[kind]}://{bucket}"
     system, path = filesystem_of(root, options)
@@ -178,14 +162,8 @@ def bucket_place(kind: str, options: StorageOptions) -> Place:
     return Place(kind, f"{root}/some/out", options)
 
 
-def gcs_place(address: str, folder: Path) -> Place:
-    # The server wants a project for a bucket; gcsfs would have to look one up.
-    options = {"endpoint_url": address, "token": "anon", "project": "tests"}
-    return bucket_place("gcs", StorageOptions.of(options))
-
-
-def azure_place(address: str, folder: Path) -> Place:
-    return bucket_place("azure", NO_OPTIONS)
+# The server wants a project for a bucket; gcsfs would have to look one up.
+GCS_OPTIONS = {"token": "anon", "project": "tests"}
 
 
 def s3_environment(address: str) -> dict[str, str]:
@@ -206,12 +184,25 @@ def azure_environment(address: str) -> dict[str, str]:
 
 
 SERVERS = {
-    "local": Server(nothing, local_place),
-    "folders": Server(nothing, folders_place),
-    "memory": Server(nothing, memory_place),
-    "s3": Server(moto, s3_place, s3_environment),
-    "gcs": Server(fake_gcs, gcs_place),
-    "azure": Server(azurite, azure_place, azure_environment),
+    "local": Server(nothing, lambda _, folder: Place("local", f"{folder}/out")),
+    "folders": Server(
+        nothing, lambda _, folder: Place("folders", f"folders://{folder}/out")
+    ),
+    "memory": Server(
+        nothing, lambda _, folder: Place("memory", f"memory://{uuid.uuid4().hex}/out")
+    ),
+    "s3": Server(
+        moto,
+        lambda address, _: bucket_place("s3", {"endpoint_url": address}),
+        s3_environment,
+    ),
+    "gcs": Server(
+        fake_gcs,
+        lambda address, _: bucket_place("gcs", {"endpoint_url": address} | GCS_OPTIONS),
+    ),
+    "azure": Server(
+        azurite, lambda _, __: bucket_place("azure", {}), azure_environment
+    ),
 }
 
 
