@@ -65,6 +65,18 @@ def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def write_csv(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
+    """Writes one file; the next call writes over it."""
+    path = tmp_path_factory.mktemp("csv") / "in.csv"
+
+    def write(body: bytes) -> Path:
+        path.write_bytes(body)
+        return path
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The iris table as a dataset of two shards. Copy it, never change it."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue
@@ -27,17 +26,6 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-
-
-def file_writer(factory: pytest.TempPathFactory) -> FileWriter:
-    """Writes one file; the next call writes over it."""
-    path = factory.mktemp("csv") / "in.csv"
-
-    def write(body: bytes) -> Path:
-        path.write_bytes(body)
-        return path
-
-    return write
 
 
 @dataclass

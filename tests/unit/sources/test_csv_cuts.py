@@ -16,13 +16,11 @@ from csv_cases import classify
 from example_counts import fuzzed
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from source_tools import FileWriter, file_writer, prepare, read_one
+from source_tools import FileWriter, prepare, read_one
 
 from recordmill.schemas.ranges import RowIssue, TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv import inspect, quotes
-from recordmill.transforms.sources.csv import rows as range_blocks
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv import rows as split_cells
 from recordmill.transforms.sources.csv import source as block_states
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
@@ -67,11 +65,6 @@ class Found:
     comments: int
 
 
-@pytest.fixture(scope="module")
-def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
-
-
 def read_cut(
     write_csv: FileWriter,
     body: bytes,
@@ -88,7 +81,7 @@ def read_cut(
     text = (int(TypeFlag.TEXT),) * len(reading.source.names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_rows, "BATCH_BYTES", part_bytes)
-        patch.setattr(range_blocks, "AHEAD_BYTES", part_bytes)
+        patch.setattr(range_rows, "AHEAD_BYTES", part_bytes)
         parts = [read_one(reading.source, each, text) for each in reading.ranges]
         nothing: TypeFlags = ()
         samples = [reading.source.sample(each) for each in reading.ranges]
@@ -235,7 +228,7 @@ def test_rows_that_are_too_long_are_rejects(
     assume(end_state(data.removeprefix(BOM)) is not QUOTED)
     whole = read_cut(write_csv, data, 1 << 20, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (quotes, range_blocks):
+        for module in (quotes, range_rows):
             patch.setattr(module, "MAX_ROW_BYTES", longest)
             patch.setattr(module, "KEPT_BYTES", 3)
         patch.setattr(inspect, "TYPED_BYTES", longest)  # as they are far apart
@@ -255,6 +248,6 @@ def test_rows_that_are_too_long_are_rejects(
 
 
 def test_bytes_that_arrow_strips_are_kept() -> None:
-    table, wrong = split_cells.split_cells(BOM + b"a\n" + BOM, ["h"])
+    table, wrong = range_rows.split_cells(BOM + b"a\n" + BOM, ["h"])
     assert table.column("h").to_pylist() == ["\ufeffa", "\ufeff"]
     assert wrong == {}

@@ -14,7 +14,7 @@ from example_counts import fuzzed
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from job_tools import convert, examples_of, recordmill
-from source_tools import FileWriter, file_writer, prepare, read, read_one, read_text
+from source_tools import FileWriter, prepare, read, read_one, read_text
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_summary import InputSummary
@@ -35,11 +35,6 @@ from recordmill.transforms.sources.text_types import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
 QUOTES = st.sampled_from(["", '"', '"', "'", "a"])
-
-
-@pytest.fixture(scope="module")
-def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
 
 
 class Rows:

@@ -21,7 +21,7 @@ from decode_cases import decode_batch
 from frames import records_of
 from hypothesis import example, given
 from hypothesis import strategies as st
-from source_tools import FileWriter, file_writer, prepare, read, read_text
+from source_tools import FileWriter, prepare, read, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job import JobSpec
@@ -220,11 +220,6 @@ VALUE_OF: dict[str, Callable[[str], object]] = {
     "float32": float,
     "string": str,
 }
-
-
-@pytest.fixture(scope="module")
-def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
 
 
 def flags_of(rows: list[tuple[str, ...]], num_columns: int) -> TypeFlags:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from source_tools import FileWriter, file_writer, read, read_text
+from source_tools import FileWriter, read, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import quotes
-from recordmill.transforms.sources.csv import quotes as broken_rows
-from recordmill.transforms.sources.csv import quotes as row_bounds
 from recordmill.transforms.sources.csv import source as block_states
 from recordmill.transforms.sources.csv.header import read_header
 from recordmill.transforms.sources.csv.quotes import (
@@ -130,7 +127,7 @@ def test_row_start_is_the_next_row_of_row_spans(
     offset = data.draw(st.integers(0, len(body)))
     ends = [end for _, end in row_spans(body) if end + 1 >= offset > 0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_bounds, "_READ_AHEAD", look_ahead)
+        patch.setattr(quotes, "_READ_AHEAD", look_ahead)
         found = row_start(reader(body), offset, end_state(body[:offset]), 99)
     assert found is not None
     assert found >= offset
@@ -211,8 +208,7 @@ def test_header_ends_where_the_first_row_of_python_ends(body: bytes) -> None:
 
 def test_header_is_read_at_once() -> None:
     calls: list[tuple[int, int]] = []
-    check: Callable[[], object] = lambda: read_header(reader(b"a,b\n1", calls), "x")  # noqa: E731
-    check()
+    read_header(reader(b"a,b\n1", calls), "x")
     assert len(calls) == 1
 
 
@@ -308,7 +304,7 @@ def slow_unclosed_quote(body: bytes) -> int:
 def test_unclosed_quote_is_the_last_that_opens(body: bytes, block_bytes: int) -> None:
     assume(end_state(body) is QUOTED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broken_rows, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(quotes, "_BLOCK_BYTES", block_bytes)
         found = unclosed_quote(lambda start, stop: body[start:stop], len(body))
     assert found == slow_unclosed_quote(body)
 
@@ -320,7 +316,7 @@ def test_unclosed_quote_is_the_last_that_opens(body: bytes, block_bytes: int) ->
 def test_line_of(body: bytes, block_bytes: int) -> None:
     body += b"x"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broken_rows, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(quotes, "_BLOCK_BYTES", block_bytes)
         found = line_of(lambda start, stop: body[start:stop], len(body) - 1)
     assert found == len(body.splitlines())
 
@@ -368,9 +364,9 @@ def test_a_row_without_end_is_a_reject_that_names_its_line(
     path = tmp_path / "in.csv"
     path.write_bytes(b'a,b\n1,2\n3,"' + b"x\n" * 9000 + b'"\n5,6\n')
     monkeypatch.setattr("recordmill.transforms.sources.csv.rows.MAX_ROW_BYTES", 9999)
-    monkeypatch.setattr(broken_rows, "MAX_ROW_BYTES", 9999)
+    monkeypatch.setattr(quotes, "MAX_ROW_BYTES", 9999)
     monkeypatch.setattr("recordmill.transforms.sources.csv.rows.KEPT_BYTES", 5)
-    monkeypatch.setattr(broken_rows, "KEPT_BYTES", 5)
+    monkeypatch.setattr(quotes, "KEPT_BYTES", 5)
     reading = read(CsvSource(range_bytes=100), path)
     assert [row["a"] for row in reading.rows] == [1, 5]
     [reject] = reading.rejects
@@ -381,11 +377,6 @@ def test_a_row_without_end_is_a_reject_that_names_its_line(
 
 
 TINY = st.integers(1, 64) | st.just(1 << 20)
-
-
-@pytest.fixture(scope="module")
-def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
 
 
 @given(

@@ -14,7 +14,7 @@ from example_counts import fuzzed
 from flaky_store import Flaky
 from hypothesis import example, given
 from hypothesis import strategies as st
-from source_tools import GOLDEN, FileWriter, file_writer, prepare, read, read_one
+from source_tools import GOLDEN, FileWriter, prepare, read, read_one
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
@@ -45,11 +45,6 @@ from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
-
-
-@pytest.fixture(scope="module")
-def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
 
 
 def test_columns_may_come_in_another_order(tmp_path: Path) -> None:
@@ -338,20 +333,15 @@ def test_a_table_without_quotes_by_declaration_is_read_once(
     assert rows == PLAIN_TABLE.count("\n")
 
 
-@pytest.fixture(scope="module")
-def write(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
-
-
 @given(
     st.lists(
         st.sampled_from([b"1", b",", b"\n", b'"', b"x" * 9, b"\r\n"]), max_size=60
     ),
     st.integers(7, 40),
 )
-def test_every_byte_once(write: FileWriter, body: list[bytes], size: int) -> None:
+def test_every_byte_once(write_csv: FileWriter, body: list[bytes], size: int) -> None:
     """Long rows, in which no range begins one; stray quotes, open ones; no line end."""
-    path = write(b"a,b\n" + b"".join(body))
+    path = write_csv(b"a,b\n" + b"".join(body))
     source = CsvSource(
         as_text=True, rows=range_rows.RangeRows(("a", "b")), range_bytes=size
     )

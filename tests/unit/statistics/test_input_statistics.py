@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from infer_tools import TRICKY, features_of, inferred, renamed, write_tricky
 from job_tools import IRIS, SAMPLES, convert, manifest_of
 from pixel_zoo import IMAGES
-from source_tools import FileWriter, file_writer
+from source_tools import FileWriter
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
@@ -36,11 +36,6 @@ from recordmill.transforms.statistics.input_statistics import (
     infer,
     stats_json,
 )
-
-
-@pytest.fixture(scope="module")
-def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
-    return file_writer(tmp_path_factory)
 
 
 @pytest.mark.parametrize("repeat", [1, 4000])  # 4000: two input ranges
