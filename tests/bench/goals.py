@@ -59,16 +59,6 @@ class Goal:
         return self.at_most is None or ratio <= self.at_most
 
 
-def faster(part: str, peer: str, what: str, at_least: float, lever: str = "") -> Goal:
-    """Defines a goal against a peer: how many times recordmill's seconds it takes."""
-    return Goal(part, what, (peer, "recordmill"), at_least=at_least, lever=lever)
-
-
-def close(part: str, peer: str, what: str, at_most: float, lever: str = "") -> Goal:
-    """Defines a goal against a floor: how many times its seconds recordmill takes."""
-    return Goal(part, what, ("recordmill", peer), at_most=at_most, lever=lever)
-
-
 # Shares of processor time.
 CSV_LEVER = (
     "Of the processor time writing records takes almost a quarter, splitting rows into cells "
@@ -96,6 +86,10 @@ GZIP_LEVER = (
     "Three fifths of the processor time are deflate itself. The next lever is a faster "
     "library than zlib-ng."
 )
+ENCODER_LEVER = (
+    "It is one compiled pass over each batch; without the native extension, which the page "
+    "names below, it is Arrow's element-wise join."
+)
 TWO_TABLE_WORKERS_LEVER = (
     "One worker has threads of its own that read ahead and write behind, so it gains from the "
     "second core, too. Start-up, the first look and publishing have one thread, 1.5 s of the "
@@ -115,58 +109,51 @@ FLINK_LEVER = (
     "The next step would be to keep what the first reading cast, as Arrow files beside the run."
 )
 
+LEVERS = {
+    "csv": CSV_LEVER,
+    "csv-3m": CSV_LEVER,
+    "cifar": CIFAR_LEVER,
+    "images": IMAGES_LEVER,
+    "infer": INFER_LEVER,
+    "gzip": GZIP_LEVER,
+    "encoder": ENCODER_LEVER,
+}
+
+
+def faster(part: str, peer: str, what: str, at_least: float) -> Goal:
+    """Defines a goal against a peer: how many times recordmill's seconds it takes."""
+    return Goal(
+        part, what, (peer, "recordmill"), at_least=at_least, lever=LEVERS.get(part, "")
+    )
+
+
+def close(part: str, peer: str, what: str, at_most: float) -> Goal:
+    """Defines a goal against a floor: how many times its seconds recordmill takes."""
+    return Goal(
+        part, what, ("recordmill", peer), at_most=at_most, lever=LEVERS.get(part, "")
+    )
+
+
 GOALS = (
-    faster("csv", "loop", "CSV, 1M rows: the tutorials' loop", 22, CSV_LEVER),
-    faster("csv-3m", "loop", "CSV, 3M rows: the tutorials' loop", 28, CSV_LEVER),
-    faster(
-        "csv", "tfx", "CSV, 1M rows: pyarrow, tfx_bsl, TFRecordWriter", 3, CSV_LEVER
-    ),
-    faster(
-        "csv-3m", "tfx", "CSV, 3M rows: pyarrow, tfx_bsl, TFRecordWriter", 3, CSV_LEVER
-    ),
-    close(
-        "csv", "read and copy", "CSV, 1M rows, by read_csv + cp and sync", 2, CSV_LEVER
-    ),
-    close(
-        "csv-3m",
-        "read and copy",
-        "CSV, 3M rows, by read_csv + cp and sync",
-        2,
-        CSV_LEVER,
-    ),
-    faster("cifar", "loop", "CIFAR, 2M records: the loop", 5, CIFAR_LEVER),
-    faster("cifar", "tfds", "CIFAR, 2M records: a TFDS builder", 20, CIFAR_LEVER),
-    faster(
-        "images",
-        "loop-header",
-        "50,000 JPEGs: the loop with Pillow's header",
-        3,
-        IMAGES_LEVER,
-    ),
-    faster("images", "tfds", "50,000 JPEGs: a TFDS builder", 4, IMAGES_LEVER),
+    faster("csv", "loop", "CSV, 1M rows: the tutorials' loop", 22),
+    faster("csv-3m", "loop", "CSV, 3M rows: the tutorials' loop", 28),
+    faster("csv", "tfx", "CSV, 1M rows: pyarrow, tfx_bsl, TFRecordWriter", 3),
+    faster("csv-3m", "tfx", "CSV, 3M rows: pyarrow, tfx_bsl, TFRecordWriter", 3),
+    close("csv", "read and copy", "CSV, 1M rows, by read_csv + cp and sync", 2),
+    close("csv-3m", "read and copy", "CSV, 3M rows, by read_csv + cp and sync", 2),
+    faster("cifar", "loop", "CIFAR, 2M records: the loop", 5),
+    faster("cifar", "tfds", "CIFAR, 2M records: a TFDS builder", 20),
+    faster("images", "loop-header", "50,000 JPEGs: the loop with Pillow's header", 3),
+    faster("images", "tfds", "50,000 JPEGs: a TFDS builder", 4),
     close(
         "images",
         "copy",
         "50,000 JPEGs, by read + CRC + append + sync in one loop",
         1.25,
-        IMAGES_LEVER,
     ),
-    close(
-        "infer",
-        "pyarrow reads",
-        "`schema infer`, by pyarrow's read_csv",
-        1,
-        INFER_LEVER,
-    ),
-    faster(
-        "encoder",
-        "tfx",
-        "Encoder alone: tfx_bsl",
-        6,
-        "It is one compiled pass over each batch; without the native extension, which the page "
-        "names below, it is Arrow's element-wise join.",
-    ),
-    faster("gzip", "writer", "Output under gzip: TFRecordWriter", 2, GZIP_LEVER),
+    close("infer", "pyarrow reads", "`schema infer`, by pyarrow's read_csv", 1),
+    faster("encoder", "tfx", "Encoder alone: tfx_bsl", 6),
+    faster("gzip", "writer", "Output under gzip: TFRecordWriter", 2),
     Goal(
         "growth",
         "Memory, CIFAR of 10 GB by 0.3 GB",

@@ -12,13 +12,10 @@ from archive_tools import ARCHIVES, files_in
 from source_cases import CASES, Case
 from source_tools import Reading, read
 
-from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import REFERENCE, RowSink
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import reading as storage_reading
-from recordmill.transforms.storage.reading import read_file
 
 KINDS = {
     "local": ("in.tar", "in.tar.gz", "in.zip", "stored.zip", "large.zip"),
@@ -92,18 +89,3 @@ def test_the_rows_are_those_of_the_folder(
         system.pipe_file(f"{root}/{name}", ARCHIVES[kind](members))
         found = read(case.source, f"{root}/{name}")
         assert found_in(found, f"{name}!/") == expected, name
-
-
-@pytest.mark.parametrize("kind", ["in.tar", "in.zip", "stored.zip"])
-def test_what_was_listed_is_read_or_nothing(tmp_path: Path, kind: str) -> None:
-    members = {"a/1.csv": b"x\n1\n", "b.csv": b"x\n2\n"}
-    path = tmp_path / kind
-    path.write_bytes(ARCHIVES[kind](members))
-    _, files = list_inputs([str(path)])
-    assert [read_file(file.uri, seen=file.seen) for file in files] == [
-        *members.values()
-    ]
-    path.write_bytes(ARCHIVES[kind](dict.fromkeys(members, b"x\n3\n")))
-    for file in files:
-        with pytest.raises(ChangedInputError, match=f"{kind}: (has|was written again)"):
-            read_file(file.uri, seen=file.seen)

@@ -20,13 +20,6 @@ def shard_names(folder: Path, split: str = "train") -> list[str]:
     return [staged_file_name(shard.file) for shard in manifest.splits[split].shards]
 
 
-def shard_named(folder: Path, name: str) -> Path:
-    """The shard that has this name without the mark of its commit."""
-    manifest = read_manifest(LocalStore(str(folder)))
-    [found] = [file for file in manifest.shard_files if staged_file_name(file) == name]
-    return folder / found
-
-
 def dataset_of(folder: Path) -> dict[str, Any]:
     """What a dataset holds, whatever commits it is of and whatever lies beside it."""
     store = LocalStore(str(folder))
