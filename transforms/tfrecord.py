@@ -20,6 +20,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from io import RawIOBase
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -100,7 +101,7 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
     return None if found < 0 else found
 
 
-def open_stream(raw: BinaryIO, compression: str) -> BinaryIO:
+def open_stream(raw: BinaryIO | RawIOBase, compression: str) -> BinaryIO:
     """Opens the uncompressed stream of a TFRecord file."""
     return gzip.GzipFile(fileobj=raw) if compression == "gzip" else raw  # type: ignore[return-value]
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -187,7 +186,7 @@ def _records(shard: ShardToRead) -> Iterator[bytes]:
         return
     name = shard.entry.file
     with open_file(shard.store, name) as file:
-        stream = open_stream(cast("BinaryIO", file), shard.compression)
+        stream = open_stream(file, shard.compression)
         yield from map(bytes, read_records(stream, name))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +78,7 @@ class ShardToRead:
         require_size(self.store, expected)
         count = 0
         with open_file(self.store, expected.file) as file:
-            stream = open_stream(cast("BinaryIO", file), self.compression)
+            stream = open_stream(file, self.compression)
             for record in read_records(stream, self.uri):
                 count += 1
                 yield record

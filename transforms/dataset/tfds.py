@@ -30,7 +30,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
@@ -289,7 +289,7 @@ def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int
         else:
             return shard.bytes
     with open_file(store, shard.file) as file, target.open("xb") as copy:
-        stream = open_stream(cast("BinaryIO", file), compression)
+        stream = open_stream(file, compression)
         try:
             shutil.copyfileobj(stream, copy, 1 << 20)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:

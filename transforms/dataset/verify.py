@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import BinaryIO, Literal, cast
+from typing import Literal
 
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Schema
@@ -398,7 +398,7 @@ def _check_shard(
         deep = DeepCheck(schema, manifest.payload, is_framed=is_framed)
     try:
         with open_file(store, shard.file, on_bytes) as file:
-            stream = open_stream(cast("BinaryIO", file), manifest.compression)
+            stream = open_stream(file, manifest.compression)
             found = read_records(stream, shard.file) if is_framed else iter(())
             try:
                 if deep is None:

@@ -443,10 +443,9 @@ class HeldRuns:
 
         `seconds` are those that it took to make its rows.
         """
-        # Slices share buffers, and so may several rows of views.
-        buffers = (each for array in run.rows.columns for each in array.buffers())
-        sizes = {each.address: each.size for each in buffers if each is not None}
-        needed = sum(sizes.values()) + run.keys.nbytes + run.planned_bytes.nbytes
+        # Slices share buffers, and so may several rows of views: each counts once.
+        needed = run.rows.get_total_buffer_size()
+        needed += run.keys.nbytes + run.planned_bytes.nbytes
         self._drop((folder, stem))
         with self._lock:
             if (

@@ -39,6 +39,8 @@ WRONG_TYPES = [
     (FLOAT, [True], pa.bool_(), "True in row 0", "a boolean is an int64"),
     (BYTES, [7], pa.int32(), "7 in row 0", "a number is no text"),
     (INT64, [[], None, [1.5]], pa.list_(pa.float64()), "1.5 in row 2", "in a list"),
+    (INT64, [], pa.float64(), "", "an empty batch"),
+    (INT64, [None, None], pa.float64(), "", "nothing but nulls"),
 ]
 
 
@@ -62,22 +64,12 @@ def test_wrong_type(
     kind: Kind, values: list[Any], arrow_type: pa.DataType, found: str, reason: str
 ) -> None:
     value_type = getattr(arrow_type, "value_type", arrow_type)
+    example = f", for example {found}" if found else ""
     with pytest.raises(SchemaError) as caught:
         encode_column(pa.array(values, arrow_type), kind)
     assert str(caught.value) == (
-        f"feature 'f': {kind} cannot hold column 'c' of type {value_type}, "
-        f"for example {found}: {way_out(value_type)}"
-    ), reason
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"), [([], "an empty batch"), ([None, None], "nothing but nulls")]
-)
-def test_wrong_type_without_an_example(values: list[Any], reason: str) -> None:
-    with pytest.raises(SchemaError) as caught:
-        encode_column(pa.array(values, pa.float64()), INT64)
-    assert str(caught.value) == (
-        f"feature 'f': int64_list cannot hold column 'c' of type double: {WAY_OUT[FLOAT]}"
+        f"feature 'f': {kind} cannot hold column 'c' of type {value_type}{example}: "
+        f"{way_out(value_type)}"
     ), reason
 
 
@@ -245,23 +237,6 @@ def test_values_that_just_fit(kind: Kind, array: pa.Array, reason: str) -> None:
     assert len(encode_column(array, kind)) == len(array), reason
 
 
-def test_extension_type_is_its_storage() -> None:
-    tensor = pa.fixed_shape_tensor(pa.int64(), (2,))
-    storage = pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))
-    wrapped = pa.ExtensionArray.from_storage(tensor, storage)
-    assert encode_column(wrapped, INT64, shape=(2,)).equals(
-        encode_column(storage, INT64, shape=(2,))
-    )
-
-
-def test_run_end_encoded_is_decoded() -> None:
-    plain = pa.array([7, 7, None, 8])
-    coded = pc.run_end_encode(plain)
-    assert encode_column(coded.slice(1), INT64).equals(
-        encode_column(plain.slice(1), INT64)
-    )
-
-
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("shape", [(), (2,), (None,), (None, None)])
 def test_column_of_no_type_holds_nothing(
@@ -271,42 +246,65 @@ def test_column_of_no_type_holds_nothing(
     assert encoded.to_pylist() == [b"\n\x00"] * 3
 
 
-def test_empty_lists_of_no_type() -> None:
-    array = pa.array([[], None], pa.list_(pa.null()))
-    assert encode_column(array, INT64).equals(
-        encode_column(array.cast(pa.list_(pa.int64())), INT64)
-    )
-    nested = pa.array([[], None], pa.list_(pa.list_(pa.int64())))
-    assert encode_column(array, INT64, shape=(None, None)).equals(
-        encode_column(nested, INT64, shape=(None, None))
-    )
+PAIRS = [[1, 2], [3, 4]]
+ALIKE = [
+    (
+        pa.ExtensionArray.from_storage(
+            pa.fixed_shape_tensor(pa.int64(), (2,)),
+            pa.array(PAIRS, pa.list_(pa.int64(), 2)),
+        ),
+        *(pa.array(PAIRS), {"shape": (2,)}, "an extension is its storage"),
+    ),
+    (
+        pc.run_end_encode(pa.array([7, 7, None, 8])).slice(1),
+        *(pa.array([7, None, 8]), {}, "runs are decoded"),
+    ),
+    (
+        pa.array([[], None], pa.list_(pa.null())),
+        *(pa.array([[], None], pa.list_(pa.int64())), {}, "empty lists of no type"),
+    ),
+    (
+        pa.array([[], None], pa.list_(pa.null())),
+        pa.array([[], None], pa.list_(pa.list_(pa.int64()))),
+        *({"shape": (None, None)}, "nested empty lists of no type"),
+    ),
+    (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array([5, None])),
+        *(pa.array([5, None, 5]), {}, "a null in a dictionary"),
+    ),
+    (
+        pa.ListViewArray.from_arrays(
+            pa.array([2, 0, 1], pa.int32()),
+            pa.array([1, 2, 0], pa.int32()),
+            pa.array([1, 2, 3]),
+        ),
+        *(pa.array([[3], [1, 2], []]), {}, "views out of order"),
+    ),
+    (
+        pa.ListArray.from_arrays(
+            pa.array([0, 2, 3], pa.int32()),
+            pa.array([1, 2, 3]),
+            mask=pa.array([True, False]),
+        ),
+        *(pa.array([None, [3]]), {}, "a null with items"),
+    ),
+    (
+        pa.array([0, -1, None, 1 << 40], pa.timestamp("us", "Europe/Berlin")),
+        *(pa.array([0, -1, None, 1 << 40]), {}, "times are Arrow's own integers"),
+    ),
+    (
+        pa.array([19_000, None], pa.date32()),
+        *(pa.array([19_000, None]), {}, "so are dates"),
+    ),
+]
 
 
-def test_null_in_a_dictionary_is_a_null() -> None:
-    values = pa.array(["a", None])
-    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), values)
-    assert encode_column(coded, BYTES).equals(
-        encode_column(pa.array(["a", None, "a"]), BYTES)
-    )
-
-
-def test_views_out_of_order_and_nulls_with_items() -> None:
-    view = pa.ListViewArray.from_arrays(
-        pa.array([2, 0, 1], pa.int32()),
-        pa.array([1, 2, 0], pa.int32()),
-        pa.array([1, 2, 3]),
-    )
-    assert encode_column(view, INT64).equals(
-        encode_column(pa.array([[3], [1, 2], []]), INT64)
-    )
-    hidden = pa.ListArray.from_arrays(
-        pa.array([0, 2, 3], pa.int32()),
-        pa.array([1, 2, 3]),
-        mask=pa.array([True, False]),
-    )
-    assert encode_column(hidden, INT64).equals(
-        encode_column(pa.array([None, [3]]), INT64)
-    )
+@pytest.mark.parametrize(("array", "plain", "facts", "reason"), ALIKE)
+def test_columns_that_are_encoded_alike(
+    array: pa.Array, plain: pa.Array, facts: dict[str, Any], reason: str
+) -> None:
+    expected = encode_column(plain, INT64, **facts)
+    assert encode_column(array, INT64, **facts).equals(expected), reason
 
 
 def utf8_by_value(values: list[bytes]) -> bool:
@@ -435,17 +433,6 @@ def test_lists_that_do_not_fit_the_shape(
     ):
         assert reason.startswith("feature 'f': "), why
         assert reason.endswith(f"{expected} (shape {json.dumps(list(shape))})"), why
-
-
-def test_dates_and_times_are_arrows_own_integers() -> None:
-    moments = pa.array([0, -1, None, 1 << 40], pa.timestamp("us", "Europe/Berlin"))
-    assert encode_column(moments, INT64).equals(
-        encode_column(pa.array([0, -1, None, 1 << 40]), INT64)
-    )
-    days = pa.array([19_000, None], pa.date32())
-    assert encode_column(days, INT64).equals(
-        encode_column(pa.array([19_000, None]), INT64)
-    )
 
 
 def test_missing_column() -> None:
