@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:
 
 
 def features_of(schema: Schema) -> list[dict[str, Any]]:
-    """The features as a manifest states them."""
-    return [feature.to_json() for feature in schema.features]
+    """The features as the JSON of a manifest states them."""
+    text = json.dumps([feature.to_json() for feature in schema.features])
+    stated: list[dict[str, Any]] = json.loads(text)
+    return stated
 
 
 def renamed(schema: Schema) -> Schema:
