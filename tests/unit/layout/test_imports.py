@@ -87,6 +87,12 @@ def file_of(module: str) -> Path | None:
     raise AssertionError(f"{module} is nowhere")
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Else pytest, which imports them by that name, refuses the second one."""
+    names = sorted(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert names == sorted(set(names))
+
+
 def test_every_room_is_listed() -> None:
     assert {room_of(path) for path in product_files()} == set(ROOMS)
 
