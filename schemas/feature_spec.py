@@ -104,8 +104,8 @@ class FeatureSpec:
             return self
         return replace(self, column="", class_names=())
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the feature as the manifest's JSON states it."""
+    def stated(self) -> dict[str, Any]:
+        """Returns what a manifest states of the feature, by key; values as they are here."""
         stated = {name: getattr(self, name) for name in STATED}
         for name, unstated in STATED_IF_USED.items():
             if (value := getattr(self, name)) is not unstated:

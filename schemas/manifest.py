@@ -130,7 +130,7 @@ StoredFeature = Annotated[
     FeatureSpec,
     BeforeValidator(_check_keys),
     AfterValidator(FeatureSpec.as_stored),
-    PlainSerializer(FeatureSpec.to_json),
+    PlainSerializer(FeatureSpec.stated),
 ]
 
 

@@ -21,7 +21,7 @@ def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:
 
 def features_of(schema: Schema) -> list[dict[str, Any]]:
     """The features as the JSON of a manifest states them."""
-    text = json.dumps([feature.to_json() for feature in schema.features])
+    text = json.dumps([feature.stated() for feature in schema.features])
     stated: list[dict[str, Any]] = json.loads(text)
     return stated
 

@@ -110,7 +110,7 @@ def changed(**fields: object) -> bytes:
 
 
 def feature(**fields: object) -> bytes:
-    return changed(features=[{**LABEL.to_json(), **fields}])
+    return changed(features=[{**LABEL.stated(), **fields}])
 
 
 JUNK = [
@@ -127,7 +127,7 @@ JUNK = [
     (feature(class_names=["cat"]), "features.0: unknown keys: class_names", "class names stand in files of their own"),
     (feature(kind="text_list"), "features.0.kind: expected 'bytes_list', 'float_list' or 'int64_list'", "a kind that no reader knows"),
     (feature(name=""), "features: a feature needs a name, got an empty one", "what a feature does not allow"),
-    (changed(features=[LABEL.to_json()] * 2), "features: feature names must differ, got 'label' twice", "what a schema does not allow"),
+    (changed(features=[LABEL.stated()] * 2), "features: feature names must differ, got 'label' twice", "what a schema does not allow"),
     (changed(features=[]), "features: a schema needs at least one feature, got none", "no feature"),
 ]  # fmt: skip
 

@@ -33,7 +33,7 @@ from recordmill.transforms.storage.errors import (
 )
 from recordmill.transforms.storage.reading import read_file, read_range
 
-BRIEF = RetryPolicy(tries=2, first_seconds=0.05, limit_seconds=5.0)
+BRIEF = RetryPolicy(tries=2, first_seconds=0.05, limit_seconds=60.0)
 BIG = 40 << 20  # three parts
 
 
