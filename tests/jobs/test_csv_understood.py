@@ -209,7 +209,7 @@ def test_an_append_takes_the_same_words(tmp_path: Path) -> None:
 
 def test_json_stands_alone_and_log_lines_warn_once(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
-    source.write_text("1;2\n3;4\n5;6\n")
+    source.write_text("a;b\n3;4\n5;6\n")
     warned = ("--delimiter", "comma")
     ran = convert("csv", source, tmp_path / "json", "--json", *warned)
     assert ran.err == ""
@@ -218,16 +218,16 @@ def test_json_stands_alone_and_log_lines_warn_once(tmp_path: Path) -> None:
     events = [json.loads(line) for line in ran.err.splitlines()]
     names = [event["event"] for event in events]
     assert names == ["input_understood", "input_warning", "run_started", "run_done"]
-    assert events[0]["columns"] == "1 (1;2 string)"
+    assert events[0]["columns"] == "1 (a;b string)"
     assert events[1]["level"] == "warning"
 
 
 def test_an_inferred_schema_is_warned_of(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
-    source.write_text("1;2\n3;4\n")
+    source.write_text("a;b\n3;4\n")
     ran = recordmill("schema", "infer", "csv", source, "--delimiter", "comma")
     assert ran.status == 0
-    assert f"Warning: {source}: the header is the single column '1;2'" in ran.err
+    assert f"Warning: {source}: the header is the single column 'a;b'" in ran.err
 
 
 def test_a_refused_run_has_warned(tmp_path: Path) -> None:

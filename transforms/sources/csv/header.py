@@ -1,18 +1,9 @@
-"""Reads the first rows of CSV files: the delimiter, the columns, where the rows begin.
-
-What options say of the dialect comes first. The rest is found in the first rows, which
-are split with each delimiter that is common. A reading is possible if it has several
-columns and nearly all rows have as many cells as the first one. Comma comes first: it is
-given up only if it is not possible. Where another reading is about as good, nothing is
-guessed.
-"""
+"""Reads the header of CSV files, and what options say of their dialect."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
 from recordmill.schemas.errors import InputError, UsageError
@@ -25,7 +16,6 @@ from recordmill.transforms.sources.csv.quotes import (
     Dialect,
     Reader,
     row_patterns,
-    row_spans,
     without_comments,
 )
 from recordmill.transforms.sources.registry import DELIMITERS, CsvOptions
@@ -178,93 +168,6 @@ def _behind_lines(text: bytes, lines: int) -> int | None:
             return None
         at = match.end()
     return at
-
-
-CANDIDATES = (b",", b";", b"\t", b"|")
-SAMPLE_BYTES = 1 << 16
-SAMPLED_ROWS = 100
-SAME_SHARE = 0.9  # of the rows that have as many cells as the first
-_CLEARLY = 0.2  # by which one score is above another
-# Numbers with any mark of thousands and decimals, dates, booleans, nothing.
-_TYPED = re.compile(
-    r"|[-+]?[0-9.,']*[0-9][0-9.,']*([eE][-+]?[0-9]+)?%?|(?i:true|false)"
-    r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T][\d:.]+.*)?"
-)
-
-
-def find_delimiter(
-    read: Reader, uri: str, asked: Dialect, wanted: Sequence[str] = ()
-) -> bytes:
-    """Returns the delimiter of a file, which gives it the wanted columns, if any.
-
-    Raises:
-      InputError: two delimiters are about as likely.
-    """
-    if asked.delimiter:
-        return asked.delimiter
-    comma, *others = [each for each in CANDIDATES if each not in asked.marks]
-    sample, is_whole = _sample(read, uri, replace(asked, delimiter=comma))
-    readings = {
-        each: _split_rows(sample, replace(asked, delimiter=each), is_whole)
-        for each in (comma, *others)
-        if each == comma or each in sample
-    }
-    if wanted and asked.has_header:
-        for delimiter, rows in readings.items():
-            if {*wanted} <= {*numbered(rows[0])}:
-                return delimiter
-    scores = {each: _score(rows) for each, rows in readings.items()}
-    possible = {each: score for each, score in scores.items() if score is not None}
-    if not possible:
-        return comma
-    best = comma if comma in possible else max(possible, key=possible.__getitem__)
-    rivals = [each for each in possible if possible[each] > possible[best] - _CLEARLY]
-    rivals.remove(best)
-    if not rivals:
-        return best
-    found = " and ".join(
-        f"{count(len(readings[each][0]), 'column')} with {name_of(each)}"
-        for each in (best, rivals[0])
-    )
-    raise InputError(
-        f"{uri}: the first rows have {found} between the cells; expected one that is "
-        f"clearly better. Say which it is: `delimiter={name_of(best)}` or "
-        f"`delimiter={name_of(rivals[0])}`"
-    )
-
-
-def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
-    """Returns the first rows of a file, and whether that is all of it."""
-    start = header_start(read, uri, dialect)
-    size = SAMPLE_BYTES
-    while True:
-        sample = read(start, start + size)
-        is_whole = len(sample) < size
-        # Half a row tells nothing: of a wide table, more is read.
-        if is_whole or size >= MAX_HEADER_BYTES or len(row_spans(sample, dialect)) > 2:
-            return sample, is_whole
-        size *= 4
-
-
-def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> list[list[str]]:
-    spans = row_spans(sample, dialect)
-    if not is_whole and len(spans) > 1:
-        spans = spans[:-1]  # the last one is cut
-    rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
-    split = [split_row(row, dialect) for row in rows]
-    if split and split[-1] is None:  # a quote that is never closed, or not yet
-        split.pop()
-    return [cells or [] for cells in split] or [[]]
-
-
-def _score(rows: Sequence[Sequence[str]]) -> float | None:
-    """Returns the share of cells that are numbers, dates or booleans."""
-    first, *others = rows
-    same = [row for row in others if len(row) == len(first)]
-    if len(first) < 2 or not 0 < SAME_SHARE * len(others) <= len(same):
-        return None
-    cells = [cell.strip() for row in same for cell in row]
-    return sum(_TYPED.fullmatch(cell) is not None for cell in cells) / len(cells)
 
 
 def name_of(delimiter: bytes) -> str:

@@ -6,12 +6,9 @@ converted, cells are counted that are missing, have many digits or look like num
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise, takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +29,9 @@ from recordmill.transforms.cast.text_values import (
     without_missing,
 )
 from recordmill.transforms.encode.row_errors import Mask
-from recordmill.transforms.sources.csv.header import (
-    CANDIDATES,
-    SAME_SHARE,
-    find_delimiter,
-    header_start,
-    name_of,
-    read_header,
-    split_row,
-)
+from recordmill.transforms.sources.csv import guess
+from recordmill.transforms.sources.csv.guess import FirstRows
+from recordmill.transforms.sources.csv.header import header_start, name_of, read_header
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
 from recordmill.transforms.sources.text_types import (
@@ -79,41 +70,14 @@ def infer_schema(
     return Schema(tuple(features))
 
 
-_LOOKED_AT = 100  # rows
+_LOOKED_AT = guess.SAMPLED_ROWS  # rows
 _SHOWN_COLUMNS = 10
-_QUOTED = re.compile(rb'"[^"]*"')
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRows:
-    """The first rows of an input."""
-
-    uri: str  # of the first file
-    dialect: Dialect  # of the input
-    header: bytes  # its line, raw; b"" if there is none
-    names: tuple[str, ...]  # the columns
-    text: bytes  # the file up to the last of the rows
-    spans: Sequence[tuple[int, int]]  # of the first rows in it
-    cells: pa.RecordBatch  # those that could be split, as text
-
-    @property
-    def flags(self) -> tuple[int, ...]:
-        """Returns the type flags of the columns in these rows."""
-        return tuple(map(int, classify_columns(self.columns())))
-
-    @property
-    def rows(self) -> list[bytes]:
-        """Returns the first rows, raw."""
-        return [self.text[slice(*span)] for span in self.spans]
-
-    @property
-    def line(self) -> str:
-        """Returns which line of the file is the first one."""
-        return f"{self.uri}: line {self.dialect.skip_rows + 1}"
-
-    def columns(self) -> list[pa.StringArray]:
-        """Returns the cells of each column, numbers with a point."""
-        return with_points(self.cells[:_LOOKED_AT].columns, self.dialect)
+def first_flags(first: FirstRows) -> tuple[int, ...]:
+    """Returns the type flags of the columns in the first rows."""
+    columns = with_points(first.cells[:_LOOKED_AT].columns, first.dialect)
+    return tuple(map(int, classify_columns(columns)))
 
 
 def with_points(
@@ -123,162 +87,6 @@ def with_points(
     if dialect.decimal == ",":
         return [swap_points(column) for column in columns]
     return columns
-
-
-_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
-_YEAR = re.compile(r"[12]\d{3}")
-_MARKS = (b"#", b"%", b";", b"!")  # of comments
-_NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
-_UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
-
-
-def _header_doubts(first: FirstRows) -> tuple[str, str]:
-    """Returns why the first row must not be the header, and why it may not be; or "".
-
-    Each name is of the sort that is below it, and not all are text. Years and dates in a
-    row (2001, 2002, 2003) are names all the same, and so are the numbers that pandas
-    writes for columns without names; others (1, 2, 3) may be.
-    """
-    names = with_points([pa.array([name]) for name in first.names], first.dialect)
-    sorts = [sort or "text" for sort in _sorts_of(names)]
-    is_like_rows = bool({*sorts} - {"text"}) and sorts == _sorts_of(first.columns())
-    if not first.dialect.has_header or not is_like_rows:
-        return "", ""
-    line = first.line
-    if not _is_series(first.names):
-        return (
-            f"{line} should be the header, but it looks like a row: "
-            f"{_shown(first.header)}. If the table has no header, use `header=none`, and "
-            "give the names of its columns with `columns`. If it is the header, use "
-            "`header=first`"
-        ), ""
-    if [*first.names] == [*map(str, range(len(first.names)))] or all(
-        map(_YEAR.fullmatch, _numbers_in(first.names))
-    ):
-        return "", ""
-    return "", (
-        f"{line} is taken for the header, though it looks like a row: "
-        f"{_shown(first.header)}. If the table has no header, use `header=none`, else "
-        "this row is missing. If it is the header, `header=first` says so"
-    )
-
-
-def _repeated_columns(first: FirstRows) -> str:
-    cells = split_row(first.rows[0], first.dialect) if first.rows else None
-    names = tuple(cell.strip() for cell in cells or ())
-    if not names or names != first.dialect.columns:
-        return ""
-    return (
-        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
-        "header. Leave out `columns`"
-    )
-
-
-def _one_column(first: FirstRows) -> str:
-    """Returns what is odd about a single column that looks like several, or ""."""
-    if len(first.names) > 1 or not first.rows:
-        return ""
-    lines = [_QUOTED.sub(b"", line) for line in (first.header, *first.rows)]
-    for delimiter in CANDIDATES:
-        expected, *found = [line.count(delimiter) for line in lines]
-        if expected and found.count(expected) >= SAME_SHARE * len(found):
-            mark = name_of(delimiter)
-            return (
-                f"{first.uri}: the header is the single column "
-                f"{shown(first.names[0])}, and the rows have {mark} as often as it: this "
-                f"looks like a table with `delimiter={mark}`"
-            )
-    return ""
-
-
-def _shown(row: bytes) -> str:
-    return shown(row.decode(errors="replace"))
-
-
-def _misfit(first: FirstRows) -> str:
-    """Returns why the header cannot be that of the rows below it, or "".
-
-    R writes no name above the names of rows. Programs that write reports put lines
-    before the header.
-    """
-    widths = [
-        len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
-    ]
-    expected, mark = widths[0], first.header[:1]
-    alike = 1  # lines that begin with a mark of comments, as the header does
-    if mark in _MARKS:
-        alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
-    behind = widths[alike:]
-    if not behind or not first.dialect.has_header or expected in behind:
-        return ""
-    width, rows = Counter(behind).most_common(1)[0]
-    at = alike + behind.index(width)
-    if width < expected or rows < SAME_SHARE * len(widths[at:]):
-        return ""
-    found = (
-        f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "
-        f"have {count(width, 'cell')}"
-    )
-    if at == 1 and width == expected + 1 > 2:
-        names = ",".join(["row", *first.names])
-        named = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
-        return (
-            f"{found}, as R writes the names of rows. Name all columns, and skip this "
-            f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
-        )
-    if at == alike > 1:
-        return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
-    lines_before = len(first.text[: first.spans[at - 1][0]].splitlines())
-    return (
-        f"{found}. If the header is {_shown(first.rows[at - 1])}, skip what is before it: "
-        f"`skip_rows={lines_before}`"
-    )
-
-
-def _commented(first: FirstRows) -> str:
-    """Returns why the header may be a comment, or ""."""
-    dialect, lines = first.dialect, [first.header, *first.rows]
-    if dialect.comment or not dialect.has_header or len(lines) < 2:
-        return ""
-    if lines[0][:1] != b"#" or (len(first.names) > 1 and lines[1][:1] != b"#"):
-        return ""
-    behind = next((line for line in lines if line[:1] != b"#"), b"")
-    if len(first.names) == 1 and not any(mark in behind for mark in CANDIDATES):
-        return ""
-    return (
-        f"{first.line}, the header, begins with a '#': {_shown(lines[0])}. If lines like "
-        "it are comments, use `comment=#`"
-    )
-
-
-def _sorts_of(columns: Sequence[pa.StringArray]) -> list[str]:
-    """Returns what all cells of each column are: numbers, booleans, dates or text."""
-    sorts = []
-    for flags, cells in zip(classify_columns(columns), columns, strict=True):
-        flags &= ~TypeFlag.MISSING
-        if not flags:
-            sorts.append("")
-        elif not flags & ~_NUMBERS:
-            sorts.append("number")
-        elif flags is TypeFlag.BOOLEAN:
-            sorts.append("boolean")
-        else:
-            texts = cells.drop_null().to_pylist()
-            sorts.append("date" if all(map(_DATE.fullmatch, texts)) else "text")
-    return sorts
-
-
-def _numbers_in(names: Sequence[str]) -> list[str]:
-    sorts = _sorts_of([pa.array([name]) for name in names])
-    return [n for n, sort in zip(names, sorts, strict=True) if sort == "number"]
-
-
-def _is_series(names: Sequence[str]) -> bool:
-    """Tells whether three names or more count up, as columns of a pivot table do."""
-    dates = [name for name in names if _DATE.fullmatch(name)]
-    numbers = [*map(float, _numbers_in(names))]
-    steps = {round(after - before, 9) for before, after in pairwise(numbers)}
-    return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
 _MISSING, _LONG = "missing", "digits"  # codes of issues
@@ -453,7 +261,7 @@ def _marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
     """
     found: list[RowIssue] = []
     decimal = first.dialect.decimal
-    for name, flags in zip(first.names, first.flags, strict=True):
+    for name, flags in zip(first.names, first_flags(first), strict=True):
         if not flags & TypeFlag.TEXT:
             continue
         cells = without_missing(first.cells[:_LOOKED_AT].column(name))
@@ -520,7 +328,7 @@ def describe(
     if more := len(names) - len(columns):
         columns.append(f"{more:,} more")
     unnamed = [name for at, name in enumerate(names) if name == f"column_{at}"]
-    found = dialect.delimiter != CANDIDATES[0] and not asked.delimiter
+    found = dialect.delimiter != guess.CANDIDATES[0] and not asked.delimiter
     header = "none, the columns are named by the job" if dialect.columns else "none"
     if dialect.has_header:
         behind = ", comments not counted" if dialect.comment else ""
@@ -569,9 +377,10 @@ def inspect(
     The header is a guess if nothing says that there is one.
     """
     first = _look_at(rows, file)
-    types, quote = dict(zip(first.names, first.flags, strict=True)), rows.dialect.quote
-    problem, doubt = _header_doubts(first) if is_guessed else ("", "")
-    found = [_one_column(first), _misfit(first), _commented(first)]
+    types = dict(zip(first.names, first_flags(first), strict=True))
+    quote = rows.dialect.quote
+    problem, doubt = guess.header_doubts(first) if is_guessed else ("", "")
+    found = [guess.one_column(first), guess.misfit(first), guess.commented(first)]
     found += [doubt] * infers_types
     return Inspected(
         num_rows=min(first.cells.num_rows, _LOOKED_AT),
@@ -579,7 +388,7 @@ def inspect(
         warnings=tuple(filter(None, found)),
         has_quotes=bool(quote) and quote in first.text,
         marked=_marked_columns(first) if infers_types else (),
-    ), _repeated_columns(first) or problem
+    ), guess.repeated_columns(first) or problem
 
 
 def find_rows(
@@ -608,7 +417,12 @@ def find_rows(
             start = open_stream(first, storage, compression=compression).piece()
         encoding = encoding_of(start)
     rows = RangeRows((), storage, packing=Packing(compression, encoding))
-    delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
+    if problem := guess.other_format(rows.from_start(first)(0, MARK_BYTES)):
+        raise InputError(f"{first.uri}: {problem}")
+    named = b"" if asked.skip_rows else guess.named_delimiter(rows.from_start(first))
+    if named:
+        asked = replace(asked, delimiter=asked.delimiter or named, skip_rows=1)
+    delimiter = guess.find_delimiter(rows.from_start(first), first.uri, asked, wanted)
     rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
     names: tuple[str, ...] = ()  # of the first file; those of the others are the same
     for file in files:
@@ -616,11 +430,18 @@ def find_rows(
             start = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
             if (packed := compression_of(start)) != compression:
                 raise InputError(other_compression(file.uri, packed, compression))
-        own, _ = read_header(rows.from_start(file), file.uri, rows.dialect)
+        read = rows.from_start(file)
+        if named and guess.named_delimiter(read) != named:
+            raise InputError(
+                f"{file.uri}: the first line is not {shown(f'sep={named.decode()}')}, as "
+                "in the first file; expected the same of all: convert such files apart"
+            )
+        own, _ = read_header(read, file.uri, rows.dialect)
         names = names or own
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
-            raise InputError(differ + _other_delimiter(rows, file, asked, names))
+            hint = _other_delimiter(rows, file, asked, names)
+            raise InputError(differ + (hint or guess.no_tables(first.path, file.path)))
     return replace(rows, names=names)
 
 
@@ -630,7 +451,7 @@ def _other_delimiter(
     """Returns a hint at another delimiter, if that is why a file's columns differ."""
     free = replace(asked, delimiter=b"")
     try:
-        own = find_delimiter(rows.from_start(file), file.uri, free, names)
+        own = guess.find_delimiter(rows.from_start(file), file.uri, free, names)
     except InputError:  # it cannot be told
         return ""
     if own == rows.dialect.delimiter:

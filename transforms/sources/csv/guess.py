@@ -1,0 +1,483 @@
+"""Guesses what nothing says of a table: its delimiter, and if its first row is a header.
+
+The first rows are evidence. Each cell is of a sort (`sort_of`): a number, a boolean, text,
+or a pattern such as $9.9 and 9-9-9. A delimiter is possible that gives several columns and
+nearly all rows as many cells as the first one. Comma comes first; where another one is about
+as good, nothing is guessed. The first row is a row if its cells are of the sorts of the
+columns below them, and the header if they are text above numbers. Blank columns, missing
+values and single odd cells are no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, takewhile
+
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.text import count
+from recordmill.transforms.cast.text_values import MISSING_WORDS, shown
+from recordmill.transforms.sources.csv.header import (
+    MAX_HEADER_BYTES,
+    header_start,
+    name_of,
+    numbered,
+    split_row,
+)
+from recordmill.transforms.sources.csv.quotes import BOM, Dialect, Reader, row_spans
+
+CANDIDATES = (b",", b";", b"\t", b"|")
+# Between the cells of a single column they are a delimiter that has to be asked for.
+_RARE = (b":", b" ", b"^", b"~", b"\x01", b"\x02", b"\x1f")
+SAMPLE_BYTES = 1 << 16
+SAMPLED_ROWS = 100
+SAME_SHARE = 0.9  # of the rows that have as many cells as the first
+_CLEARLY = 0.2  # by which one score is above another
+_FOOTERS = 3  # last lines that may have another number of cells
+_WEIGHED = 200  # columns of a wide table that tell if there is a header
+
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:inf|nan)",
+    re.IGNORECASE,
+)
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_YEAR = re.compile(r"[12]\d{3}")
+_BLANKS = (
+    "",
+    "-",
+    "--",
+    "?",
+    ".",
+    "n.a.",
+    "n/d",
+    "nan",
+    *map(str.lower, MISSING_WORDS),
+)
+_DIGITS, _LETTERS = re.compile(r"[0-9]+"), re.compile(r"[^\W\d_]+")
+TEXT = "text"
+_PLAIN = NUMBER, BOOLEAN, DATE = "number", "boolean", "date"
+
+
+def sort_of(cell: str) -> str:
+    """Returns what a cell looks like; "" if it is missing.
+
+    >>> [*map(sort_of, ("1.5", "n.a.", "Jane Doe", "2026-01-31", "$5.00", "A-17", "7%"))]
+    ['number', '', 'text', 'date', '$9.9', 'a-9', '9%']
+    """
+    cell = cell.strip()
+    if cell.lower() in _BLANKS:
+        return ""
+    if _NUMBER.fullmatch(cell):
+        return NUMBER
+    if cell.lower() in ("true", "false"):
+        return BOOLEAN
+    if _DATE.fullmatch(cell):
+        return DATE
+    if not (pattern := _DIGITS.sub("9", cell[:64])).isascii() or "9" not in pattern:
+        return TEXT
+    return _LETTERS.sub("a", pattern)
+
+
+def _is_typed(sort: str) -> bool:
+    """Tells whether names of columns are never of a sort."""
+    return sort not in ("", TEXT) and (
+        sort in (NUMBER, BOOLEAN, DATE) or sort[0] != "a"
+    )
+
+
+def _main_sort(cells: Iterable[str]) -> tuple[str, float]:
+    """Returns the sort of most cells, and its share; missing ones count for nothing."""
+    sorts = Counter(sort for cell in cells if (sort := sort_of(cell)))
+    [(sort, number)] = sorts.most_common(1) or [("", 1)]
+    return sort, number / max(1, sorts.total())
+
+
+def named_delimiter(read: Reader) -> bytes:
+    r"""Returns the delimiter that a first line names, as Excel writes it, or b"".
+
+    >>> named_delimiter(lambda start, stop: b"sep=;\r\nid;name\r\n"[start:stop])
+    b';'
+    """
+    line = read(0, 16).removeprefix(BOM).lower()
+    found = re.match(rb'"?sep=([\x01-\x08\t\x0b\x1f-\x7f])"?[\r\n]', line)
+    return found[1] if found else b""
+
+
+# The first bytes of other formats, and the command that converts them, if there is one.
+_FORMATS = (
+    (b"\xff\xd8\xff", "a JPEG image", "images"),
+    (b"\x89PNG\r\n", "a PNG image", "images"),
+    (b"GIF8", "a GIF image", "images"),
+    (b"PAR1", "a Parquet file", "parquet"),
+    (b"ARROW1", "an Arrow file", "arrow"),
+    (b"\x93NUMPY", "a NumPy array", "numpy"),
+    (b'{"', "JSON", "jsonl"),
+    (b"PK\3\4", "a zip file or an Excel workbook", ""),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook", ""),
+    (b"%PDF", "a PDF document", ""),
+)
+
+
+def other_format(start: bytes) -> str:
+    """Returns what a file is by its first bytes, if it is no table, and the way out."""
+    for mark, what, source in _FORMATS:
+        if start.startswith(mark):
+            way = (
+                f"`recordmill convert {source}` reads it"
+                if source
+                else ("save its tables as CSV")
+            )
+            return f"it is {what}, not a table of text: {way}"
+    zeros = [byte == 0 for byte in start[:4]]
+    if zeros in ([False, True] * 2, [True, False] * 2):
+        codec = "utf-16-be" if zeros[0] else "utf-16-le"
+        return f"it seems to be UTF-16 without a mark. If it is, use `encoding={codec}`"
+    return ""
+
+
+_PROSE = re.compile(
+    r"(?i)(?:^|/)(?:readme|license|notice|changelog|[^/]*\.(?:md|rst|html?|pdf|json|ya?ml))(?:\.[^/]*)?$"
+)
+
+
+def no_tables(*paths: str) -> str:
+    """Returns the way out if one of two files is no table by its name, or ""."""
+    names = [path.rpartition("/")[2] for path in paths if _PROSE.search(path)]
+    if len(names) != 1:
+        return ""
+    return (
+        f". {names[0]} is no table by its name: leave it out with `exclude={names[0]}`"
+    )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The first rows as one delimiter splits them."""
+
+    rows: list[list[str]]
+    is_whole: bool  # whether there are no more
+
+    @cached_property
+    def width(self) -> int:
+        """Returns how many cells the rows have, or 0 if they do not agree."""
+        first, *others = [len(row) for row in self.rows]
+        width, number = first, others.count(first)
+        if not number and len(others) > 1:  # lines before the header
+            common, times = Counter(others).most_common(1)[0]
+            if common > 2:  # path, /a|b, /c|d is a column
+                width, number = common, times
+                others = others[others.index(width) :]
+        while others and self.is_whole and others[-1] != width:
+            if len(others) - number > _FOOTERS or 2 * number < len(others):
+                break
+            others.pop()
+        fits = 0 < SAME_SHARE * len(others) <= number
+        return width if fits and width > 1 else 0
+
+    @cached_property
+    def score(self) -> float:
+        """Returns the share of cells that are numbers, dates or the like."""
+        own = [cell for row in self.rows[1:] if len(row) == self.width for cell in row]
+        typed = sum(sort in (*_PLAIN, "9%", "") for sort in map(sort_of, own))
+        return typed / max(1, len(own))
+
+
+def find_delimiter(
+    read: Reader, uri: str, asked: Dialect, wanted: Sequence[str] = ()
+) -> bytes:
+    """Returns the delimiter of a file, which gives it the wanted columns, if any.
+
+    Raises:
+      InputError: two delimiters are about as likely, or it is one to be asked for.
+    """
+    if asked.delimiter:
+        return asked.delimiter
+    comma, *others = [each for each in CANDIDATES if each not in asked.marks]
+    sample, is_whole = _sample(read, uri, replace(asked, delimiter=comma))
+    readings = {
+        each: _split_rows(sample, replace(asked, delimiter=each), is_whole)
+        for each in (comma, *others)
+        if each == comma or each in sample
+    }
+    if wanted and asked.has_header:
+        for delimiter, found in readings.items():
+            if {*wanted} <= {*numbered(found.rows[0])}:
+                return delimiter
+    possible = {each: found for each, found in readings.items() if found.width}
+    # One that gives the first row as many cells as the others comes before.
+    whole = {e: f for e, f in possible.items() if len(f.rows[0]) == f.width}
+    possible = whole or possible
+    if not possible:
+        if not wanted and (problem := _rare_delimiter(sample, uri, asked, is_whole)):
+            raise InputError(problem)
+        return comma
+    best = (
+        comma if comma in possible else max(possible, key=lambda e: possible[e].score)
+    )
+    top = max(possible, key=lambda each: possible[each].score)
+    if possible[top].score > possible[best].score + _CLEARLY:
+        best = top
+    least = possible[best].score - _CLEARLY
+    rivals = [e for e in possible if e != best and possible[e].score > least]
+    if not rivals:
+        return best
+    found = " and ".join(
+        f"{count(len(readings[each].rows[0]), 'column')} with {name_of(each)}"
+        for each in (best, rivals[0])
+    )
+    raise InputError(
+        f"{uri}: the first rows have {found} between the cells; expected one that is "
+        f"clearly better. Say which it is: `delimiter={name_of(best)}` or "
+        f"`delimiter={name_of(rivals[0])}`"
+    )
+
+
+_CLOCKS = re.compile(r"9:9(:9(\.9)?)?|9( 9)+|a:9|a://.*")
+
+
+def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> str:
+    """Returns why a single column seems to be several, or ""."""
+    lines = _split_rows(sample, replace(asked, delimiter=b"\0"), is_whole).rows
+    sort, share = _main_sort(line[0] for line in lines if line)
+    if len(lines) < 2 or (share > 0.5 and (sort == DATE or _CLOCKS.fullmatch(sort))):
+        return ""
+    keep = "to keep it as one column, use `delimiter=comma`"
+    for mark in _RARE:
+        if mark not in sample or mark in asked.marks:
+            continue
+        text, pair = sample, mark * 2
+        if mark in (b" ", b":") and pair in sample:
+            # Joined by runs of it: no single byte is between the cells.
+            joint = mark + rb"{2,}" if sample.count(pair) > len(lines) else mark + b"+"
+            text = re.sub(joint if mark == b" " else pair, b"\x1d", sample)
+            found = _split_rows(text, replace(asked, delimiter=b"\x1d"), is_whole)
+            if found.width:
+                what = "runs of spaces" if mark == b" " else shown(pair.decode())
+                script = r"s/^ *//; s/   */\t/g" if mark == b" " else r"s/::/\t/g"
+                if mark == b" " and joint.endswith(b"+"):
+                    script = r"s/^ *//; s/  */\t/g"
+                return (
+                    f"{uri}: a single column, but the rows have {what} between "
+                    f"{count(found.width, 'cell')}; expected one character. Write tabs, "
+                    f"for example with `sed '{script}'`; {keep}"
+                )
+        found = _split_rows(text, replace(asked, delimiter=mark), is_whole)
+        if found.width and (
+            mark != b" " or found.width > 2 or _is_typed_table(found)
+        ):
+            name = name_of(mark) if mark.isspace() or mark.isalnum() else mark.decode()
+            return (
+                f"{uri}: a single column, but the rows have {shown(mark.decode())} "
+                f"between {count(found.width, 'cell')}. Use `delimiter={name}`; {keep}"
+            )
+    return ""
+
+
+def _is_typed_table(found: _Reading) -> bool:
+    rows = [row for row in found.rows[1:] if len(row) == found.width]
+    sorts = [_main_sort(cells) for cells in zip(*rows, strict=True)]
+    return any(_is_typed(sort) and share >= 0.8 for sort, share in sorts)
+
+
+def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
+    """Returns the first rows of a file, and whether that is all of it."""
+    start = header_start(read, uri, dialect)
+    size = SAMPLE_BYTES
+    while True:
+        sample = read(start, start + size)
+        is_whole = len(sample) < size
+        # Half a row tells nothing: of a wide table, more is read.
+        if is_whole or size >= MAX_HEADER_BYTES or len(row_spans(sample, dialect)) > 2:
+            return sample, is_whole
+        size *= 4
+
+
+def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> _Reading:
+    spans = row_spans(sample, dialect)
+    if not is_whole and len(spans) > 1:
+        spans = spans[:-1]  # the last one is cut
+    rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
+    split = [split_row(row, dialect) for row in rows]
+    if split and split[-1] is None:  # a quote that is never closed, or not yet
+        split.pop()
+    is_whole = is_whole and len(spans) <= SAMPLED_ROWS + 1
+    return _Reading([cells or [] for cells in split] or [[]], is_whole)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The first rows of an input."""
+
+    uri: str  # of the first file
+    dialect: Dialect  # of the input
+    header: bytes  # its line, raw; b"" if there is none
+    names: tuple[str, ...]  # the columns
+    text: bytes  # the file up to the last of the rows
+    spans: Sequence[tuple[int, int]]  # of the first rows in it
+    cells: pa.RecordBatch  # those that could be split, as text
+
+    @property
+    def rows(self) -> list[bytes]:
+        """Returns the first rows, raw."""
+        return [self.text[slice(*span)] for span in self.spans]
+
+    @property
+    def line(self) -> str:
+        """Returns which line of the file is the first one."""
+        return f"{self.uri}: line {self.dialect.skip_rows + 1}"
+
+
+def header_doubts(first: FirstRows) -> tuple[str, str]:
+    """Returns why the first row must not be the header, and why it may not be; or "".
+
+    Years and dates in a row (2001, 2002, 2003) are names all the same, and so are the
+    numbers that pandas writes for columns without names; others (1, 2, 3) may be.
+    """
+    raw = split_row(first.header, first.dialect)
+    if not first.dialect.has_header or not raw or not first.cells.num_rows:
+        return "", ""
+    like, codes, unlike, recurring = [], 0, 0, 0
+    columns = first.cells.select(first.names).columns
+    for name, column in zip(raw[:_WEIGHED], columns, strict=False):
+        cells = column[:SAMPLED_ROWS].drop_null().to_pylist()
+        own, (sort, share) = sort_of(name), _main_sort(cells)
+        if not own or not sort:
+            continue
+        if own == sort and share >= 0.5:
+            like += [name.strip()] * _is_typed(sort)
+            codes += not _is_typed(sort) and sort != TEXT
+            recurring += sort == TEXT and name in cells
+        elif share >= 0.8 and sort != TEXT and not _is_typed(own):
+            unlike += 1
+    line = first.line
+    row = (
+        f"{_shown(first.header)}. If the table has no header, use `header=none`, and give "
+        "the names of its columns with `columns`. If it is the header, use `header=first`"
+    )
+    may_be = f"{line} is taken for the header, though it looks like a row: {row}"
+    names = [name.strip() for name in raw]
+    if names == [*map(str, range(len(names)))]:
+        return "", ""
+    if not like:
+        return "", may_be if (codes or recurring) and not unlike else ""
+    numbers = [float(name) for name in like if _YEAR.fullmatch(name) or _plain(name)]
+    is_alike = len(numbers) == len(like) or all(map(_DATE.fullmatch, like))
+    are_years = is_alike and all(map(_YEAR.fullmatch, like))
+    if _is_series(like, numbers) or (unlike and are_years):
+        return "", "" if unlike or are_years else may_be
+    if unlike and (is_alike or len(like) < unlike):
+        return "", may_be
+    return f"{line} should be the header, but it looks like a row: {row}", ""
+
+
+def _plain(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
+
+
+def _is_series(names: Sequence[str], numbers: Sequence[float]) -> bool:
+    """Tells whether three names or more count up, as columns of a pivot table do."""
+    dates = [name for name in names if _DATE.fullmatch(name)]
+    steps = {round(after - before, 9) for before, after in pairwise(numbers)}
+    return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
+
+
+def repeated_columns(first: FirstRows) -> str:
+    """Returns why names of columns are a header, or ""."""
+    cells = split_row(first.rows[0], first.dialect) if first.rows else None
+    names = tuple(cell.strip() for cell in cells or ())
+    if not names or names != first.dialect.columns:
+        return ""
+    return (
+        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
+        "header. Leave out `columns`"
+    )
+
+
+_MARKS = (b"#", b"%", b";", b"!")  # of comments
+_UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
+_QUOTED = re.compile(rb'"[^"]*"')
+
+
+def one_column(first: FirstRows) -> str:
+    """Returns what is odd about a single column that looks like several, or ""."""
+    if len(first.names) > 1 or not first.rows:
+        return ""
+    lines = [_QUOTED.sub(b"", line) for line in (first.header, *first.rows)]
+    for delimiter in CANDIDATES:
+        expected, *found = [line.count(delimiter) for line in lines]
+        if expected and found.count(expected) >= SAME_SHARE * len(found):
+            mark = name_of(delimiter)
+            return (
+                f"{first.uri}: the header is the single column "
+                f"{shown(first.names[0])}, and the rows have {mark} as often as it: this "
+                f"looks like a table with `delimiter={mark}`"
+            )
+    return ""
+
+
+def _shown(row: bytes) -> str:
+    return shown(row.decode(errors="replace"))
+
+
+def misfit(first: FirstRows) -> str:
+    """Returns why the header cannot be that of the rows below it, or "".
+
+    R writes no name above the names of rows. Programs that write reports put lines
+    before the header.
+    """
+    widths = [
+        len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
+    ]
+    expected, mark = widths[0], first.header[:1]
+    alike = 1  # lines that begin with a mark of comments, as the header does
+    if mark in _MARKS:
+        alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
+    behind = widths[alike:]
+    if not behind or not first.dialect.has_header or expected in behind:
+        return ""
+    width, rows = Counter(behind).most_common(1)[0]
+    at = alike + behind.index(width)
+    if width < expected or rows < SAME_SHARE * len(widths[at:]):
+        return ""
+    found = (
+        f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "
+        f"have {count(width, 'cell')}"
+    )
+    if at == 1 and width == expected + 1 > 2:
+        names = ",".join(["row", *first.names])
+        named = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
+        return (
+            f"{found}, as R writes the names of rows. Name all columns, and skip this "
+            f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
+        )
+    if at == alike > 1:
+        return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
+    lines_before = len(first.text[: first.spans[at - 1][0]].splitlines())
+    return (
+        f"{found}. If the header is {_shown(first.rows[at - 1])}, skip what is before it: "
+        f"`skip_rows={lines_before}`"
+    )
+
+
+def commented(first: FirstRows) -> str:
+    """Returns why the header may be a comment, or ""."""
+    dialect, lines = first.dialect, [first.header, *first.rows]
+    if dialect.comment or not dialect.has_header or len(lines) < 2:
+        return ""
+    if lines[0][:1] != b"#" or (len(first.names) > 1 and lines[1][:1] != b"#"):
+        return ""
+    behind = next((line for line in lines if line[:1] != b"#"), b"")
+    if len(first.names) == 1 and not any(mark in behind for mark in CANDIDATES):
+        return ""
+    return (
+        f"{first.line}, the header, begins with a '#': {_shown(lines[0])}. If lines like "
+        "it are comments, use `comment=#`"
+    )
