@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import cast
+from typing import NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
@@ -30,7 +30,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
 from recordmill.beam_jobs.runners.embedded import is_flink
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import (
@@ -51,9 +51,7 @@ from recordmill.transforms.commit.build_manifest import (
 )
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.staging import publish_detached, stage
-from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
-from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
@@ -152,15 +150,22 @@ def _understood(
     issues = RowIssue.merged(
         [*(result.issues for result in results), *(shard.issues for shard in shards)]
     )
-    observed, nulls = merge_column_info(results, shards)
-    schema = context.schema(observed, nulls)
-    later = context.source.understood(Findings(schema, issues, observed))
+    later = context.source.understood(
+        context.findings(
+            *merge_column_info(results, shards), issues, _num_rows(results)
+        )
+    )
     told = InputSummary.from_dict(before).updated(later)
     if any(shard.rejects.rows for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results
     ):
         told = told.of_input()
     return told.to_dict()
+
+
+def _num_rows(results: Iterable[RangeResult]) -> int:
+    """Returns how many rows the source gave, those rejected later included."""
+    return sum(each.rows_read - each.rows_rejected for each in results)
 
 
 def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
@@ -184,11 +189,8 @@ def plan_dataset(
             sum(result.rows_rejected for result in results),
         )
         issues = RowIssue.merged(result.issues for result in results)
-        if problem := context.source.input.issue_problem(issues):
-            raise SchemaError(problem)
-        require_schema(
-            context.expected_schema, context.schema(*merge_column_info(results))
-        )
+        rows = _num_rows(results)
+        context.require(context.findings(*merge_column_info(results), issues, rows))
         plan = plan_shards(histogram, context.job.sharding, context.split_names)
         save_plan_totals(context.workspace, plan)
         return plan
@@ -212,8 +214,10 @@ def exchange(
     if redo or by_engine:
         final_types = AsSingleton(
             results
-            | "GetTypes" >> beam.Map(lambda one: one.observed_types)
-            | "MergeTypes" >> beam.CombineGlobally(merge_types).without_defaults()
+            | "GetTypes" >> beam.Map(TypesOfRange.of)
+            | "MergeTypes"
+            >> beam.CombineGlobally(TypesOfRange.merged).without_defaults()
+            | "SettleTypes" >> beam.Map(settle_types, context)
         )
     if redo:
         results = results | "RedoRanges" >> beam.Map(
@@ -236,6 +240,36 @@ def exchange(
         | "WriteShards" >> beam.Map(write_one, context, runs=AsSingleton(runs))
     )
     return results, shards
+
+
+class TypesOfRange(NamedTuple):
+    """What the types of all rows follow from."""
+
+    observed: TypeFlags
+    nulls: tuple[int, ...]
+    issues: tuple[RowIssue, ...]
+    rows: int
+
+    @classmethod
+    def of(cls, result: RangeResult) -> TypesOfRange:
+        rows = _num_rows([result])
+        return cls(result.observed_types, result.nulls, result.issues, rows)
+
+    @staticmethod
+    def merged(found: Iterable[TypesOfRange]) -> TypesOfRange:
+        """Merges those of several ranges, in any order."""
+        own = list(found)
+        nulls = [each.nulls for each in own if each.nulls]
+        return TypesOfRange(
+            merge_types(each.observed for each in own),
+            tuple(map(sum, zip(*nulls, strict=True))),
+            RowIssue.merged(each.issues for each in own),
+            sum(each.rows for each in own),
+        )
+
+
+def settle_types(found: TypesOfRange, context: RunContext) -> TypeFlags:
+    return context.source.input.settle_types(context.findings(*found))
 
 
 def convert_one(

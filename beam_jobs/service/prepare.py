@@ -324,6 +324,8 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     estimate = estimate_run(context, prepared.inputs.all_files, prepared.ranges)
     tasks = context.workspace.names(CHECKPOINTS)
     finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
+    if estimate.found is not None:
+        understood = understood.updated(context.source.understood(estimate.found))
     if estimate.rejected:
         understood = understood.of_input()
     warnings = [*plan.warnings, *understood.warnings]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
@@ -206,13 +206,18 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
     return load_schema(data, path).to_schema()
 
 
-def require_schema(expected: Schema | None, found: Schema) -> None:
-    """Checks that a dataset has the expected features; None accepts all."""
+def require_schema(
+    expected: Schema | None, found: Schema, notes: Sequence[str] = ()
+) -> None:
+    """Checks that a dataset has the expected features; None accepts all.
+
+    The notes say what may have changed them.
+    """
     changes = differences(expected, found) if expected else []
     if changes:
         raise SchemaError(
             "the dataset's schema differs from `expect_schema`:\n"
-            + "\n".join(f"  {change}" for change in changes)
+            + "\n".join(f"  {change}" for change in (*changes, *notes))
         )
 
 

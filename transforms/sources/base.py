@@ -145,6 +145,9 @@ class Findings(NamedTuple):
     schema: Schema  # the features of the records
     issues: tuple[RowIssue, ...] = ()
     observed: TypeFlags = ()
+    nulls: tuple[int, ...] = ()  # missing values of each column
+    rows: int = 0  # that are no rejects
+    is_all: bool = True  # whether no others are left
 
 
 REFERENCE = "reference"  # the column of references
@@ -351,12 +354,20 @@ class Source(RowSource):
     def own_splits(self) -> tuple[str, ...]:
         return ()
 
-    def issue_problem(self, issues: Sequence[RowIssue]) -> str:
+    def issue_problem(self, found: Findings) -> str:
         """Returns why a dataset may not have rows with these issues, or "".
 
         Asked once all rows were read, before anything is published.
         """
         return ""
+
+    def issue_notes(self, found: Findings) -> list[str]:
+        """Returns what rows had that may have changed the types of columns."""
+        return []
+
+    def settle_types(self, found: Findings) -> TypeFlags:
+        """Returns the type flags of all rows, once each range knows its own."""
+        return found.observed
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Cuts the files into input ranges, by constants alone.

@@ -411,7 +411,7 @@ class LabelSplitRows(RowSource):
         if not flags or not self.infers_types:
             return flags  # what sources of known types note is their own
         return tuple(
-            flag | TypeFlag.TEXT if is_text else flag
+            int(TypeFlag.TEXT) if is_text else flag
             for flag, is_text in zip(flags, self._texts, strict=True)
         )
 

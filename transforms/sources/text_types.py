@@ -34,6 +34,8 @@ class TypeFlag(IntFlag):
     TEXT = 8
     HUGE = 16  # decimals beyond float32, but within float64: they stay text
     MISSING = 32  # words like NA, and nothing but blanks
+    # Not of cells: odd ones were rejected, and the type is that of the others.
+    REJECTED = 64
 
 
 # How the cells are read, by the feature's dtype. Decimals stay float64 until they are
@@ -48,6 +50,8 @@ _DTYPE_OF: dict[int, str] = {
     TypeFlag.INTEGER | TypeFlag.DECIMAL: "float32",
 }
 _MISSING = int(TypeFlag.MISSING)  # as a number: flags take some microseconds
+_NO_TYPES = int(TypeFlag.MISSING | TypeFlag.REJECTED)
+NUMBERS = int(TypeFlag.INTEGER | TypeFlag.DECIMAL)
 
 
 def column_dtype(flags: int) -> str:
@@ -56,12 +60,12 @@ def column_dtype(flags: int) -> str:
     >>> column_dtype(TypeFlag.INTEGER | TypeFlag.DECIMAL)
     'float32'
     """
-    return _DTYPE_OF.get(int(flags) & ~_MISSING, "string")
+    return _DTYPE_OF.get(int(flags) & ~_NO_TYPES, "string")
 
 
 def is_text(flags: int) -> bool:
     """Tells whether a column is text, whatever its other cells hold."""
-    known = int(flags) & ~_MISSING
+    known = int(flags) & ~_NO_TYPES
     return bool(known) and column_dtype(known) == "string" and not is_huge(known)
 
 
@@ -72,7 +76,7 @@ def has_missing_words(flags: int) -> bool:
 
 def is_huge(flags: int) -> bool:
     """Tells whether a column is text only because of decimals beyond float32."""
-    flags = int(flags) & ~_MISSING
+    flags = int(flags) & ~_NO_TYPES
     others = flags & ~int(TypeFlag.HUGE)
     return others != flags and (not others or column_dtype(others) != "string")
 
@@ -109,6 +113,14 @@ def _flags_of(cells: pa.StringArray) -> I64:
             huge = are_huge(own.take(pa.array(beyond)))
             found[rest[beyond[huge]]] = int(TypeFlag.HUGE)
         rest = rest[~valid]
+    return found
+
+
+def flags_of_each(cells: pa.StringArray) -> I64:
+    """Returns the flag of each cell; NOTHING where it is missing."""
+    cells = without_missing(cells)
+    found = np.zeros(len(cells), np.int64)
+    found[present(cells)] = _flags_of(cells.drop_null())
     return found
 
 
@@ -171,7 +183,7 @@ def convert_columns(
         if cells.null_count == len(cells):
             arrays[at] = cells.cast(ARROW_TYPES[dtype])
         elif is_text(flags):  # whatever they hold
-            arrays[at], observed[at] = cells, int(TypeFlag.TEXT)
+            arrays[at], observed[at] = cells, int(flags) & ~_MISSING
         elif dtype == "string":
             unknown.append(at)
         else:

@@ -10,16 +10,17 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
-from recordmill.schemas.ranges import InputRange, ShardPlan, TypeFlags
+from recordmill.schemas.ranges import InputRange, RowIssue, ShardPlan, TypeFlags
 from recordmill.transforms.arrow import U64
+from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
-from recordmill.transforms.sources.base import RowSource
+from recordmill.transforms.sources.base import Findings, RowSource
 from recordmill.transforms.tasks.workspace import Workspace
 
 Exchange = Literal["reference", "scratch", "engine"]
@@ -92,6 +93,26 @@ class RunContext:
         if self.job.declared is not None:
             return self.job.declared.to_schema()
         return self.source.schema(observed_types, nulls)
+
+    def findings(
+        self,
+        observed: TypeFlags,
+        nulls: tuple[int, ...],
+        issues: tuple[RowIssue, ...],
+        rows: int,
+        *,
+        is_all: bool = True,
+    ) -> Findings:
+        """Returns what rows had, once they were read."""
+        schema = self.schema(observed, nulls)
+        return Findings(schema, issues, observed, nulls, rows, is_all)
+
+    def require(self, found: Findings) -> None:
+        """Refuses rows with issues that a dataset may not have, or of another schema."""
+        if problem := self.source.input.issue_problem(found):
+            raise SchemaError(problem)
+        notes = self.source.input.issue_notes(found)
+        require_schema(self.expected_schema, found.schema, notes)
 
     def splits_of(
         self, groups: U64, input_range: InputRange, classes: U64 | None = None

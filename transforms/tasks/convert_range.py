@@ -287,9 +287,22 @@ def _read_whole(
             keep(blocks, time.monotonic() - began)
             blocks.clear()  # not kept while the next ones are read
             began = time.monotonic()
-        if reader.is_whole:
-            return reader
         assumed_types = reader.encoded_types
+        if reader.is_whole:
+            settled = _settled_alone(reader)
+            if settled == reader.sink.observed:
+                return reader
+            assumed_types = settled
+
+
+def _settled_alone(reader: RangeReader) -> TypeFlags:
+    """Returns the types of a range that is all of the input; of another one its own."""
+    sink, input_range = reader.sink, reader.input_range
+    if input_range.num_positions < input_range.total_positions:
+        return sink.observed
+    rows = reader.rows_read - len(sink.rejects)
+    found = reader.context.findings(sink.observed, sink.nulls, sink.issues, rows)
+    return reader.context.source.input.settle_types(found)
 
 
 def _earlier(

@@ -16,11 +16,11 @@ import numpy as np
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
-from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
+from recordmill.transforms.sources.base import REFERENCE, Findings, Rows, RowSink
 from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
@@ -65,6 +65,9 @@ class Estimate:
     # lower bound of the bytes, as a share of the estimate: what would be written if all
     # of the input were like the sampled range with the fewest
     certain_share: float
+    found: Findings | None = (
+        None  # what the rows that were read had, if types are inferred
+    )
 
     @property
     def records(self) -> int:
@@ -117,6 +120,7 @@ def estimate_run(
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
         certain_share=_certain_share(context, sample, is_exact=is_exact),
+        found=sample.found,
     )
 
 
@@ -144,14 +148,22 @@ class _Sample:
         if whole and not source.sizes_known_upfront:
             self.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
         self.lowest_density = math.inf
+        self.found: Findings | None = None
         final_types: TypeFlags = ()
         if source.infers_types:
+            total, rows = RowSink(), 0
             for _, batches, sink in _read_ranges(
                 context, input_ranges, final_types, whole=whole
             ):
-                for _ in batches:
-                    pass
-                final_types = merge_type_flags(final_types, sink.observed)
+                rows += sum(each.batch.num_rows for each in batches)
+                issues = sink.issues
+                total.add(observed=sink.observed, nulls=sink.nulls, issues=issues)
+            self.found = context.findings(
+                total.observed, total.nulls, total.issues, rows, is_all=whole
+            )
+            if whole:
+                context.require(self.found)
+            final_types = source.input.settle_types(self.found)
         for input_range, batches, sink in _read_ranges(
             context, input_ranges, final_types, whole=whole
         ):

@@ -267,9 +267,7 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
                     f"for example with `sed '{script}'`; {keep}"
                 )
         found = _split_rows(text, replace(asked, delimiter=mark), is_whole)
-        if found.width and (
-            mark != b" " or found.width > 2 or _is_typed_table(found)
-        ):
+        if found.width and (mark != b" " or found.width > 2 or _is_typed_table(found)):
             name = name_of(mark) if mark.isspace() or mark.isalnum() else mark.decode()
             return (
                 f"{uri}: a single column, but the rows have {shown(mark.decode())} "

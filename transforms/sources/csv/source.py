@@ -22,13 +22,7 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.ranges import (
-    InputRange,
-    RangeFile,
-    RowIssue,
-    TypeFlags,
-    merge_type_flags,
-)
+from recordmill.schemas.ranges import InputRange, RangeFile, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
@@ -65,13 +59,25 @@ from recordmill.transforms.sources.csv.quotes import (
     compose,
     end_states,
     is_open,
+    line_of,
     masked,
     pack_map,
     unclosed_quote,
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.registry import CsvOptions, Request
+from recordmill.transforms.sources.odd_cells import (
+    OddColumn,
+    count_classes,
+    is_mixed,
+    odd_columns,
+    odd_fact,
+    odd_problem,
+    odd_rows,
+    odd_warnings,
+    without_odd,
+)
+from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
@@ -293,6 +299,8 @@ def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
     return {name: features[name].dtype for name in names}
 
 
+_NOTES = 5  # columns with odd cells that a changed schema is explained by
+_COUNTED_BYTES = 64 << 20  # of a file, whose lines are counted to name one
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
@@ -312,6 +320,7 @@ class CsvSource(Source):
     # columns that a declared schema uses, or () if it is not known
     wanted: tuple[str, ...] = ()
     exact: bool = False  # whether a decimal that loses digits as float32 ends the run
+    odd_cells: OddCells = "refuse"  # what becomes of the few of another type
     names_files: bool = False  # whether cells name files that are read for their rows
     files_root: str = ""  # see `Source`
     # the schema of the dataset that rows are appended to: its types are not inferred
@@ -389,9 +398,13 @@ class CsvSource(Source):
             flags = zip(self.names, found.observed, strict=False)
             huge = inspect.huge_warnings([name for name, f in flags if is_huge(f)])
             marked = inspect.marked_warnings(issues, self.rows.dialect.decimal)
-            warnings = [*huge, *long, *marked]
-            told = self._described(found.schema, "of all rows", warnings)
-            facts = (*inspect.missing_fact(issues, found.schema), *facts)
+            odd = self._odd_columns(found)
+            warnings = [*odd_warnings(odd), *huge, *long, *marked]
+            basis = f"so far, by {count(found.rows, 'row')}"
+            basis = "of all rows" if found.is_all else basis
+            told = self._described(found.schema, basis, warnings)
+            missing = inspect.missing_fact(issues, found.schema)
+            facts = (*missing, *odd_fact(odd), *facts)
         return replace(told, facts=(*told.facts, *facts))
 
     def _described(
@@ -402,8 +415,32 @@ class CsvSource(Source):
         warnings = [*self.first.warnings, *warnings]
         return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
 
-    def issue_problem(self, issues: Sequence[RowIssue]) -> str:
-        return inspect.exact_problem(issues, self.names) if self.exact else ""
+    def issue_problem(self, found: Findings) -> str:
+        problem = ""
+        if self.odd_cells == "refuse":
+            problem = odd_problem(self._odd_columns(found))
+        if self.exact:
+            problem = problem or inspect.exact_problem(found.issues, self.names)
+        return problem
+
+    def issue_notes(self, found: Findings) -> list[str]:
+        return [odd.described for odd in self._odd_columns(found)[:_NOTES]]
+
+    def settle_types(self, found: Findings) -> TypeFlags:
+        if self.odd_cells != "reject":
+            return found.observed
+        types = dict(zip(self.names, found.observed, strict=True))
+        for odd in self._odd_columns(found):
+            if odd.is_few:
+                types[odd.name] = odd.types_of_others(types[odd.name])
+        return tuple(types.values())
+
+    def _odd_columns(self, found: Findings) -> list[OddColumn]:
+        # Those of a function's columns (`map`) are of others.
+        is_own = len(found.nulls) == len(self.names)
+        nulls = dict(zip(self.names, found.nulls, strict=True)) if is_own else {}
+        cells = {name: found.rows - nulls.get(name, 0) for name in self.names}
+        return odd_columns(found.issues, cells)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.rows.packing.is_plain  # else it cannot be read from its middle
@@ -452,8 +489,9 @@ class CsvSource(Source):
             if parsed is not None and parsed.batch.num_rows:
                 columns = parsed.batch.select(self.names).columns
                 columns = inspect.with_points(columns, self.rows.dialect)
-                found = tuple(map(int, classify_columns(columns)))
-                flags = merge_type_flags(flags, found)
+                found = map(int, classify_columns(columns))
+                own = tuple(map(without_odd, found, columns))
+                flags = merge_type_flags(flags, own)
         return flags
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
@@ -499,22 +537,78 @@ class CsvSource(Source):
                 schema = self.fixed_schema
                 rows, typed = _fit_rows(rows, schema, input_range, decimal, sink)
                 text = rows.batch
+            elif not self.as_text:
+                rows = self._without_odd(rows, expected, input_range, sink)
+                text = rows.batch
+                typed, observed = _typed(text, expected, self.rows.dialect)
+                nulls = [column.null_count for column in text.columns]
+                expected = merge_type_flags(expected, observed)
+                mixed, expected = self._count_odd(rows, expected, input_range, sink)
+                sink.add(observed=merge_type_flags(observed, mixed), nulls=nulls)
+            if not self.as_text:
                 sink.rejects[first:] = sorted(
                     sink.rejects[first:],
                     key=lambda each: (files.get(each.path, 0), each.position),
                 )
-            elif not self.as_text:
-                typed, observed = _typed(text, expected, self.rows.dialect)
-                nulls = [column.null_count for column in text.columns]
-                sink.add(observed=observed, nulls=nulls)
-                expected = merge_type_flags(expected, observed)
-            if not self.as_text:
                 rows.batch = typed
                 marked = self.first.marked
                 issues = inspect.count_issues(text, typed, observed, marked, decimal)
                 sink.add(issues=issues)
             yield rows
             first = len(sink.rejects)  # the caller may have added its own
+
+    def _without_odd(
+        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
+    ) -> Rows:
+        """Rejects the rows with odd cells, in columns where that was decided."""
+        reasons: dict[int, str] = {}
+        for at, flags in enumerate(types):
+            if flags & TypeFlag.REJECTED:
+                cells = rows.batch.column(at)
+                [own] = inspect.with_points([cells], self.rows.dialect)
+                for row in np.flatnonzero(odd_rows(own, flags)).tolist():
+                    kind = "boolean" if flags & TypeFlag.BOOLEAN else "number"
+                    reasons.setdefault(
+                        row,
+                        f"{self.names[at]}: {shown(cells[row].as_py())} is not a {kind}, "
+                        "as all but a few cells of the column are",
+                    )
+        return sink.reject(rows, reasons, input_range)
+
+    def _count_odd(
+        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
+    ) -> tuple[TypeFlags, TypeFlags]:
+        """Counts the cells of mixed columns by their class.
+
+        Returns the type flags of these columns, and those to expect of all.
+        """
+        mixed, expected = [0] * len(types), list(types)
+        for at, flags in enumerate(types):
+            if not is_mixed(flags):
+                continue
+            name, cells = self.names[at], rows.batch.column(at)
+
+            def named(chosen: Sequence[int], cells: pa.StringArray = cells) -> str:
+                where = [self._line(rows, row, input_range) for row in chosen]
+                values = [shown(cells[row].as_py()) for row in chosen]
+                return ", ".join(map(": ".join, zip(where, values, strict=True)))
+
+            [own] = inspect.with_points([cells], self.rows.dialect)
+            issues, seen, is_text = count_classes(name, own, named)
+            sink.add(issues=issues)
+            mixed[at] = expected[at] = flags | seen
+            if is_text:
+                expected[at] = int(TypeFlag.TEXT)
+        return tuple(mixed), tuple(expected)
+
+    def _line(self, rows: Rows, row: int, input_range: InputRange) -> str:
+        """Returns where a row is, for people."""
+        offset, _ = rows.raw(row)
+        path = rows.paths[row] if rows.paths else input_range.path
+        if offset > _COUNTED_BYTES:
+            return f"{path} byte {offset:,}"
+        [own] = [each for each in input_range.by_file() if each.path == path]
+        return f"{path} line {line_of(self.rows.of_file(own), offset):,}"
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
@@ -564,6 +658,7 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         asked=ask_dialect(options),
         asked_packing=ask_packing(options),
         exact=options.exact,
+        odd_cells=options.odd_cells,
         wanted=request.columns,
         names_files=request.names_files,
         rows=RangeRows(storage=request.storage),
