@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
-from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import offsets_of
@@ -42,12 +42,20 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
+from recordmill.transforms.sources.odd_cells import (
+    ODD,
+    first_example,
+    odd_columns,
+    odd_problem,
+    place_of,
+)
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     inside_lists,
     lists_of,
     types_to_append,
 )
+from recordmill.transforms.sources.registry import OddCells
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     UNPACKED_TIMES,
@@ -69,6 +77,7 @@ _TYPES: dict[type, pa.DataType] = {
     str: pa.string(),
     bytes: pa.binary(),
 }
+_SCALARS = {"boolean", "integer", "number", "text"}
 _ALLOWED: dict[pa.DataType, set[type]] = {
     pa.bool_(): {bool},
     pa.int64(): {int},
@@ -77,6 +86,7 @@ _ALLOWED: dict[pa.DataType, set[type]] = {
     pa.string(): {str},
     pa.binary(): {bytes},
 }
+_ODD_TYPES = (pa.bool_(), pa.int64(), pa.float64())  # of columns without odd values
 _DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
@@ -126,6 +136,13 @@ class ObservedColumn:
                 ]
             elif found is not type(None):
                 self.kinds[0, _TYPES.get(found)] += number
+
+    def widen(self) -> None:
+        """Takes numbers, booleans and text among each other for text."""
+        if {depth for depth, _ in self.kinds} == {0}:
+            kinds = {kind for _, kind in self.kinds}
+            if len(kinds - {"integer"}) > 1 and kinds <= _SCALARS:
+                self.kinds = Counter({(0, "text"): self.kinds.total()})
 
     @property
     def arrow_type(self) -> pa.DataType | None:
@@ -372,8 +389,8 @@ class ObjectsSource(Source):
             arrays.append(column)
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns())
 
-    def _misfit(self, row: Row) -> str:
-        """Returns which value of a row is not of its column's type, or ""."""
+    def _misfit(self, row: Row) -> tuple[str, str]:
+        """Returns which column a value of a row does not fit, and why; or ""."""
         whose = "the dataset" if self.fixed_schema else f"most {self.row_name}s"
         for name, wanted in self.types:
             value = row.get(name)
@@ -381,8 +398,14 @@ class ObjectsSource(Source):
                 found = shown(value)
                 if isinstance(value, np.ndarray):
                     found = misfit_of(value, wanted)
-                return f"{name}: {found} is not {wanted}, its type in {whose}"
-        return ""
+                return name, f"{name}: {found} is not {wanted}, its type in {whose}"
+        return "", ""
+
+    def _odd_value(
+        self, name: str, value: Any, position: int, input_range: InputRange
+    ) -> Sequence[RowIssue]:
+        """Returns the issues of a value that does not fit its column."""
+        return ()
 
     def _made_rows(
         self,
@@ -409,8 +432,14 @@ class ObjectsSource(Source):
         batch = self._batch([*values.values()])
         if batch is None:  # one by one, as few do not fit
             misfits = {at: self._misfit(row) for at, row in values.items()}
-            reasons |= {at: why for at, why in misfits.items() if why}
-            values = {at: row for at, row in values.items() if not misfits[at]}
+            reasons |= {at: why for at, (_, why) in misfits.items() if why}
+            odd = [(at, name) for at, (name, why) in misfits.items() if why]
+            for at, name in odd:
+                issues = self._odd_value(
+                    name, values[at][name], places[at][0], input_range
+                )
+                sink.add(issues=issues)
+            values = {at: row for at, row in values.items() if not misfits[at][1]}
             batch = self._batch([*values.values()])
             if batch is None:
                 raise ValueError("values fit one by one only")
@@ -534,6 +563,7 @@ class JsonLinesSource(ObjectsSource):
     """Lines that are JSON objects."""
 
     compression: str = ""  # of all files, as in `Packing`
+    odd_cells: OddCells = "refuse"  # what becomes of the few values of another type
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         full = [file for file in files if file.size]
@@ -545,6 +575,40 @@ class JsonLinesSource(ObjectsSource):
         source = replace(self, compression=compression_of(head))
         empty = (("empty", file.path) for file in files if not file.size)
         return source._prepared(full, empty, append)
+
+    def _types_of(
+        self, observed: Mapping[str, ObservedColumn], uri: str
+    ) -> dict[str, pa.DataType]:
+        if self.odd_cells == "widen":
+            for column in observed.values():
+                column.widen()
+        return super()._types_of(observed, uri)
+
+    def _odd_value(
+        self, name: str, value: Any, position: int, input_range: InputRange
+    ) -> Sequence[RowIssue]:
+        wanted = self.columns().field(name).type
+        kind = "boolean" if pa.types.is_boolean(wanted) else "number"
+        if isinstance(value, list | dict) or wanted not in _ODD_TYPES:
+            return ()
+        read = None
+        if not self.compression:
+            read = partial(
+                read_range, input_range.uri, options=self.storage, seen=input_range.seen
+            )
+        text = f"{place_of(input_range.path, read, position)}: {shown(value)}"
+        example = first_example(input_range.first_position + position, text)
+        return (
+            RowIssue(ODD, name, 0, "", (kind,)),
+            RowIssue(ODD, name, 1, example, ("text",)),
+        )
+
+    def issue_problem(self, found: Findings) -> str:
+        if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:
+            return ""
+        # Their rows are rejects already.
+        cells = {each.column: found.rows + each.count for each in found.issues}
+        return odd_problem(odd_columns(found.issues, cells))
 
     def _first_rows(
         self, file: InputFile, num_bytes: int
@@ -609,4 +673,14 @@ class JsonLinesSource(ObjectsSource):
 
     def _parse(self, line: bytes) -> Row | str:
         row = parse_line(line)
-        return row if isinstance(row, str) else self._unknown_in(row) or row
+        if isinstance(row, str):
+            return row
+        if self.odd_cells == "widen":
+            for name in self._texts & row.keys():
+                if isinstance(row[name], bool | int | float):
+                    row[name] = json.dumps(row[name])
+        return self._unknown_in(row) or row
+
+    @cached_property
+    def _texts(self) -> frozenset[str]:
+        return frozenset(name for name, kind in self.types if kind == pa.string())

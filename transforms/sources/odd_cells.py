@@ -20,6 +20,7 @@ import pyarrow as pa
 from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import count
 from recordmill.transforms.encode.row_errors import Mask
+from recordmill.transforms.sources.csv.quotes import line_of
 from recordmill.transforms.sources.text_types import (
     NUMBERS,
     TypeFlag,
@@ -32,6 +33,7 @@ MAX_ODD = 1_000  # cells of a column that are few
 _SHARE = 100  # one in so many is few
 _WARNED_SHARE = 10  # one in so many is warned of
 _NAMED = 3  # cells of a range that are named
+_COUNTED_BYTES = 64 << 20  # of a file, whose lines are counted to name one
 _WARNED_COLUMNS = 5
 _SURE_SAMPLE = 20  # cells; fewer may be odd by chance
 _CLASSES = {"number": NUMBERS, "boolean": int(TypeFlag.BOOLEAN)}
@@ -61,8 +63,20 @@ class OddColumn(NamedTuple):
         return (
             f"column {self.name!r}: {count(self.odd, 'cell')} of {self.cells:,} "
             f"{'is' if self.odd == 1 else 'are'} not a {self.kind}, as all others are: "
-            f"{self.examples}"
+            f"{'first ' * (self.odd > 1)}{self.examples.partition(' ')[2]}"
         )
+
+
+def place_of(path: str, read: Callable[[int, int], bytes] | None, offset: int) -> str:
+    """Returns where a row is, for people; the line if a reader counts them."""
+    if read is None or offset > _COUNTED_BYTES:
+        return f"{path} byte {offset:,}"
+    return f"{path} line {line_of(read, offset):,}"
+
+
+def first_example(position: int, text: str) -> str:
+    """Returns an example that comes first, of several, if its position does."""
+    return f"{position:020d} {text}"
 
 
 def is_mixed(flags: int) -> bool:
@@ -149,10 +163,10 @@ def odd_problem(found: Sequence[OddColumn]) -> str:
     lines = [f"  {each}" for each in few[:_WARNED_COLUMNS]]
     lines += [f"  and {count(more, 'more column')}"] * (more > 0)
     return (
-        f"{count(len(few), 'column')} would be text because of a few odd cells:\n"
+        f"odd cells in {count(len(few), 'column')}:\n"
         + "\n".join(lines)
-        + "\nCorrect them, or say what they are: `odd_cells=reject` rejects their rows "
-        "(and `max_rejects` allows them), `odd_cells=widen` makes the column text"
+        + "\nCorrect them, or say what to do with them: `odd_cells=reject` rejects their "
+        "rows (allow them with `max_rejects`), `odd_cells=widen` makes the column text"
     )
 
 

@@ -363,6 +363,12 @@ DELIMITERS = {
     "semicolon": ";",
     "pipe": "|",
     "space": " ",
+    "colon": ":",
+    "caret": "^",
+    "tilde": "~",  # a shell makes a folder of the character
+    "0x01": "\x01",  # of Hive
+    "0x02": "\x02",
+    "0x1f": "\x1f",  # the unit separator of ASCII
     "\\t": "\t",  # as it is typed in a shell
 }
 
@@ -427,6 +433,12 @@ _ODD_CELLS = Field(
 )
 
 
+class JsonLinesOptions(SourceOptions):
+    """Options of JSON Lines."""
+
+    odd_cells: OddCells = _ODD_CELLS
+
+
 class CsvOptions(SourceOptions):
     """Options of CSV files."""
 
@@ -437,8 +449,8 @@ class CsvOptions(SourceOptions):
     )
     delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
         "auto",
-        description="what stands between cells: comma, tab, semicolon, pipe, space or "
-        "one character; auto finds it in the first rows",
+        description="what stands between cells: comma, tab, semicolon, pipe, space, colon, "
+        "caret, tilde, 0x01 or one character; auto finds it in the first rows",
     )
     quote: Annotated[str, AfterValidator(_quote)] = Field(
         '"',
@@ -542,8 +554,13 @@ _FORMATS: list[SourceFormat[Any]] = [
     SourceFormat(
         name="jsonl",
         summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
-        options=SourceOptions,
-        make_source=_objects("json_lines.JsonLinesSource"),
+        options=JsonLinesOptions,
+        make_source=lambda options, request: _load("json_lines.JsonLinesSource")(
+            as_declared=request.as_text,
+            wanted=request.columns,
+            storage=request.storage,
+            odd_cells=options.odd_cells,
+        ),
         line_of=_later("csv.quotes.line_of"),
         examples=_examples("""
             a folder of files with the same keys

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
@@ -149,6 +149,7 @@ class _Sample:
             self.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
         self.lowest_density = math.inf
         self.found: Findings | None = None
+        issues: tuple[RowIssue, ...] = ()
         final_types: TypeFlags = ()
         if source.infers_types:
             total, rows = RowSink(), 0
@@ -168,6 +169,12 @@ class _Sample:
             context, input_ranges, final_types, whole=whole
         ):
             self._add_range(input_range, batches, sink, final_types)
+            issues += sink.issues
+        if whole and not source.infers_types:
+            rows = self.rows - self.rejected
+            found = context.findings((), (), RowIssue.merged([issues]), rows)
+            if problem := source.input.issue_problem(found):
+                raise SchemaError(problem)
         self.compression_ratio = 1.0
         if head := bytes(self._head):
             packer = gzip_packer(context.job.gzip_level)

@@ -38,6 +38,7 @@ SAMPLE_BYTES = 1 << 16
 SAMPLED_ROWS = 100
 SAME_SHARE = 0.9  # of the rows that have as many cells as the first
 _CLEARLY = 0.2  # by which one score is above another
+_LINES_BEFORE = 10  # before the header, that may be like the first one
 _FOOTERS = 3  # last lines that may have another number of cells
 _WEIGHED = 200  # columns of a wide table that tell if there is a header
 
@@ -165,13 +166,15 @@ class _Reading:
     @cached_property
     def width(self) -> int:
         """Returns how many cells the rows have, or 0 if they do not agree."""
-        first, *others = [len(row) for row in self.rows]
-        width, number = first, others.count(first)
-        if not number and len(others) > 1:  # lines before the header
-            common, times = Counter(others).most_common(1)[0]
-            if common > 2:  # path, /a|b, /c|d is a column
-                width, number = common, times
-                others = others[others.index(width) :]
+        width, *others = [len(row) for row in self.rows]
+        number = others.count(width)
+        common, times = max(
+            Counter(others).items(), key=lambda each: each[1], default=(0, 0)
+        )
+        # But path, /a|b, /c|d may be a column.
+        if common > 1 and number < min(times, _LINES_BEFORE) and common + times > 4:
+            width, number = common, times
+            others = others[others.index(width) :]
         while others and self.is_whole and others[-1] != width:
             if len(others) - number > _FOOTERS or 2 * number < len(others):
                 break
@@ -237,46 +240,55 @@ def find_delimiter(
     )
 
 
-_CLOCKS = re.compile(r"9:9(:9(\.9)?)?|9( 9)+|a:9|a://.*")
+# Several characters between cells, at which no row can be split: what there has to be, the
+# pattern, what they are, and the command that writes one.
+_RUNS = (
+    (b"  ", rb" {2,}", "runs of spaces", r"s/^ *//; s/   */\t/g"),
+    (b"  ", rb" +", "runs of spaces", r"s/^ *//; s/  */\t/g"),
+    (b"::", rb"::", "'::'", r"s/::/\t/g"),
+)
+# Cells of one column that have such characters.
+_WHOLE = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?|[-+]?\d{1,3}( \d{3})+|\w+://.*")
 
 
 def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> str:
     """Returns why a single column seems to be several, or ""."""
     lines = _split_rows(sample, replace(asked, delimiter=b"\0"), is_whole).rows
-    sort, share = _main_sort(line[0] for line in lines if line)
-    if len(lines) < 2 or (share > 0.5 and (sort == DATE or _CLOCKS.fullmatch(sort))):
+    cells = [line[0].strip() for line in lines[1:] if line]
+    whole = [cell for cell in cells if _WHOLE.fullmatch(cell) or _DATE.fullmatch(cell)]
+    if len(lines) < 2 or len(whole) * 2 > len(cells):
         return ""
-    keep = "to keep it as one column, use `delimiter=comma`"
-    for mark in _RARE:
-        if mark not in sample or mark in asked.marks:
+    keep = "To keep it as one column, use `delimiter=comma`"
+    for needed, pattern, what, script in _RUNS:
+        if needed not in sample:
             continue
-        text, pair = sample, mark * 2
-        if mark in (b" ", b":") and pair in sample:
-            # Joined by runs of it: no single byte is between the cells.
-            joint = mark + rb"{2,}" if sample.count(pair) > len(lines) else mark + b"+"
-            text = re.sub(joint if mark == b" " else pair, b"\x1d", sample)
-            found = _split_rows(text, replace(asked, delimiter=b"\x1d"), is_whole)
-            if found.width:
-                what = "runs of spaces" if mark == b" " else shown(pair.decode())
-                script = r"s/^ *//; s/   */\t/g" if mark == b" " else r"s/::/\t/g"
-                if mark == b" " and joint.endswith(b"+"):
-                    script = r"s/^ *//; s/  */\t/g"
-                return (
-                    f"{uri}: a single column, but the rows have {what} between "
-                    f"{count(found.width, 'cell')}; expected one character. Write tabs, "
-                    f"for example with `sed '{script}'`; {keep}"
-                )
-        found = _split_rows(text, replace(asked, delimiter=mark), is_whole)
-        if found.width and (mark != b" " or found.width > 2 or _is_typed_table(found)):
-            name = name_of(mark) if mark.isspace() or mark.isalnum() else mark.decode()
+        text = re.sub(pattern, b"\x1d", re.sub(rb"(?m)^ +", b"", sample))
+        found = _split_rows(text, replace(asked, delimiter=b"\x1d"), is_whole)
+        if found.width == len(found.rows[0]) > 1:
             return (
-                f"{uri}: a single column, but the rows have {shown(mark.decode())} "
-                f"between {count(found.width, 'cell')}. Use `delimiter={name}`; {keep}"
+                f"{uri}: a single column, but the rows have {what} between "
+                f"{count(found.width, 'cell')}; expected one character. Write tabs in "
+                f"place of them, for example with sed '{script}'. {keep}"
+            )
+    for mark in _RARE:
+        found = _split_rows(sample, replace(asked, delimiter=mark), is_whole)
+        if not found.width or (
+            len(found.rows[0]) < found.width < 3 and mark >= b" "  # ratio, 16:9, 4:3
+        ):
+            continue
+        if mark != b" " or found.width > 2 or _is_table(found):
+            name = name_of(mark)
+            return (
+                f"{uri}: a single column, but the rows have {name} between "
+                f"{count(found.width, 'cell')}. Use `delimiter={name}`. {keep}"
             )
     return ""
 
 
-def _is_typed_table(found: _Reading) -> bool:
+def _is_table(found: _Reading) -> bool:
+    """Tells whether cells with spaces are quoted, or a column is of numbers or the like."""
+    if any(" " in cell for row in found.rows for cell in row):
+        return True
     rows = [row for row in found.rows[1:] if len(row) == found.width]
     sorts = [_main_sort(cells) for cells in zip(*rows, strict=True)]
     return any(_is_typed(sort) and share >= 0.8 for sort, share in sorts)
@@ -339,7 +351,7 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
     raw = split_row(first.header, first.dialect)
     if not first.dialect.has_header or not raw or not first.cells.num_rows:
         return "", ""
-    like, codes, unlike, recurring = [], 0, 0, 0
+    like, codes, unlike, recurring, odd = [], 0, 0, 0, 0
     columns = first.cells.select(first.names).columns
     for name, column in zip(raw[:_WEIGHED], columns, strict=False):
         cells = column[:SAMPLED_ROWS].drop_null().to_pylist()
@@ -350,8 +362,9 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
             like += [name.strip()] * _is_typed(sort)
             codes += not _is_typed(sort) and sort != TEXT
             recurring += sort == TEXT and name in cells
-        elif share >= 0.8 and sort != TEXT and not _is_typed(own):
-            unlike += 1
+        elif share >= 0.8 and sort != TEXT:
+            odd += _is_typed(own)
+            unlike += not _is_typed(own)
     line = first.line
     row = (
         f"{_shown(first.header)}. If the table has no header, use `header=none`, and give "
@@ -359,10 +372,11 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
     )
     may_be = f"{line} is taken for the header, though it looks like a row: {row}"
     names = [name.strip() for name in raw]
-    if names == [*map(str, range(len(names)))]:
+    if names == [*map(str, range(len(names)))] and len(names) > 1:
         return "", ""
     if not like:
-        return "", may_be if (codes or recurring) and not unlike else ""
+        is_odd = 0 < odd < 3  # more of them are 2026-01, 2026-02, 2026-03
+        return "", may_be if (codes or recurring or is_odd) and not unlike else ""
     numbers = [float(name) for name in like if _YEAR.fullmatch(name) or _plain(name)]
     is_alike = len(numbers) == len(like) or all(map(_DATE.fullmatch, like))
     are_years = is_alike and all(map(_YEAR.fullmatch, like))

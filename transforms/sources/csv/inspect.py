@@ -266,7 +266,8 @@ def _marked_columns(first: FirstRows) -> tuple[RowIssue, ...]:
             continue
         cells = without_missing(first.cells[:_LOOKED_AT].column(name))
         kinds = {kind: _like(cells, _PATTERNS[kind]) for kind in _PATTERNS}
-        if not np.logical_or.reduce([*kinds.values()])[present(cells)].all():
+        alike = np.logical_or.reduce([*kinds.values()])[present(cells)]
+        if np.count_nonzero(alike) < guess.SAME_SHARE * len(alike):
             continue
         grouped = _marks(cells, _THOUSANDS, decimal)
         commas = kinds["comma"] & ~grouped

@@ -59,7 +59,6 @@ from recordmill.transforms.sources.csv.quotes import (
     compose,
     end_states,
     is_open,
-    line_of,
     masked,
     pack_map,
     unclosed_quote,
@@ -69,12 +68,14 @@ from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.odd_cells import (
     OddColumn,
     count_classes,
+    first_example,
     is_mixed,
     odd_columns,
     odd_fact,
     odd_problem,
     odd_rows,
     odd_warnings,
+    place_of,
     without_odd,
 )
 from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
@@ -300,7 +301,6 @@ def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
 
 
 _NOTES = 5  # columns with odd cells that a changed schema is explained by
-_COUNTED_BYTES = 64 << 20  # of a file, whose lines are counted to name one
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
@@ -591,7 +591,9 @@ class CsvSource(Source):
             def named(chosen: Sequence[int], cells: pa.StringArray = cells) -> str:
                 where = [self._line(rows, row, input_range) for row in chosen]
                 values = [shown(cells[row].as_py()) for row in chosen]
-                return ", ".join(map(": ".join, zip(where, values, strict=True)))
+                texts = map(": ".join, zip(where, values, strict=True))
+                at = input_range.first_position + int(rows.positions[chosen[0]])
+                return first_example(at, ", ".join(texts))
 
             [own] = inspect.with_points([cells], self.rows.dialect)
             issues, seen, is_text = count_classes(name, own, named)
@@ -605,10 +607,8 @@ class CsvSource(Source):
         """Returns where a row is, for people."""
         offset, _ = rows.raw(row)
         path = rows.paths[row] if rows.paths else input_range.path
-        if offset > _COUNTED_BYTES:
-            return f"{path} byte {offset:,}"
         [own] = [each for each in input_range.by_file() if each.path == path]
-        return f"{path} line {line_of(self.rows.of_file(own), offset):,}"
+        return place_of(path, self.rows.of_file(own), offset)
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink

@@ -11,8 +11,61 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-WORDS = ["amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jasper", "knoll", "ledge", "mesa", "north", "oasis", "prairie", "quarry", "ridge", "slope", "tundra", "upland", "valley", "willow", "yonder", "zephyr"]
-NAMES = ["id", "name", "price", "amount", "city", "date", "time", "qty", "rate", "score", "label", "weight", "height", "country", "status", "code", "comment", "value", "total", "year", "month", "first_name", "lat", "lon", "email", "species"]
+WORDS = [
+    "amber",
+    "basin",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "haven",
+    "inlet",
+    "jasper",
+    "knoll",
+    "ledge",
+    "mesa",
+    "north",
+    "oasis",
+    "prairie",
+    "quarry",
+    "ridge",
+    "slope",
+    "tundra",
+    "upland",
+    "valley",
+    "willow",
+    "yonder",
+    "zephyr",
+]
+NAMES = [
+    "id",
+    "name",
+    "price",
+    "amount",
+    "city",
+    "date",
+    "time",
+    "qty",
+    "rate",
+    "score",
+    "label",
+    "weight",
+    "height",
+    "country",
+    "status",
+    "code",
+    "comment",
+    "value",
+    "total",
+    "year",
+    "month",
+    "first_name",
+    "lat",
+    "lon",
+    "email",
+    "species",
+]
 DELIMITERS = (*(16 * ","), *(10 * ";"), *(6 * "\t"), *(5 * "|"), ":", "\x01", " ", "^")
 MISSING = ("NA", "null", "N/A")  # words that mean a missing number
 ODD_CELLS = ("12.5o", "n.a.", "unknown", "1.2.3", "-", "O5", "see below", "12 kg")
@@ -55,7 +108,10 @@ class Table:
         """Whether nothing in it says if the first row is a header."""
         if self.has_header:
             return False
-        return all(column.kind in _TEXTS for column in self.columns)
+        return all(
+            column.kind in _TEXTS or 0 in column.odd or not column.cells[0]
+            for column in self.columns
+        )
 
 
 def _digits(rng: random.Random, places: int) -> str:

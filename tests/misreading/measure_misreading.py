@@ -1,7 +1,7 @@
 """Measures how often tables with a known truth are read right, wrong in silence, or refused.
 
-    python tests/misreading/measure.py --seed 1 --cases 20000 --command 300
-    python tests/misreading/measure.py --seed 1 --cases 2000 --duckdb /path/to/python
+    python tests/misreading/measure_misreading.py --seed 1 --cases 20000 --command 300
+    python tests/misreading/measure_misreading.py --seed 1 --cases 2000 --duckdb /path/to/python
 
 Each table goes through `plan_run`, which the command calls, and its rows through the source
 that the run reads with; some through the command itself. csv.Sniffer and DuckDB (by an
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,14 +22,16 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import tables
+import misread_tables as tables
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "helpers"))
 
-# right: as it is; told: as it is not, with a warning; asked: refused, and not plain;
-# refused: although it is plain; wrong: as it is not, in silence.
-OUTCOMES = ("right", "told", "asked", "refused", "wrong")
+# right: as it is; led: refused, and as it is with the options that the error names; told: as
+# it is not, with a warning; asked: refused, and not plain; refused: although it is plain;
+# wrong: as it is not, in silence.
+OUTCOMES = ("right", "led", "told", "asked", "refused", "wrong")
+_NAMED = re.compile(r"`(header|delimiter|skip_rows|comment)=(none|[^`]+)`")
 _NUMBERS = ("int64", "float32", "bool")
 
 
@@ -67,33 +70,46 @@ def read_by_plan(table: tables.Table, path: Path) -> tuple[str, str]:
     from recordmill.transforms.sources.registry import load_format
 
     path.write_bytes(table.text)
-    job = JobSpec(
-        name="table", source="csv", source_options=load_format("csv").options()
-    )
-    options = RunOptions(inputs=(str(path),), output=str(path.with_suffix(".out")))
-    try:
-        plan = plan_run(job, options)
-    except RecordmillError as error:
-        return ("refused" if table.is_plain else "asked"), str(error)
-    assert plan.prepared is not None
-    assert plan.estimate is not None
-    if plan.estimate.rejected:
-        return ("refused" if table.is_plain else "asked"), plan.estimate.reason
-    source, ranges = plan.prepared.context.source, plan.prepared.ranges
-    [only] = source.input.resolve_ranges(ranges, [0])
-    sink, names = RowSink(), source.columns().names
-    cells: list[list[str]] = [[] for _ in names]
-    for rows in source.read_as_text(only):
-        for at, column in enumerate(rows.batch.columns):
-            cells[at] += [cell or "" for cell in column.to_pylist()]
-    for _ in source.read(only, source.sample(only), sink):
-        pass
-    schema = source.schema(sink.observed, sink.nulls)
-    dtypes = [schema[name].dtype for name in names]
-    why = problem_of(table, names, dtypes, cells)
-    if why:
-        return ("told" if plan.warnings else "wrong"), why
-    return "right", ""
+    inputs = RunOptions(inputs=(str(path),), output=str(path.with_suffix(".out")))
+
+    def read(options: dict[str, str]) -> tuple[str, str]:
+        source_options = load_format("csv").options(**options)
+        job = JobSpec(name="table", source="csv", source_options=source_options)
+        try:
+            plan = plan_run(job, inputs)
+        except RecordmillError as error:
+            return "refused", str(error)
+        assert plan.prepared is not None
+        assert plan.estimate is not None
+        if plan.estimate.rejected:
+            return "refused", "; ".join(plan.warnings)
+        source, ranges = plan.prepared.context.source, plan.prepared.ranges
+        [only] = source.input.resolve_ranges(ranges, [0])
+        sink, names = RowSink(), source.columns().names
+        cells: list[list[str]] = [[] for _ in names]
+        for rows in source.read_as_text(only):
+            for at, column in enumerate(rows.batch.columns):
+                cells[at] += [cell or "" for cell in column.to_pylist()]
+        for _ in source.read(only, source.sample(only), sink):
+            pass
+        schema = source.schema(sink.observed, sink.nulls)
+        why = problem_of(table, names, [schema[name].dtype for name in names], cells)
+        return ("told" if plan.warnings else "wrong") if why else "right", why
+
+    outcome, why = read({})
+    if outcome != "refused" or table.is_plain:
+        return outcome, why
+    options: dict[str, str] = {}
+    text = why
+    for _ in range(3):  # one way out after the other
+        found = dict(reversed(_NAMED.findall(text)))
+        if not found.keys() - options.keys():
+            break
+        options = found | options
+        led, text = read(options)
+        if led == "right":
+            return "led", why
+    return "asked", why
 
 
 def read_by_command(table: tables.Table, path: Path) -> tuple[str, str]:
