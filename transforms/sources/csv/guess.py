@@ -259,17 +259,20 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
     if len(lines) < 2 or len(whole) * 2 > len(cells):
         return ""
     keep = "To keep it as one column, use `delimiter=comma`"
+    runs = []
     for needed, pattern, what, script in _RUNS:
-        if needed not in sample:
-            continue
-        text = re.sub(pattern, b"\x1d", re.sub(rb"(?m)^ +", b"", sample))
-        found = _split_rows(text, replace(asked, delimiter=b"\x1d"), is_whole)
-        if found.width == len(found.rows[0]) > 1:
-            return (
-                f"{uri}: a single column, but the rows have {what} between "
-                f"{count(found.width, 'cell')}; expected one character. Write tabs in "
-                f"place of them, for example with sed '{script}'. {keep}"
-            )
+        if needed in sample:
+            text = re.sub(pattern, b"\x1d", re.sub(rb"(?m)^ +", b"", sample))
+            found = _split_rows(text, replace(asked, delimiter=b"\x1d"), is_whole)
+            same = [len(row) for row in found.rows].count(found.width)
+            runs += [(same, found.width, what, script)] * (found.width > 1)
+    if runs:
+        _, width, what, script = max(runs, key=lambda each: each[0])
+        return (
+            f"{uri}: a single column, but the rows have {what} between "
+            f"{count(width, 'cell')}; expected one character. Write tabs in place of them, "
+            f"for example with sed '{script}'. {keep}"
+        )
     for mark in _RARE:
         found = _split_rows(sample, replace(asked, delimiter=mark), is_whole)
         if not found.width or (
@@ -453,11 +456,13 @@ def misfit(first: FirstRows) -> str:
     if mark in _MARKS:
         alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
     behind = widths[alike:]
-    if not behind or not first.dialect.has_header or expected in behind:
+    if not behind or not first.dialect.has_header:
         return ""
     width, rows = Counter(behind).most_common(1)[0]
     at = alike + behind.index(width)
-    if width < expected or rows < SAME_SHARE * len(widths[at:]):
+    if width <= expected or expected in widths[at:]:
+        return ""
+    if rows < SAME_SHARE * len(widths[at:]):
         return ""
     found = (
         f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "

@@ -1,0 +1,200 @@
+"""Tables that were misread in silence are refused, and each way out that is named works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from job_tools import convert, manifest_of, recordmill
+
+NUMBERED = "1001|alice|3.5|\n1002|bob|4.5|\n1003|eve|2.5|\n"
+
+
+def features_of(dataset: Path) -> dict[str, str]:
+    return {one["name"]: one["dtype"] for one in manifest_of(dataset)["features"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1001,alice,3.5\n1002,bob,4.5\n1003,eve,n.a.\n",
+        NUMBERED,
+        "5.1,3.5,,0.2,setosa\n4.9,3.0,,0.2,setosa\n",
+        "$5.00,7%\n$6.50,9%\n",
+        "23:10,A-17\n22:05,A-18\n",
+        "7,oak\n12,elm\n12.5o,ash\n9,fir\n",
+    ],
+)
+def test_a_first_row_is_no_header(tmp_path: Path, text: str) -> None:
+    """Whatever blank columns and odd cells there are."""
+    source = tmp_path / "in.csv"
+    source.write_text(text)
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    assert "line 1 should be the header, but it looks like a row" in ran.err
+    convert("csv", source, tmp_path / "none", "--header", "none")
+    assert manifest_of(tmp_path / "none")["rows_read"] == text.count("\n")
+    convert("csv", source, tmp_path / "first", "--header", "first")
+    assert manifest_of(tmp_path / "first")["rows_read"] == text.count("\n") - 1
+
+
+@pytest.mark.parametrize(
+    "text", ["a-1,x\nb-2,y\nc-3,x\n", "oak,red\nelm,red\nash,blue\n"]
+)
+def test_a_first_row_that_may_be_one_is_warned_of(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text(text)
+    ran = convert("csv", source, tmp_path / "out")
+    assert "is taken for the header, though it looks like a row" in ran.err
+    assert (
+        "Warning" not in convert("csv", source, tmp_path / "b", "--header", "none").err
+    )
+    assert (
+        "Warning" not in convert("csv", source, tmp_path / "c", "--header", "first").err
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("id:name\n1:x\n2:y\n", "--delimiter colon"),
+        ("id\x01name\n1\x01x\n2\x01y\n", "--delimiter 0x01"),
+        ("id^name\n1^x\n2^y\n", "--delimiter caret"),
+        ("id~name\n1~x\n2~y\n", "--delimiter tilde"),
+        ("id name\n1 x\n2 y\n", "--delimiter space"),
+    ],
+)
+def test_a_table_in_one_column_is_refused(tmp_path: Path, text: str, way: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text(text)
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    assert f"between 2 cells. Use {way}. " in ran.err
+    convert("csv", source, tmp_path / "out", *way.split())
+    assert features_of(tmp_path / "out") == {"id": "int64", "name": "string"}
+    [keep] = re.findall("--delimiter comma", ran.err)
+    convert("csv", source, tmp_path / "one", *keep.split())
+    assert len(features_of(tmp_path / "one")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id   name\n1    Jane Doe\n22   Joe Bloggs\n",
+        "id  n\n1   5\n222 7\n",
+        "  id  n\n   1  5\n 222  7\n",
+        "id::n\n1::5\n222::7\n",
+    ],
+)
+def test_several_characters_between_cells(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text(text)
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    [command] = re.findall("sed '[^']+'", ran.err)
+    done = subprocess.run(
+        shlex.split(command), input=text.encode(), capture_output=True, check=True
+    )
+    source.write_bytes(done.stdout)
+    convert("csv", source, tmp_path / "out")
+    assert features_of(tmp_path / "out")["id"] == "int64"
+    assert len(features_of(tmp_path / "out")) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["full name\nJane Doe\nJoe Bloggs\n", "start time\n12:30\n14:15\n", "url\nhttp://a\n"
+     "http://b\n", "when\n2026-01-01 12:30\n2026-01-02 12:45\n", "n\n1 234\n5 678\n",
+     "ratio\n16:9\n4:3\n5:4\n"],
+)  # fmt: skip
+def test_a_single_column_is_one(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text(text)
+    convert("csv", source, tmp_path / "out")
+    assert len(features_of(tmp_path / "out")) == 1
+
+
+def test_a_footer_does_not_hide_the_delimiter(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id|name|v\n1|a|2.5\n2|b|3.5\ntotal 6\n")
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    assert "expected 3 columns, found 1; first at in.csv line 4" in ran.err
+    convert("csv", source, tmp_path / "out", "--max-rejects", 1)
+    assert features_of(tmp_path / "out")["v"] == "float32"
+
+
+def test_lines_before_the_header_do_not_hide_the_delimiter(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text(
+        "quarterly report\nby willow\nid;name;v\n1;a;2.5\n2;b;3.5\n3;c;4\n"
+    )
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    [way] = re.findall("--skip-rows 2", ran.err)
+    convert("csv", source, tmp_path / "out", *way.split())
+    assert features_of(tmp_path / "out")["v"] == "float32"
+
+
+def test_a_line_that_names_the_delimiter(tmp_path: Path) -> None:
+    """Excel writes and reads it; each file of an input has the same, or none has."""
+    source = tmp_path / "in"
+    source.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (source / name).write_bytes(b"sep=;\r\nid;name\r\n1;a,b\r\n2;c,d\r\n")
+    ran = convert("csv", source, tmp_path / "out")
+    assert features_of(tmp_path / "out") == {"id": "int64", "name": "string"}
+    assert manifest_of(tmp_path / "out")["rows_read"] == 4
+    assert "header: line 2" in ran.err
+    (source / "c.csv").write_text("id;name\n1;a\n")
+    ran = recordmill("convert", "csv", source, tmp_path / "out2")
+    assert ran.status == 65
+    assert "c.csv: the first line is not 'sep=;', as in the first file" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "a JPEG image"),
+        (b"PAR1\x15\x04", "a Parquet file"),
+        (b'{"id": 1}\n{"id": 2}\n', "JSON"),
+        (b"PK\x03\x04\x14\x00", "a zip file or an Excel workbook"),
+    ],
+)
+def test_another_format_is_named(tmp_path: Path, start: bytes, named: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes(start)
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    assert f"it is {named}, not a table of text: " in ran.err
+    assert "encoding" not in ran.err
+    if named == "JSON":
+        [way] = re.findall("recordmill (convert jsonl)", ran.err)
+        assert recordmill(*way.split(), source, tmp_path / "out").status == 0
+
+
+def test_text_in_utf_16_without_a_mark(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes("id,name\n1,a\n".encode("utf-16-le"))
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    [way] = re.findall("--encoding utf-16-le", ran.err)
+    convert("csv", source, tmp_path / "out", *way.split())
+    assert features_of(tmp_path / "out")["id"] == "int64"
+
+
+def test_a_readme_beside_tables_is_blamed(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "README.md").write_text("# Tables\n\nOf prices.\n")
+    (source / "a.csv").write_text("id,price\n1,2.5\n2,3.5\n")
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65
+    [way] = re.findall(
+        r"README.md is no table by its name: leave it out with (--exclude README.md)",
+        ran.err,
+    )
+    convert("csv", source, tmp_path / "out", *way.split())
+    assert manifest_of(tmp_path / "out")["rows_read"] == 2

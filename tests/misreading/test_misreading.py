@@ -1,0 +1,28 @@
+"""Tables with a known truth are read right or not at all; README.md has the figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import misread_tables
+import pytest
+from measure_misreading import read_by_command, read_by_plan
+
+
+@pytest.mark.parametrize("first", range(7_000_000, 7_000_120, 20))
+def test_nothing_is_misread_in_silence(tmp_path: Path, first: int) -> None:
+    found = {}
+    for number in range(first, first + 20):
+        table = misread_tables.make_table(number)
+        if not table.is_undecidable:
+            found[number] = read_by_plan(table, tmp_path / "table.csv")
+    bad = {n: why for n, (how, why) in found.items() if how in ("wrong", "refused")}
+    assert not bad
+
+
+def test_the_command_reads_the_same(tmp_path: Path) -> None:
+    for number in range(7_000_200, 7_000_206):
+        table = misread_tables.make_table(number)
+        planned, _ = read_by_plan(table, tmp_path / "table.csv")
+        ran, why = read_by_command(table, tmp_path / "table.csv")
+        assert ran == planned.replace("led", "asked"), why
