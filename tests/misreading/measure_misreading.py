@@ -169,6 +169,7 @@ def _outcome(number: int, folder: str, how: str) -> tuple[int, str, str]:
 
 _DUCKDB = r"""
 import duckdb, json, sys
+duckdb.sql("set threads = 1")
 for line in sys.stdin:
     path = line.rstrip("\n")
     try:
@@ -270,13 +271,15 @@ def main() -> None:
     parser.add_argument("--command", type=int, default=0)
     parser.add_argument("--duckdb", default="", help="a Python that has it")
     parser.add_argument("--sniffer", action="store_true")
+    parser.add_argument("--peers-only", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", type=int, default=0)
     asked = parser.parse_args()
     numbers = [asked.seed * 1_000_003 + each for each in range(asked.cases)]
     shm = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=shm) as folder:
-        ways = [("plan", len(numbers)), ("command", asked.command)]
+        planned = 0 if asked.peers_only else len(numbers)
+        ways = [("plan", planned), ("command", asked.command)]
         ways += [("csv.Sniffer", len(numbers))] * asked.sniffer
         for how, some in ways:
             if not some:

@@ -45,6 +45,7 @@ from recordmill.transforms.sources.base import (
 from recordmill.transforms.sources.odd_cells import (
     ODD,
     first_example,
+    is_named,
     odd_columns,
     odd_problem,
     place_of,
@@ -401,11 +402,15 @@ class ObjectsSource(Source):
                 return name, f"{name}: {found} is not {wanted}, its type in {whose}"
         return "", ""
 
-    def _odd_value(
-        self, name: str, value: Any, position: int, input_range: InputRange
-    ) -> Sequence[RowIssue]:
-        """Returns the issues of a value that does not fit its column."""
-        return ()
+    def _count_odd(
+        self,
+        odd: Mapping[int, str],
+        values: Mapping[int, Row],
+        places: Sequence[tuple[int, bytes]],
+        input_range: InputRange,
+        sink: RowSink,
+    ) -> None:
+        """Counts the values that do not fit their columns, by the index of each row."""
 
     def _made_rows(
         self,
@@ -433,12 +438,8 @@ class ObjectsSource(Source):
         if batch is None:  # one by one, as few do not fit
             misfits = {at: self._misfit(row) for at, row in values.items()}
             reasons |= {at: why for at, (_, why) in misfits.items() if why}
-            odd = [(at, name) for at, (name, why) in misfits.items() if why]
-            for at, name in odd:
-                issues = self._odd_value(
-                    name, values[at][name], places[at][0], input_range
-                )
-                sink.add(issues=issues)
+            odd = {at: name for at, (name, why) in misfits.items() if why}
+            self._count_odd(odd, values, places, input_range, sink)
             values = {at: row for at, row in values.items() if not misfits[at][1]}
             batch = self._batch([*values.values()])
             if batch is None:
@@ -584,24 +585,38 @@ class JsonLinesSource(ObjectsSource):
                 column.widen()
         return super()._types_of(observed, uri)
 
-    def _odd_value(
-        self, name: str, value: Any, position: int, input_range: InputRange
-    ) -> Sequence[RowIssue]:
-        wanted = self.columns().field(name).type
-        kind = "boolean" if pa.types.is_boolean(wanted) else "number"
-        if isinstance(value, list | dict) or wanted not in _ODD_TYPES:
-            return ()
+    def _count_odd(
+        self,
+        odd: Mapping[int, str],
+        values: Mapping[int, Row],
+        places: Sequence[tuple[int, bytes]],
+        input_range: InputRange,
+        sink: RowSink,
+    ) -> None:
         read = None
         if not self.compression:
             read = partial(
                 read_range, input_range.uri, options=self.storage, seen=input_range.seen
             )
-        text = f"{place_of(input_range.path, read, position)}: {shown(value)}"
-        example = first_example(input_range.first_position + position, text)
-        return (
-            RowIssue(ODD, name, 0, "", (kind,)),
-            RowIssue(ODD, name, 1, example, ("text",)),
-        )
+        types = dict(self.types)
+        for at, name in odd.items():
+            value, (position, _) = values[at][name], places[at]
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            kind = "boolean" if types[name] == pa.bool_() else "number"
+            if isinstance(value, list | dict) or types[name] not in _ODD_TYPES:
+                continue
+            if is_number and kind == "number":  # beyond int64, or 2.5 among integers
+                continue
+            text = ""
+            if not is_named(sink.issues, name):
+                where = place_of(input_range.path, read, position)
+                text = f"{where}: {shown(value)}"
+            example = first_example(input_range.first_position + position, text)
+            issues = [
+                RowIssue(ODD, name, 0, "", (kind,)),
+                RowIssue(ODD, name, 1, example, ("text",)),
+            ]
+            sink.add(issues=issues)
 
     def issue_problem(self, found: Findings) -> str:
         if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:

@@ -74,6 +74,13 @@ def place_of(path: str, read: Callable[[int, int], bytes] | None, offset: int) -
     return f"{path} line {line_of(read, offset):,}"
 
 
+def is_named(issues: Iterable[RowIssue], name: str) -> bool:
+    """Tells whether the first odd cells of a column were named: lines take long to count."""
+    return any(
+        each.code == ODD and each.column == name and each.example for each in issues
+    )
+
+
 def first_example(position: int, text: str) -> str:
     """Returns an example that comes first, of several, if its position does."""
     return f"{position:020d} {text}"

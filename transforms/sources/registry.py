@@ -425,18 +425,17 @@ _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 
 
 OddCells = Literal["refuse", "reject", "widen"]
-_ODD_CELLS = Field(
-    "refuse",
-    description="what becomes of the few cells that keep a column from being of numbers or "
+_ODD_CELLS = (
+    "what becomes of the few cells that keep a column from being of numbers or "
     "booleans (1 % at most, and 1,000): refuse: publish nothing; reject: reject their "
-    "rows; widen: make the column text",
+    "rows; widen: make the column text"
 )
 
 
 class JsonLinesOptions(SourceOptions):
     """Options of JSON Lines."""
 
-    odd_cells: OddCells = _ODD_CELLS
+    odd_cells: OddCells = Field("refuse", description=_ODD_CELLS)
 
 
 class CsvOptions(SourceOptions):
@@ -495,7 +494,7 @@ class CsvOptions(SourceOptions):
     input_compression: Literal["auto", "none", "gzip", "bz2", "xz", "zstd"] = Field(
         "auto", description="of the files; auto finds it in their first bytes"
     )
-    odd_cells: OddCells = _ODD_CELLS
+    odd_cells: OddCells = Field("refuse", description=_ODD_CELLS)
     exact: bool = Field(
         False,
         description="publish nothing if float32 would lose digits of a decimal, instead "

@@ -208,10 +208,10 @@ def find_delimiter(
         if each == comma or each in sample
     }
     if wanted and asked.has_header:
-        for delimiter, found in readings.items():
-            if {*wanted} <= {*numbered(found.rows[0])}:
+        for delimiter, reading in readings.items():
+            if {*wanted} <= {*numbered(reading.rows[0])}:
                 return delimiter
-    possible = {each: found for each, found in readings.items() if found.width}
+    possible = {each: reading for each, reading in readings.items() if reading.width}
     # One that gives the first row as many cells as the others comes before.
     whole = {e: f for e, f in possible.items() if len(f.rows[0]) == f.width}
     possible = whole or possible

@@ -70,6 +70,7 @@ from recordmill.transforms.sources.odd_cells import (
     count_classes,
     first_example,
     is_mixed,
+    is_named,
     odd_columns,
     odd_fact,
     odd_problem,
@@ -588,10 +589,18 @@ class CsvSource(Source):
                 continue
             name, cells = self.names[at], rows.batch.column(at)
 
-            def named(chosen: Sequence[int], cells: pa.StringArray = cells) -> str:
-                where = [self._line(rows, row, input_range) for row in chosen]
-                values = [shown(cells[row].as_py()) for row in chosen]
-                texts = map(": ".join, zip(where, values, strict=True))
+            known = is_named(sink.issues, name)
+
+            def named(
+                chosen: Sequence[int],
+                cells: pa.StringArray = cells,
+                known: bool = known,
+            ) -> str:
+                texts = [
+                    f"{self._line(rows, row, input_range)}: {shown(cells[row].as_py())}"
+                    for row in chosen
+                    if not known
+                ]
                 at = input_range.first_position + int(rows.positions[chosen[0]])
                 return first_example(at, ", ".join(texts))
 
