@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import NamedTuple, cast
+from typing import cast
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
@@ -52,6 +52,7 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.staging import publish_detached, stage
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
+from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
@@ -147,14 +148,7 @@ def _understood(
 ) -> dict[str, object]:
     """Returns what run.json says of the input, now that all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
-    issues = RowIssue.merged(
-        [*(result.issues for result in results), *(shard.issues for shard in shards)]
-    )
-    later = context.source.understood(
-        context.findings(
-            *merge_column_info(results, shards), issues, _num_rows(results)
-        )
-    )
+    later = context.source.understood(_findings(context, results, shards))
     told = InputSummary.from_dict(before).updated(later)
     if any(shard.rejects.rows for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results
@@ -163,9 +157,17 @@ def _understood(
     return told.to_dict()
 
 
-def _num_rows(results: Iterable[RangeResult]) -> int:
-    """Returns how many rows the source gave, those rejected later included."""
-    return sum(each.rows_read - each.rows_rejected for each in results)
+def _findings(
+    context: RunContext,
+    results: Sequence[RangeResult],
+    shards: Sequence[ShardResult] = (),
+) -> Findings:
+    """Returns what all rows had; shards may have read them by reference."""
+    issues = RowIssue.merged(
+        [*(each.issues for each in results), *(each.issues for each in shards)]
+    )
+    rows = sum(each.rows_read - each.rows_rejected for each in results)
+    return context.findings(*merge_column_info(results, shards), issues, rows)
 
 
 def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
@@ -188,9 +190,7 @@ def plan_dataset(
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
         )
-        issues = RowIssue.merged(result.issues for result in results)
-        rows = _num_rows(results)
-        context.require(context.findings(*merge_column_info(results), issues, rows))
+        context.require(_findings(context, results))
         plan = plan_shards(histogram, context.job.sharding, context.split_names)
         save_plan_totals(context.workspace, plan)
         return plan
@@ -214,9 +214,8 @@ def exchange(
     if redo or by_engine:
         final_types = AsSingleton(
             results
-            | "GetTypes" >> beam.Map(TypesOfRange.of)
-            | "MergeTypes"
-            >> beam.CombineGlobally(TypesOfRange.merged).without_defaults()
+            | "ListResults"
+            >> beam.CombineGlobally(ToListCombineFn()).without_defaults()
             | "SettleTypes" >> beam.Map(settle_types, context)
         )
     if redo:
@@ -242,34 +241,8 @@ def exchange(
     return results, shards
 
 
-class TypesOfRange(NamedTuple):
-    """What the types of all rows follow from."""
-
-    observed: TypeFlags
-    nulls: tuple[int, ...]
-    issues: tuple[RowIssue, ...]
-    rows: int
-
-    @classmethod
-    def of(cls, result: RangeResult) -> TypesOfRange:
-        rows = _num_rows([result])
-        return cls(result.observed_types, result.nulls, result.issues, rows)
-
-    @staticmethod
-    def merged(found: Iterable[TypesOfRange]) -> TypesOfRange:
-        """Merges those of several ranges, in any order."""
-        own = list(found)
-        nulls = [each.nulls for each in own if each.nulls]
-        return TypesOfRange(
-            merge_types(each.observed for each in own),
-            tuple(map(sum, zip(*nulls, strict=True))),
-            RowIssue.merged(each.issues for each in own),
-            sum(each.rows for each in own),
-        )
-
-
-def settle_types(found: TypesOfRange, context: RunContext) -> TypeFlags:
-    return context.source.input.settle_types(context.findings(*found))
+def settle_types(results: list[RangeResult], context: RunContext) -> TypeFlags:
+    return context.source.input.settle_types(_findings(context, results))
 
 
 def convert_one(

@@ -67,6 +67,7 @@ from recordmill.transforms.storage.input_stream import (
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 Row = dict[str, Any]
+OddValue = tuple[str, Any, int]  # column, value, and the position of its row
 Array = npt.NDArray[Any]
 ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
@@ -87,7 +88,8 @@ _ALLOWED: dict[pa.DataType, set[type]] = {
     pa.string(): {str},
     pa.binary(): {bytes},
 }
-_ODD_TYPES = (pa.bool_(), pa.int64(), pa.float64())  # of columns without odd values
+# What the values of a column are that may have odd ones.
+_ODD_KINDS = {pa.bool_(): "boolean", pa.int64(): "number", pa.float64(): "number"}
 _DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
@@ -403,14 +405,9 @@ class ObjectsSource(Source):
         return "", ""
 
     def _count_odd(
-        self,
-        odd: Mapping[int, str],
-        values: Mapping[int, Row],
-        places: Sequence[tuple[int, bytes]],
-        input_range: InputRange,
-        sink: RowSink,
+        self, odd: Sequence[OddValue], input_range: InputRange, sink: RowSink
     ) -> None:
-        """Counts the values that do not fit their columns, by the index of each row."""
+        """Counts values that do not fit their columns."""
 
     def _made_rows(
         self,
@@ -438,8 +435,12 @@ class ObjectsSource(Source):
         if batch is None:  # one by one, as few do not fit
             misfits = {at: self._misfit(row) for at, row in values.items()}
             reasons |= {at: why for at, (_, why) in misfits.items() if why}
-            odd = {at: name for at, (name, why) in misfits.items() if why}
-            self._count_odd(odd, values, places, input_range, sink)
+            odd = [
+                (name, values[at][name], places[at][0])
+                for at, (name, why) in misfits.items()
+                if why
+            ]
+            self._count_odd(odd, input_range, sink)
             values = {at: row for at, row in values.items() if not misfits[at][1]}
             batch = self._batch([*values.values()])
             if batch is None:
@@ -586,37 +587,25 @@ class JsonLinesSource(ObjectsSource):
         return super()._types_of(observed, uri)
 
     def _count_odd(
-        self,
-        odd: Mapping[int, str],
-        values: Mapping[int, Row],
-        places: Sequence[tuple[int, bytes]],
-        input_range: InputRange,
-        sink: RowSink,
+        self, odd: Sequence[OddValue], input_range: InputRange, sink: RowSink
     ) -> None:
-        read = None
-        if not self.compression:
-            read = partial(
-                read_range, input_range.uri, options=self.storage, seen=input_range.seen
-            )
+        file = input_range.uri, input_range.seen
+        read = partial(read_range, file[0], options=self.storage, seen=file[1])
         types = dict(self.types)
-        for at, name in odd.items():
-            value, (position, _) = values[at][name], places[at]
+        for name, value, position in odd:
+            kind = _ODD_KINDS.get(types[name], "")
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            kind = "boolean" if types[name] == pa.bool_() else "number"
-            if isinstance(value, list | dict) or types[name] not in _ODD_TYPES:
-                continue
-            if is_number and kind == "number":  # beyond int64, or 2.5 among integers
+            # A number among numbers is beyond int64, or 2.5 among integers.
+            if not kind or isinstance(value, list) or (is_number and kind == "number"):
                 continue
             text = ""
             if not is_named(sink.issues, name):
-                where = place_of(input_range.path, read, position)
+                reader = None if self.compression else read
+                where = place_of(input_range.path, reader, position)
                 text = f"{where}: {shown(value)}"
             example = first_example(input_range.first_position + position, text)
-            issues = [
-                RowIssue(ODD, name, 0, "", (kind,)),
-                RowIssue(ODD, name, 1, example, ("text",)),
-            ]
-            sink.add(issues=issues)
+            fits = RowIssue(ODD, name, 0, "", (kind,))
+            sink.add(issues=[fits, RowIssue(ODD, name, 1, example, ("text",))])
 
     def issue_problem(self, found: Findings) -> str:
         if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:
