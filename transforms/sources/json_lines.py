@@ -589,8 +589,11 @@ class JsonLinesSource(ObjectsSource):
     def _count_odd(
         self, odd: Sequence[OddValue], input_range: InputRange, sink: RowSink
     ) -> None:
-        file = input_range.uri, input_range.seen
-        read = partial(read_range, file[0], options=self.storage, seen=file[1])
+        uri, storage, seen = input_range.uri, self.storage, input_range.seen
+
+        def line_at(position: int) -> int:
+            return read_range(uri, 0, position, storage, seen).count(b"\n") + 1
+
         types = dict(self.types)
         for name, value, position in odd:
             kind = _ODD_KINDS.get(types[name], "")
@@ -600,8 +603,8 @@ class JsonLinesSource(ObjectsSource):
                 continue
             text = ""
             if not is_named(sink.issues, name):
-                reader = None if self.compression else read
-                where = place_of(input_range.path, reader, position)
+                line = None if self.compression else partial(line_at, position)
+                where = place_of(input_range.path, position, line)
                 text = f"{where}: {shown(value)}"
             example = first_example(input_range.first_position + position, text)
             fits = RowIssue(ODD, name, 0, "", (kind,))

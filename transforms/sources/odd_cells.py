@@ -20,7 +20,6 @@ import pyarrow as pa
 from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import count
 from recordmill.transforms.encode.row_errors import Mask
-from recordmill.transforms.sources.csv.quotes import line_of
 from recordmill.transforms.sources.text_types import (
     NUMBERS,
     TypeFlag,
@@ -67,11 +66,11 @@ class OddColumn(NamedTuple):
         )
 
 
-def place_of(path: str, read: Callable[[int, int], bytes] | None, offset: int) -> str:
-    """Returns where a row is, for people; the line if a reader counts them."""
-    if read is None or offset > _COUNTED_BYTES:
+def place_of(path: str, offset: int, line: Callable[[], int] | None) -> str:
+    """Returns where a row is, for people: the line, if it can be counted."""
+    if line is None or offset > _COUNTED_BYTES:
         return f"{path} byte {offset:,}"
-    return f"{path} line {line_of(read, offset):,}"
+    return f"{path} line {line():,}"
 
 
 def is_named(issues: Iterable[RowIssue], name: str) -> bool:

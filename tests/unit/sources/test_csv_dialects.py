@@ -382,7 +382,7 @@ def test_decimal_commas(tmp_path: Path) -> None:
 
 def test_what_looks_like_numbers_is_told(tmp_path: Path) -> None:
     """Before the run and after it, with the way out."""
-    path = written(tmp_path, COMMAS + "4;7,25;1;04.02.2024;y\n" * 200)
+    path = written(tmp_path, COMMAS + "4;7,25;2.500.000;04.02.2024;y\n" * 200)
     told = recordmill("convert", "csv", path, tmp_path / "out", "--plan").out
     assert "column price is text, but looks like numbers with a decimal comma" in told
     assert "--decimal comma" in told

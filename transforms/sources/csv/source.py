@@ -59,6 +59,7 @@ from recordmill.transforms.sources.csv.quotes import (
     compose,
     end_states,
     is_open,
+    line_of,
     masked,
     pack_map,
     unclosed_quote,
@@ -617,7 +618,7 @@ class CsvSource(Source):
         offset, _ = rows.raw(row)
         path = rows.paths[row] if rows.paths else input_range.path
         [own] = [each for each in input_range.by_file() if each.path == path]
-        return place_of(path, self.rows.of_file(own), offset)
+        return place_of(path, offset, lambda: line_of(self.rows.of_file(own), offset))
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
