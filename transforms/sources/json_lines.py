@@ -79,7 +79,6 @@ _TYPES: dict[type, pa.DataType] = {
     str: pa.string(),
     bytes: pa.binary(),
 }
-_SCALARS = {"boolean", "integer", "number", "text"}
 _ALLOWED: dict[pa.DataType, set[type]] = {
     pa.bool_(): {bool},
     pa.int64(): {int},
@@ -90,6 +89,7 @@ _ALLOWED: dict[pa.DataType, set[type]] = {
 }
 # What the values of a column are that may have odd ones.
 _ODD_KINDS = {pa.bool_(): "boolean", pa.int64(): "number", pa.float64(): "number"}
+_SCALARS = {(0, found) for found in (*_ODD_KINDS, pa.string())}
 _DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
@@ -142,10 +142,10 @@ class ObservedColumn:
 
     def widen(self) -> None:
         """Takes numbers, booleans and text among each other for text."""
-        if {depth for depth, _ in self.kinds} == {0}:
-            kinds = {kind for _, kind in self.kinds}
-            if len(kinds - {"integer"}) > 1 and kinds <= _SCALARS:
-                self.kinds = Counter({(0, "text"): self.kinds.total()})
+        found = set(self.kinds)
+        numbers = {(0, pa.int64()), (0, pa.float64())}
+        if len(found) > 1 and found <= _SCALARS and found != numbers:
+            self.kinds = Counter({(0, pa.string()): self.kinds.total()})
 
     @property
     def arrow_type(self) -> pa.DataType | None:
