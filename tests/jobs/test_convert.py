@@ -195,7 +195,8 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             row_cells = cells if row < NUM_TYPED - 1 else last
             file.write(f"{row},{row_cells},{third},{padding}\n")
     assert (folder / "typed.csv").stat().st_size > 2 * (16 << 20)
-    convert("csv", folder / "typed.csv", folder / "out", "--no-shuffle", "--shards", 2)
+    options = ("--odd-cells", "widen", "--no-shuffle", "--shards", 2)
+    convert("csv", folder / "typed.csv", folder / "out", *options)
     return folder / "out"
 
 

@@ -108,7 +108,7 @@ def test_several_characters_between_cells(tmp_path: Path, text: str) -> None:
     "text",
     ["full name\nJane Doe\nJoe Bloggs\n", "start time\n12:30\n14:15\n", "url\nhttp://a\n"
      "http://b\n", "when\n2026-01-01 12:30\n2026-01-02 12:45\n", "n\n1 234\n5 678\n",
-     "ratio\n16:9\n4:3\n5:4\n"],
+     "ratio\n16:9\n4:3\n5:4\n", "text\nash oak elm fir\nfir ash yew oak\nelm\n"],
 )  # fmt: skip
 def test_a_single_column_is_one(tmp_path: Path, text: str) -> None:
     source = tmp_path / "in.csv"

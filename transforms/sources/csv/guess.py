@@ -275,11 +275,13 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
         )
     for mark in _RARE:
         found = _split_rows(sample, replace(asked, delimiter=mark), is_whole)
+        is_header = len(found.rows[0]) == found.width
         if not found.width or (
-            len(found.rows[0]) < found.width < 3 and mark >= b" "  # ratio, 16:9, 4:3
+            not is_header and found.width < 3 and mark >= b" "  # ratio, 16:9, 4:3
         ):
             continue
-        if mark != b" " or found.width > 2 or _is_table(found):
+        # Words of a text have spaces, too.
+        if mark != b" " or (found.width > 2 and is_header) or _is_table(found):
             name = name_of(mark)
             return (
                 f"{uri}: a single column, but the rows have {name} between "
