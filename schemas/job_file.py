@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from recordmill.schemas.declared import parse_declared, report
@@ -36,7 +37,7 @@ from recordmill.schemas.job_options import (
     job_file_model,
     make_job,
 )
-from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs
+from recordmill.schemas.options import BY_NAME, JOB_FILE, offered_by, parse_pairs
 from recordmill.schemas.schema_file import DRAFT, texts_as_written, without_titles
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.text import json_bytes
@@ -127,11 +128,13 @@ def load_job(
     today: date,
     read: Callable[[str], bytes],
     formats: Formats,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedJob:
     """Returns the job in a file; its placeholders come from the settings and the date.
 
     `read` reads the files that the job names. Of `formats` only the one that it names
-    is looked up, unless the file is wrong.
+    is looked up, unless the file is wrong. `options` replace what the file says; their
+    paths are as they were typed.
 
     Raises:
       UsageError, SchemaError: all that is wrong with it, a line for each.
@@ -146,11 +149,12 @@ def load_job(
             "  source: csv\n  inputs: data/*.csv\n  output: out/data"
         )
     problems: Problems = {}
-    given = _filled(document, settings, today, problems)
+    given = {**_filled(document, settings, today, problems), **options}
     values = check_options(given, formats, problems)
     if problems:
-        raise UsageError(_report(uri, document, problems))
-    values = _with_paths(values, posixpath.dirname(uri))
+        raise UsageError(_report(uri, document, problems, options))
+    typed = {name: values[name] for name in options}
+    values = _with_paths(values, posixpath.dirname(uri)) | typed
     if isinstance(values["schema"], dict):
         values["schema"] = parse_declared(
             *(values["schema"], f"{uri}: schema"),
@@ -199,8 +203,13 @@ def _filled(
     return given
 
 
-def _report(uri: str, document: YamlDocument, problems: Problems) -> str:
+def _report(
+    uri: str, document: YamlDocument, problems: Problems, options: Mapping[str, Any]
+) -> str:
     def where(place: KeyPath) -> tuple[int, str]:
+        if place[0] in options:
+            flag = BY_NAME[str(place[0])].command_flag
+            return 0, ": ".join([flag, *map(str, place[1:])])
         if place[:1] == ("set",) and place[0] not in document.value:
             return 0, f"`set` {place[1]}"
         steps = [f"item {s + 1}" if isinstance(s, int) else s for s in place]

@@ -21,8 +21,8 @@ from typing import Literal, get_args
 
 from recordmill.schemas.errors import UsageError
 
-# Front ends. `run` and `plan` replace by options what a job file says; a pipeline has the
-# arguments of WriteDataset; the template is Dataflow's.
+# Front ends. `run` and `plan` replace by options what a job file says, so they have all of
+# `convert`; a pipeline has the arguments of WriteDataset; the template is Dataflow's.
 CONVERT, RUN, JOB_FILE, PIPELINE, TEMPLATE = "C", "R", "J", "P", "T"
 
 Compression = Literal["none", "gzip"]
@@ -90,135 +90,135 @@ OPTIONS = (
                "one that another package adds"),
         Option("inputs", "inputs", "JT", "files, folders, archives or globs",
                page="inputs.md"),
-        Option("exclude", "globs", "CJT",
+        Option("exclude", "globs", "CRJT",
                "files and folders below the inputs to leave out: names at any depth, "
                "or paths below the input folder", default_text="no file",
                metavar="GLOB", page="archives.md#leave-files-out"),
         Option("output", "folder", "RJPT",
                "folder of the dataset, or of its versions", metavar="DIR"),
-        Option("overwrite", "flag", "CJPT",
+        Option("overwrite", "flag", "CRJPT",
                "replace another dataset in the output, or this one if it is damaged",
                default=False),
         Option("grace", "choice", "CRJPT",
                "how long the files of a replaced dataset stay for its readers; 0: "
                "not at all", default="next-run", choices=get_args(Grace),
                page="output-files.md#replaced-datasets"),
-        Option("append", "flag", "CJT",
+        Option("append", "flag", "CRJT",
                "convert new input files only, and add them to the dataset",
                default=False, page="jobs.md#appending"),
-        Option("storage", "storage", "CJPT",
+        Option("storage", "storage", "CRJPT",
                "options of the file systems, never a secret", flag="storage-option",
                metavar="KEY=VALUE", page="storage.md"),
     ),
     *_group(
         "Dataset",
-        Option("name", "name", "CJPT", "name of the dataset",
+        Option("name", "name", "CRJPT", "name of the dataset",
                default_text="the output's last part", metavar="NAME"),
-        Option("version", "version", "CJPT",
+        Option("version", "version", "CRJPT",
                "version of the dataset; auto: each change is published as the next "
                "one, in a folder of its own", default="1.0.0", flag="dataset-version",
                metavar="X.Y.Z|auto", page="jobs.md#versions"),
-        Option("keep", "integer", "CJT",
+        Option("keep", "integer", "CRJT",
                "number of versions to keep, with `version=auto`", default_text="all",
                bounds=(1, None), metavar="N"),
-        Option("payload", "choice", "CJPT", "what a record holds", default="example",
+        Option("payload", "choice", "CRJPT", "what a record holds", default="example",
                choices=get_args(Payload),
                page="schema.md"),
-        Option("compression", "choice", "CJPT",
+        Option("compression", "choice", "CRJPT",
                "compression of the shards; TFDS reads only those without",
                default="none", choices=get_args(Compression)),
-        Option("gzip_level", "integer", "CJPT",
+        Option("gzip_level", "integer", "CRJPT",
                "1 is fast, 9 is small; with `compression=gzip`", default=6,
                bounds=(1, 9), metavar="N"),
-        Option("container", "choice", "CJPT",
+        Option("container", "choice", "CRJPT",
                "file format of the shards; array_record is for Grain and "
                "tfds.data_source", default="tfrecord",
                choices=get_args(Container),
                page="reading-datasets.md#arrayrecord"),
-        Option("index", "flag", "CJPT",
+        Option("index", "flag", "CRJPT",
                "write SHARD.idx beside each shard, by which readers find single "
                "records", default=False, page="reading-datasets.md#rows-by-number"),
     ),
     *_group(
         "Schema and rejects",
-        Option("schema", "schema", "CJPT",
+        Option("schema", "schema", "CRJPT",
                "declared features: a file in YAML or schema.pbtxt",
                default_text="inferred, or the format's own", metavar="FILE",
                page="schema.md"),
-        Option("expect_schema", "file", "CJT",
+        Option("expect_schema", "file", "CRJT",
                "schema file or dataset; publish nothing whose features differ from it",
                metavar="FILE|DATASET"),
-        Option("map", "function", "CJT",
+        Option("map", "function", "CRJT",
                "Python function of your own that makes the rows from those that are "
                "read, batch by batch: FILE.py:FUNCTION or MODULE:FUNCTION; it is run",
                metavar="FILE.py:FUNCTION", page="map.md"),
-        Option("label", "text", "CJT",
+        Option("label", "text", "CRJT",
                "column of a table that becomes a class label, with the names of its "
                "classes", default_text="no column", metavar="COLUMN",
                page="splits.md#class-labels"),
-        Option("max_rejects", "limit", "CJPT",
+        Option("max_rejects", "limit", "CRJPT",
                "rows that may be rejected: a count like 10, or a share like 0.5%",
                default="0", metavar="N|P%"),
     ),
     *_group(
         "Splits and shards",
-        Option("splits", "splits", "CJPT",
+        Option("splits", "splits", "CRJPT",
                "a split and its share of the rows, like train=0.9 or train=2/3",
                default={"train": "1"}, default_text="train=1", flag="split",
                metavar="NAME=FRACTION"),
-        Option("split_by", "text", "CJPT",
+        Option("split_by", "text", "CRJPT",
                "column; rows with the same value in it stay in one split",
                default_text="every row by itself", metavar="COLUMN"),
-        Option("split_exact", "flag", "CJPT",
+        Option("split_exact", "flag", "CRJPT",
                "give each split exactly its share of the rows; the input is read "
                "once more", default=False, page="splits.md#exact-splits"),
-        Option("stratify_by", "text", "CJPT",
+        Option("stratify_by", "text", "CRJPT",
                "column, such as the label; each of its values has exact splits",
                default_text="no column", metavar="COLUMN",
                page="splits.md#exact-splits"),
-        Option("split_column", "text", "CJPT",
+        Option("split_column", "text", "CRJPT",
                "column of a table that names the split of each row; it is no feature",
                default_text="`splits` decide", metavar="COLUMN",
                page="splits.md#by-a-column"),
-        Option("split_by_time", "split_times", "CJPT",
+        Option("split_by_time", "split_times", "CRJPT",
                "column of a table, and splits with the times or numbers between "
                "them, like date=train,2026-01-01,test", default_text="`splits` decide",
                metavar="COLUMN=A,TIME,B", page="splits.md#by-time"),
-        Option("duplicates", "choice", "CJT",
+        Option("duplicates", "choice", "CRJT",
                "look for records with the same content in several splits: report "
                "tells, fail publishes nothing", default="ignore",
                choices=get_args(Duplicates),
                page="splits.md#the-same-content-in-several-splits"),
-        Option("shuffle", "flag", "CJT",
+        Option("shuffle", "flag", "CRJT",
                "shuffle the whole dataset, or keep the order of the input",
                default=True),
-        Option("seed", "integer", "CJPT",
+        Option("seed", "integer", "CRJPT",
                "another seed gives another order and other splits", default=0,
                bounds=(0, (1 << 64) - 1), metavar="N"),
-        Option("shards", "integer", "CJPT", "number of shards of each split",
+        Option("shards", "integer", "CRJPT", "number of shards of each split",
                default_text="as `shard_size` asks for", bounds=(1, 99_999),
                metavar="N"),
-        Option("shard_size", "size", "CJPT",
+        Option("shard_size", "size", "CRJPT",
                "size of a shard in bytes, like 128MiB or 100MB", default="128MiB",
                metavar="SIZE"),
-        Option("readers", "integer", "CJT",
+        Option("readers", "integer", "CRJT",
                "number of hosts that will read: ten shards for each, none under 10 MB",
                default_text="as `shard_size` asks for", bounds=(1, None),
                metavar="N"),
     ),
     *_group(
         "Run",
-        Option("exchange", "choice", "CJPT",
+        Option("exchange", "choice", "CRJPT",
                "how records reach the writers of their shards; gives the same bytes",
                default="auto", choices=get_args(WantedExchange),
                page="architecture.md#exchange"),
-        Option("scratch", "folder", "CJP", "directory for temporary sorted files",
+        Option("scratch", "folder", "CRJP", "directory for temporary sorted files",
                default_text="inside the output", metavar="DIR"),
         Option("memory", "memory", "CRJ",
                "memory for sorted records, before they go to scratch; auto: a "
                "quarter of what is free, at most 1 GiB", default="auto",
                metavar="SIZE|auto", page="guarantees.md"),
-        Option("verify", "choice", "CJT",
+        Option("verify", "choice", "CRJT",
                "check before publishing: quick compares sizes, counts and stored "
                "checksums, full reads every byte again", default="quick",
                choices=get_args(VerifyLevel)),
@@ -285,7 +285,7 @@ def spell(message: str, style: Style) -> str:
 
     def spelled(found: re.Match[str]) -> str:
         name, value = found[1], found[2] or ""
-        option = BY_NAME.get(name) or Option(name, "text", "CJ", "")
+        option = BY_NAME.get(name) or Option(name, "text", "CRJ", "")
         flag, is_flag = option.command_flag, option.kind == "flag"
         in_file = style == "job_file" and JOB_FILE in option.fronts
         if style != "python" and not in_file:

@@ -6,7 +6,7 @@ module whatever it is asked to do.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,8 +21,8 @@ from recordmill.beam_jobs.cli.options import (
 from recordmill.beam_jobs.cli.signals import Invocation
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.options import (
-    BY_NAME,
     CONVERT,
+    JOB_FILE,
     RUN,
     Option,
     offered_by,
@@ -115,14 +115,9 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
-    given = _without_none(values)
-    section = values["source"]
+    section, storage = values["source"], values["storage"]
+    given = _as_in_a_file(values)
     given[section] = _without_none(given[section])
-    if "splits" in given:
-        given["splits"] = parse_pairs("splits", "NAME=FRACTION", given["splits"])
-    storage = given["storage"]
-    sides = {"input": storage.input.to_dict(), "output": storage.output.to_dict()}
-    given["storage"] = sides
     problems: Problems = {}
     checked = check_options(given, InstalledFormats(), problems)
     lines = []
@@ -137,11 +132,24 @@ def _load_typed(values: dict[str, Any]) -> LoadedJob:
         raise UsageError(str(error)) from error
 
 
+def _as_in_a_file(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that were typed, as a job file holds them."""
+    given = _without_none(values)
+    if "splits" in given:
+        given["splits"] = parse_pairs("splits", "NAME=FRACTION", given["splits"])
+    storage = given.pop("storage")
+    sides = {"input": storage.input.to_dict(), "output": storage.output.to_dict()}
+    return given | ({"storage": sides} if any(sides.values()) else {})
+
+
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
-_PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
+_OF_RUNS = ("detach", "metrics_file", "log_format")  # and not of plans
+_PLAN_OPTIONS = [option for option in offered_by(RUN) if option.name not in _OF_RUNS]
+# What these are is known before, or without, the job: its name is made of the file's output.
+_APART = ("output", "metrics_file", "log_format", "as_json", "detach")
 _JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
 
 
@@ -197,7 +205,7 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
 @command(
     "plan",
     ("files, rows and shards of a run", "recordmill plan job.yaml"),
-    params=[_JOB_FILE, *click_options(_PLAN_OPTIONS, replaces=True, group="")],
+    params=[_JOB_FILE, *click_options(_PLAN_OPTIONS, replaces=True)],
     short_help="Shows what a job would do, and does nothing.",
 )
 @click.pass_context
@@ -222,7 +230,8 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
-    uri = values["job_file"]
+    uri, given = values["job_file"], _as_in_a_file(values)
+    names = {option.name for option in offered_by(JOB_FILE)}.difference(_APART)
     loaded = load_job(
         read_file(uri),
         uri,
@@ -230,6 +239,7 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         datetime.now(UTC).date(),
         read_file,
         InstalledFormats(),
+        {name: given[name] for name in names & given.keys()},
     )
     beam_args = (*loaded.options.beam_args, *Invocation.of(ctx).beam_args)
     options = replace(loaded.options, beam_args=beam_args)
@@ -237,7 +247,6 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
 
 
 def _with_given(options: RunOptions, values: dict[str, Any]) -> RunOptions:
-    """Replaces the fields that the command line gives."""
-    names = [field.name for field in fields(options)]
-    changes = {name: values[name] for name in names if values.get(name) is not None}
+    """Replaces what the command line gives apart from the job."""
+    changes = {name: values[name] for name in _APART if values.get(name) is not None}
     return replace(options, **changes)

@@ -191,7 +191,7 @@ def _click_option(option: Option, *, replaces: bool, group: str | None) -> click
         [flag, option.name],
         type=kind,
         is_flag=is_flag,
-        default=False if is_flag and option.default is False else None,
+        default=False if is_flag and not (replaces or option.default) else None,
         multiple=option.is_repeated,
         metavar=option.metavar or ("N" if option.kind == "integer" else None),
         callback=_storage_sides if option.kind == "storage" else None,

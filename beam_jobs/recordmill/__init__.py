@@ -7,6 +7,7 @@ recordmill.beam_jobs, recordmill.transforms and recordmill.schemas.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ __all__ = [
     "read_batches",
     "read_rows",
 ]
+if find_spec("torch") is None:  # `import *` and help() import every name
+    __all__.remove("TorchRows")  # noqa: PYI056
 
 _MODULES = {
     "Dataset": "recordmill.transforms.rows.open_dataset",
@@ -38,7 +41,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name on first use (PEP 562)."""
+    """Imports a public name on first use (PEP 562), and looks the version up."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("recordmill")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -47,4 +54,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+    return sorted({*globals(), *__all__, "__version__"})

@@ -143,6 +143,28 @@ def test_what_the_command_line_says_instead(job: Path, tmp_path: Path) -> None:
     assert manifest_of(tmp_path / "other")["name"] == "iris"  # as the file says
 
 
+def test_every_option_replaces_what_the_file_says(job: Path, tmp_path: Path) -> None:
+    """The file is for every night; an option is for this one."""
+    with (job.parent / "raw" / "iris.csv").open("a") as file:
+        file.write("5.1,3.5\n")
+    assert recordmill("run", job).status == 65
+    options: list[Argument] = ["--max-rejects", 5, "--split", "all=1", "--no-shuffle"]
+    options += ["--shards", 1, "--dataset-version", "2.0.0", "--overwrite"]
+    assert "1 rejected" in recordmill("plan", job, *options).out
+    ran = run(job, *options)
+    assert "iris 2.0.0: 150 records in 1 shard" in ran.err
+    raw, same = job.parent / "raw", tmp_path / "same" / "iris"
+    convert("csv", raw, same, *options, "--seed", 3)
+    assert contents(tmp_path / "sets" / "iris") == contents(same)
+
+
+def test_an_option_of_run_that_is_wrong(job: Path) -> None:
+    ran = recordmill("run", job, "--split", "train=2", "--append", "--overwrite")
+    assert ran.status == 2
+    assert "--split: train: " in ran.err
+    assert "--append: adds to the dataset" in ran.err
+
+
 def test_beam_options_of_the_file(job: Path, tmp_path: Path) -> None:
     job.write_text(JOB + "beam: [--runner=DirectRunner, --direct_num_workers=1]\n")
     run(job)
