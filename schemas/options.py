@@ -281,6 +281,8 @@ def spell(message: str, style: Style) -> str:
     'raise max_rejects:, or use shuffle: false and exchange: auto'
     >>> spell(message, "python")
     "raise max_rejects=, or use shuffle=False and exchange='auto'"
+    >>> spell("`expect_schema`: other features; run without `append`", "job_file")
+    'expect_schema: other features; run without append: true'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -295,7 +297,9 @@ def spell(message: str, style: Style) -> str:
                 return flag if value == "true" else flag.replace("--", "--no-", 1)
             return f"{flag} {value}".rstrip()
         if in_file:
-            return f"{name}: {value}".rstrip()
+            if message.startswith(":", found.end()):
+                return name
+            return f"{name}: {value or ('true' if is_flag else '')}".rstrip()
         if is_flag:
             value = value.capitalize()
         elif value and option.kind != "integer":

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Literal
 
 import click
@@ -169,6 +170,8 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
         )
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            _name_way_out(error, arguments[0])
         error.show()
         if as_json:
             _show_failure("usage", error.format_message())
@@ -199,6 +202,33 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
         if not error.in_log:
             _show(message)
         return exit_status(error)
+
+
+def _name_way_out(error: click.NoSuchOption, name: str) -> None:
+    """Adds to an error what the unknown option of a command may be."""
+    from recordmill.transforms.sources.registry import BUILT_IN, load_format
+
+    option = error.option_name
+    field, way_out = option.strip("-").replace("-", "_"), ""
+    near = get_close_matches(
+        option.replace("_", "-"), error.possibilities or (), 1, 0.8
+    )
+    owners = [
+        each for each in BUILT_IN if field in load_format(each).options.model_fields
+    ]
+    if option in ("-o", "--output") and name == "convert":
+        way_out = (
+            "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
+        )
+    elif owners and name in ("run", "plan"):
+        way_out = (
+            f"It is an option of {', '.join(owners)}: the job file has it, as "
+            f"{owners[0]}: {{{field}: ...}}"
+        )
+    elif option == "--runner" or ("_" in option and not near):
+        way_out = f"Options of Beam come last, after --: -- {option}=..."
+    if way_out:
+        error.message, error.possibilities = f"{error.message} {way_out}", []
 
 
 def _show_failure(kind: str, message: str) -> None:

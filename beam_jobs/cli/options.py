@@ -9,7 +9,9 @@ Imports neither pydantic nor Arrow, so that --help stays fast.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -246,6 +248,20 @@ class FormatGroup(LaidOutGroup):
         from recordmill.transforms.sources.registry import format_names
 
         return list(format_names())
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Returns the subcommand of a format; an error names the one that is meant."""
+        from recordmill.transforms.sources.registry import guess_format
+
+        given, names = args[0], self.list_commands(ctx)
+        if given in names or given.startswith("-"):
+            return super().resolve_command(ctx, args)
+        is_path = Path(given).exists() or any(mark in given for mark in "./*")
+        format_name, rest = guess_format(given), args if is_path else args[1:]
+        line = shlex.join([*ctx.command_path.split(), format_name or "FORMAT", *rest])
+        raise click.UsageError(
+            f"expected a format, found {given!r}: {line}. Formats are {', '.join(names)}"
+        )
 
     def get_command(
         self, ctx: click.Context | None, cmd_name: str

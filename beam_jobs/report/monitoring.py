@@ -43,6 +43,7 @@ _HELP = {  # of all gauges, which are named recordmill_...
     "rows_read": "rows found",
     "rows_written": "records of each split",
     "rows_rejected": "rows left out",
+    "last_run_rows_rejected": "rows that the last run left out",
     "rows_rejected_by_reason": "rows left out, by what was wrong",
     "bytes": "bytes of each split's shards",
     "shards": "shards of each split",
@@ -90,6 +91,7 @@ def write_metrics(
     if outcome:
         reasons = reason_counts(outcome.reject_kinds)
         gauges |= _dataset_gauges(outcome.manifest, reasons)
+        gauges["last_run_rows_rejected"] = [({}, outcome.rows_rejected)]
     text = "".join(_lines(gauges, {"dataset": dataset}))
     try:
         write_atomic(path, text.encode())

@@ -166,7 +166,9 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             f"  a detached job is at work here, too: {launch}. It replaces nothing that "
             "was published after its launch"
         )
-    return lines + _loading_lines(outcome.output, manifest)
+    if outcome.is_first:
+        lines += _loading_lines(outcome.output, manifest)
+    return lines
 
 
 def _class_line(label: str, counts: LabelCounts) -> str:

@@ -54,8 +54,18 @@ class Outcome:
     at_work: tuple[str, ...] = ()
     # how often each class comes; None if that was not counted
     classes: Mapping[str, LabelCounts] | None = None
+    is_first: bool = True  # whether the output held no dataset before
     # seconds of each stage of the run
     stages: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rows_rejected(self) -> int:
+        """Returns how many rows this run rejected."""
+        if self.status == "unchanged":
+            return 0
+        return self.manifest.rows_rejected - (
+            self.base.rows_rejected if self.base else 0
+        )
 
     @property
     def rejects(self) -> str:
@@ -96,12 +106,14 @@ def outcome_of(
     with suppress(Exception):
         names = class_names(store, manifest)
         classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
+    versions = run.version_plan.found.values() if run.version_plan else ()
     spared = {*replaced.shard_files} - {*manifest.shard_files} if replaced else ()
     return replace(
         found,
         understood=understood_at_end(store, manifest),
         replaced_shards=len(spared),
         classes=classes,
+        is_first=not (run.base or replaced or any(versions)),
     )
 
 

@@ -103,7 +103,7 @@ def test_what_is_not_there(dataset: Path) -> None:
     for typed, told in {
         "--split dev": "no split 'dev'; there are 'train', 'test'",
         "--index 40": "no example 40: there are 40 records, counted from 0",
-        "--where colour=red": "--where: expected FEATURE=VALUE, got 'colour=red'",
+        "--where colour=red": "--where: no feature 'colour'; expected FEATURE=VALUE, and one of",
         "--where kind=d": "'d' is no value of 'kind' (expected int64 or a class",
         "--where id=1 --index 1": "--index and --where exclude each other",
     }.items():

@@ -108,10 +108,26 @@ def test_rejects_by_reason(tmp_path: Path) -> None:
         ("rows_written", "train"): 2,
     }
     assert expected.items() <= samples(file).items()
+    assert samples(file)[("last_run_rows_rejected",)] == 3
     convert("csv", source, tmp_path / "out", *options)
     found = samples(file)
     assert found[("last_run_status", "unchanged")] == 1
+    assert found[("last_run_rows_rejected",)] == 0
     assert expected.items() <= found.items()
+
+
+def test_rejects_of_an_appending_run(tmp_path: Path) -> None:
+    """Those of the night, where the dataset has those of all nights."""
+    folder, file = tmp_path / "in", tmp_path / "m.prom"
+    folder.mkdir()
+    options = ["--max-rejects", "9", "--append", "--metrics-file", file]
+    for night, (rows, all_rejects, rejects) in enumerate(
+        [("1\n2\n", 2, 2), ("3\n", 3, 1)]
+    ):
+        (folder / f"{night}.csv").write_text(f"a,b\n1,2\n{rows}")
+        convert("csv", folder, tmp_path / "out", *options)
+        assert samples(file)[("rows_rejected",)] == all_rejects
+        assert samples(file)[("last_run_rows_rejected",)] == rejects
 
 
 def test_rejects_by_reason_are_those_of_the_dataset(tmp_path: Path) -> None:

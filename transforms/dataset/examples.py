@@ -49,8 +49,9 @@ def parse_condition(
     name, equals, value = text.partition("=")
     features = {feature.name: feature for feature in schema.features}
     if not equals or name not in features:
+        what = f"no feature {name!r}" if equals else f"found {text!r}"
         raise UsageError(
-            f"`where`: expected FEATURE=VALUE, got {text!r}; the features are "
+            f"`where`: {what}; expected FEATURE=VALUE, and one of the features "
             f"{', '.join(sorted(features))}"
         )
     feature = features[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from recordmill.schemas.names import (
     parse_labels,
 )
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.text import count
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import read_file
@@ -39,6 +41,7 @@ from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c
 
 _READ_BYTES = 8 << 20  # of a file at once
+_MAX_FOLDERS = 100  # in which datasets are looked for, for a message
 
 
 def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
@@ -63,11 +66,23 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
         )
     manifest = find_manifest(store, name)
     if manifest is None:
+        if datasets := _datasets_in(store):
+            raise OutputError(
+                f"{store.uri}: a folder of {count(len(datasets), 'dataset')}; expected "
+                f"one of them: {', '.join(datasets)}"
+            )
         raise OutputError(
             f"{store.uri}: no {name}, so this is not a finished dataset (the manifest is "
             "written last). Run `recordmill convert` (again)"
         )
     return manifest
+
+
+def _datasets_in(store: Store) -> list[str]:
+    """Returns the first datasets in a folder, by their URIs."""
+    folders = islice(sorted(store.list_level().folders), _MAX_FOLDERS)
+    below = [store.below(folder) for folder in folders]
+    return [each.uri for each in below if each.size(MANIFEST_NAME) is not None]
 
 
 def require_size(store: Store, shard: ShardEntry) -> None:

@@ -15,9 +15,11 @@ import codecs
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
 
@@ -88,6 +90,35 @@ class SourceFormat(Generic[Options]):
 def format_names() -> tuple[str, ...]:
     """Returns the names of all formats, those built in first; imports none of them."""
     return (*BUILT_IN, *sorted(_entry_points().keys() - BUILT_IN.keys()))
+
+
+# The built-in formats of files, by the ends of their names.
+_FORMAT_OF_ENDING = {
+    ending: name
+    for name, endings in {
+        "images": "jpg jpeg png gif bmp webp tif tiff",
+        "csv": "csv tsv txt tab dat",
+        "parquet": "parquet pq",
+        "arrow": "arrow feather arrows ipc",
+        "jsonl": "jsonl ndjson json",
+        "binary": "bin",
+        "numpy": "npy npz",
+        "tfrecord": "tfrecord tfrecords",
+        "webdataset": "tar",
+    }.items()
+    for ending in endings.split()
+}
+
+
+def guess_format(name: str) -> str:
+    """Returns the format that a wrong name or the name of a file may mean, or "".
+
+    >>> guess_format("cvs"), guess_format("data/table.tsv.gz"), guess_format("data")
+    ('csv', 'csv', '')
+    """
+    *_, ending = re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).rsplit(".", 1)
+    near = () if Path(name).exists() else get_close_matches(name, format_names(), 1)
+    return _FORMAT_OF_ENDING.get(ending) or (near[0] if near else "")
 
 
 def load_format(name: str) -> SourceFormat[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.feature_spec import Content, FeatureSpec
+from recordmill.schemas.job import parse_bound
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.reader import shards_to_read
@@ -76,7 +79,7 @@ def count_classes(
     """Reads all records and counts the classes of each label, by its name.
 
     A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
-    MIN_ROWS_EACH rows on the average. Values that no class has are counted by their number.
+    MIN_ROWS_EACH rows on the average, and not all of them are times. Values that no class has are counted by their number.
     `on_progress` gets the bytes that were read, and all.
 
     Raises:
@@ -105,9 +108,16 @@ def count_classes(
     for name, found in counts.items():
         together = sum(found.values(), Counter[Any]())
         few = MIN_ROWS_EACH * len(together) <= together.total()
-        if together and (few or features[name].num_classes is not None):
+        is_label = few and not all(map(_is_time, together))
+        if together and (is_label or features[name].num_classes is not None):
             named[name] = _named(features[name], found, names.get(name, ()))
     return named
+
+
+def _is_time(value: str | bool) -> bool:
+    with suppress(ValueError):
+        return isinstance(parse_bound(str(value)), datetime)
+    return False
 
 
 def _counts(column: pa.Array) -> Counter[Any]:

@@ -48,7 +48,7 @@ _RAW_CHARACTERS = 60  # of a reject that are shown
 
 # What differs from row to row: quoted texts, bytes, lists and numbers.
 _VALUES = re.compile(
-    r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|-?\d[\d.,]*"
+    r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|-?\d(?:[\d.,]*\d)?"
 )
 
 
@@ -157,6 +157,10 @@ def reason_kind(reason: str) -> str:
     'price: # is not a valid float#'
     >>> reason_kind("labels: [1, 2] is not int64")
     'labels: # is not int#'
+    >>> reason_kind("found 1,200 bytes, expected 3,073.")
+    'found # bytes, expected #.'
+    >>> reason_kind("expected 6, found 3, 4")
+    'expected #, found #, #'
     """
     return _VALUES.sub("#", reason)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from job_tools import python, recordmill as command
+from job_tools import python
+from job_tools import recordmill as command
 
 import recordmill
 

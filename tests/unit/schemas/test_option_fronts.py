@@ -149,7 +149,8 @@ def test_the_templates_form_is_up_to_date() -> None:
     [
         ("`version=auto`", "--dataset-version auto", "version: auto", "version='auto'"),
         ("`overwrite=true`", "--overwrite", "overwrite: true", "overwrite=True"),
-        ("`overwrite`", "--overwrite", "overwrite:", "overwrite="),
+        ("`overwrite`", "--overwrite", "overwrite: true", "overwrite="),
+        ("`keep`: 0", "--keep: 0", "keep: 0", "keep=: 0"),
         ("`shards=2`", "--shards 2", "shards: 2", "shards=2"),
         ("`inputs`", "INPUT", "inputs:", "inputs="),
         ("`detach`", "--detach", "--detach", "detach="),
