@@ -28,6 +28,7 @@ from recordmill.transforms.sources.listing import (
     list_inputs,
     list_with_named,
     unreadable_error,
+    without_documents,
 )
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
@@ -90,7 +91,7 @@ class Inputs:
     # compares them with those of a dataset
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
     warnings: tuple[str, ...] = ()  # of what was passed over
-    facts: tuple[tuple[str, str], ...] = ()  # what `exclude` left out
+    facts: tuple[tuple[str, str], ...] = ()  # what was left out
     # the time before they were listed, in Unix seconds
     listed_at: float = field(default=0.0, compare=False)
     apart: tuple[str, ...] = ()  # files that are inputs because options name them
@@ -154,12 +155,20 @@ def list_all_inputs(
         warnings += (f"passed over: {left}, as it lies inside the input",)
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     warnings += summary.warnings
+    files, aside = without_documents(files, job.source, source.named_files, storage)
     unreadable = [file for file in files if file.problem]
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
     inputs = Inputs(
-        files, [], check, warnings, summary.facts, listed_at, apart, left_out
+        files,
+        [],
+        check,
+        warnings,
+        (*summary.facts, *aside.facts),
+        listed_at,
+        apart,
+        left_out,
     )
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,6 +54,7 @@ from recordmill.transforms.storage.reading import (
     full_uri,
     is_local,
     local_path,
+    read_range,
 )
 
 
@@ -552,6 +554,61 @@ def list_with_named(
     if notes is not None:
         notes += links
     return tuple(names), root, files
+
+
+# What people put beside tables, and no format of tables has.
+_DOCUMENT = re.compile(
+    r"(?:.*/)?(?:[^/]*\.md|(?:readme|licen[cs]e|copying|notice|changelog|citation)"
+    r"(?:\.(?:txt|rst|html|pdf|cff))?)",
+    re.IGNORECASE,
+)
+_TABLE_FORMATS = ("csv", "parquet", "arrow", "jsonl")
+_JSON_LINES = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
+_MAX_HEADS = 16  # of .json files; where there are more, they are the data
+_HEAD_BYTES = 4096
+
+
+def without_documents(
+    files: list[InputFile],
+    source: str,
+    named: Sequence[NamedFile] = (),
+    storage: StorageOptions = NO_OPTIONS,
+) -> tuple[list[InputFile], InputSummary]:
+    """Returns the tables, without README.md, LICENSE and .json files beside them.
+
+    Where nothing else is there, or no format of tables is read, all files stay; so do
+    those that options name. Of JSON Lines, a .json file is left out only beside .jsonl
+    ones, and if its first line is no object.
+    """
+    if source not in _TABLE_FORMATS:
+        return files, NOTHING
+    jsons = [file for file in files if file.path.lower().endswith(".json")]
+    if source == "jsonl":
+        few = any(_JSON_LINES.search(file.path) for file in files)
+        few = few and len(jsons) <= _MAX_HEADS
+        jsons = [file for file in jsons if few and not _is_lines(file, storage)]
+    documents = {file.path for file in files if _DOCUMENT.fullmatch(file.path)}
+    documents |= {file.path for file in jsons}
+    documents -= {file.path for each in named for file in find_named(each.name, files)}
+    kept = [file for file in files if file.path not in documents]
+    if not any(file.size for file in kept):
+        return files, NOTHING
+    aside = [file.path for file in files if file.path in documents]
+    empty = [file.path for file in kept if not file.size and source == "csv"]
+    told = (("left out, no tables", aside), ("empty", empty))
+    return kept, InputSummary(tuple((n, first_names(p)) for n, p in told if p))
+
+
+def _is_lines(file: InputFile, storage: StorageOptions) -> bool:
+    """Tells whether the first line of a file may be an object of JSON Lines."""
+    if file.problem:
+        return True
+    stop = min(file.size, _HEAD_BYTES)
+    line, newline, _ = (
+        read_range(file.uri, 0, stop, storage, file.seen).strip().partition(b"\n")
+    )
+    is_whole = newline or file.size <= _HEAD_BYTES
+    return line.startswith(b"{") and (not is_whole or line.rstrip().endswith(b"}"))
 
 
 def exclude_files(

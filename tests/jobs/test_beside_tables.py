@@ -1,0 +1,93 @@
+"""README.md, LICENSE and .json files that lie beside tables are listed, not read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from job_tools import Ran, convert, manifest_of, recordmill
+
+ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+def _csv(path: Path) -> None:
+    path.write_text("id,name\n1,a\n2,b\n")
+
+
+def _parquet(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), path)
+
+
+def _arrow(path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+
+
+def _jsonl(path: Path) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+
+
+WRITERS: dict[str, Any] = {
+    "csv": _csv,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "jsonl": _jsonl,
+}
+DOCUMENTS = {
+    "LICENSE": "Free, for all\n",
+    "README.md": "# Two rows\n\nid, name\n",
+    "more/Readme.txt": "one word\n",
+    "info.json": '{\n  "rows": 2\n}\n',
+}
+
+
+@pytest.fixture(params=WRITERS)
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    (tmp_path / "in" / "more").mkdir(parents=True)
+    WRITERS[request.param](tmp_path / "in" / f"b.{request.param}")
+    for name, text in DOCUMENTS.items():
+        (tmp_path / "in" / name).write_text(text)
+    return str(request.param)
+
+
+def left_out(ran: Ran) -> str:
+    lines = [line.strip() for line in ran.err.splitlines()]
+    (line,) = [line for line in lines if line.startswith("left out, no tables: ")]
+    return line.partition(": ")[2]
+
+
+def test_they_are_left_out_and_listed(source: str, tmp_path: Path) -> None:
+    ran = convert(source, tmp_path / "in", tmp_path / "out")
+    assert manifest_of(tmp_path / "out")["rows_read"] == 2
+    assert all(name in left_out(ran) for name in DOCUMENTS if "/" not in name)
+    plan = recordmill("convert", source, tmp_path / "in", tmp_path / "new", "--plan")
+    assert "README.md" in plan.out
+    assert recordmill("schema", "infer", source, tmp_path / "in").status == 0
+
+
+def test_json_files_of_lines_are_data(tmp_path: Path) -> None:
+    """Beside .jsonl files if they hold lines; alone whatever they hold."""
+    for name in ("a.jsonl", "b.json"):
+        _jsonl(tmp_path / name)
+    convert("jsonl", tmp_path / "*.json*", tmp_path / "out")
+    assert manifest_of(tmp_path / "out")["rows_read"] == 4
+    convert("jsonl", tmp_path / "b.json", tmp_path / "one")
+    assert manifest_of(tmp_path / "one")["rows_read"] == 2
+
+
+def test_a_table_of_such_a_name_is_read_alone(tmp_path: Path) -> None:
+    _csv(tmp_path / "readme.txt")
+    convert("csv", tmp_path / "readme.txt", tmp_path / "out")
+    assert manifest_of(tmp_path / "out")["rows_read"] == 2
+
+
+def test_an_empty_table_among_others_is_listed(source: str, tmp_path: Path) -> None:
+    (tmp_path / "in" / f"z.{source}").touch()
+    ran = convert(source, tmp_path / "in", tmp_path / "out")
+    (line,) = [line for line in ran.err.splitlines() if f"z.{source}" in line]
+    assert "empty" in line
