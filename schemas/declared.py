@@ -234,6 +234,18 @@ class DeclaredSchema(FrozenModel):
         """Returns the schema of the records."""
         return Schema(tuple(f.to_spec(name) for name, f in self.features.items()))
 
+    def with_decimal_commas(self) -> Self:
+        """Returns the same with a decimal comma in each number that does not say which."""
+        features = {
+            name: feature.model_copy(update={"decimal": "comma"})
+            if feature.dtype.startswith(("float", "int", "uint"))
+            and not feature.model_fields_set & {"decimal", "classes", "unit"}
+            and feature.separator != ","
+            else feature
+            for name, feature in self.features.items()
+        }
+        return self.model_copy(update={"features": features})
+
     def column_of(self, name: str) -> str:
         """Returns the source column of a feature."""
         return self.features[name].column or name

@@ -287,6 +287,10 @@ def make_job(
         from recordmill.schemas.schema_file import load_schema  # imports yaml
 
         declared = load_schema(read(declared), declared)
+    own = values["source_options"]
+    if declared and not function and getattr(own, "decimal", "") == "comma":
+        declared = declared.with_decimal_commas()
+        own = own.model_copy(update={"decimal": "point"})  # of what is not declared
     is_auto = values["version"] == AUTO_VERSION
     last_part = values["output"].rstrip("/").rpartition("/")[2]
     if "://" not in values["output"]:
@@ -299,6 +303,7 @@ def make_job(
         "version": FIRST_VERSION if is_auto else values["version"],
         "sharding": sharding,
         "declared": declared,
+        "source_options": own,
         "map": load_map(function, read) if function else None,
     }
     storage = values["storage"]

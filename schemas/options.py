@@ -287,7 +287,7 @@ def spell(message: str, style: Style) -> str:
 
     def spelled(found: re.Match[str]) -> str:
         name, value = found[1], found[2] or ""
-        option = BY_NAME.get(name) or Option(name, "text", "CRJ", "")
+        option = BY_NAME.get(name) or Option(name, "text", "CJ", "")
         flag, is_flag = option.command_flag, option.kind == "flag"
         in_file = style == "job_file" and JOB_FILE in option.fronts
         if style != "python" and not in_file:

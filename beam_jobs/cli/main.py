@@ -171,7 +171,7 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            _name_way_out(error, arguments[0])
+            error = _with_way_out(error, arguments[0])
         error.show()
         if as_json:
             _show_failure("usage", error.format_message())
@@ -204,31 +204,24 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
         return exit_status(error)
 
 
-def _name_way_out(error: click.NoSuchOption, name: str) -> None:
-    """Adds to an error what the unknown option of a command may be."""
+def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
+    """Returns the error of an unknown option that says what it may be."""
     from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
-    option = error.option_name
-    field, way_out = option.strip("-").replace("-", "_"), ""
-    near = get_close_matches(
-        option.replace("_", "-"), error.possibilities or (), 1, 0.8
-    )
-    owners = [
-        each for each in BUILT_IN if field in load_format(each).options.model_fields
-    ]
+    option, known = error.option_name, error.possibilities or ()
+    field = option.strip("-").replace("-", "_")
+    owners = [n for n in BUILT_IN if field in load_format(n).options.model_fields]
     if option in ("-o", "--output") and name == "convert":
-        way_out = (
-            "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
-        )
+        hint = "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
     elif owners and name in ("run", "plan"):
-        way_out = (
-            f"It is an option of {', '.join(owners)}: the job file has it, as "
-            f"{owners[0]}: {{{field}: ...}}"
-        )
-    elif option == "--runner" or ("_" in option and not near):
-        way_out = f"Options of Beam come last, after --: -- {option}=..."
-    if way_out:
-        error.message, error.possibilities = f"{error.message} {way_out}", []
+        hint = f"It stands in the job file, such as {owners[0]}: {{{field}: ...}}"
+    elif option == "--runner" or (
+        "_" in option and not get_close_matches(option.replace("_", "-"), known, 1, 0.8)
+    ):
+        hint = f"Options of Beam come last, after --: -- {option}=..."
+    else:
+        return error
+    return click.UsageError(f"{error.message} {hint}", error.ctx)
 
 
 def _show_failure(kind: str, message: str) -> None:

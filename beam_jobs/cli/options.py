@@ -254,7 +254,7 @@ class FormatGroup(LaidOutGroup):
         from recordmill.transforms.sources.registry import guess_format
 
         given, names = args[0], self.list_commands(ctx)
-        if given in names or given.startswith("-"):
+        if given in names or given.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         is_path = Path(given).exists() or any(mark in given for mark in "./*")
         format_name, rest = guess_format(given), args if is_path else args[1:]

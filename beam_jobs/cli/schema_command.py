@@ -178,8 +178,7 @@ def _infer(
             open_archives=not made.reads_archives,
         )
         files = exclude_files(files, exclude, made.named_files)[0]
-        named = made.named_files
-        files = without_documents(files, source.name, named, storage.input)[0]
+        files = without_documents(files, source.name, storage.input)[0]
         if unreadable := [file for file in files if file.problem]:
             raise unreadable_error(unreadable[0])
         return input_statistics.infer(made, files, workers, on_progress)

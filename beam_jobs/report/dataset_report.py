@@ -16,6 +16,7 @@ from recordmill.beam_jobs.report.tables import (
     make_console,
     map_text,
     print_table,
+    sizes_note,
     write_json,
 )
 from recordmill.schemas.errors import OutputError, UsageError
@@ -111,6 +112,8 @@ def show_inspect(
     console = make_console()
     _print_header(console, output, manifest)
     print_table(console, _features(manifest), "features")
+    if note := sizes_note(manifest):
+        console.print(note)
     print_table(console, _splits(manifest), "splits")
     if classes is None:
         console.print("\nclasses: --counts reads the whole dataset and counts them")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.tables import map_text
+from recordmill.beam_jobs.report.tables import map_text, sizes_note
 from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.input_summary import CLASSES
@@ -190,6 +190,7 @@ def _loading_lines(output: str, manifest: Manifest) -> list[str]:
     return [
         f"To see what is in it: recordmill inspect {where}",
         f"To see all of it, as a page for a browser: recordmill report {where}",
+        *filter(None, [sizes_note(manifest).capitalize()]),
         *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
         "    from recordmill import open_dataset",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recordmill.schemas.feature_spec import Content
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, human_bytes, json_bytes, printable
 from recordmill.transforms.tasks.rejects import RejectKind, RejectLocator, readable_raw
@@ -38,6 +39,17 @@ class Table(NamedTuple):
     # of each row, from 0 to 1, drawn as a bar on a page; empty for none
     shares: tuple[float, ...] = ()
     note: str = ""  # what is left out
+
+
+def sizes_note(manifest: Manifest) -> str:
+    """Returns how to make batches of images that may differ in size; "" without any."""
+    images = [each for each in manifest.features if each.content is Content.IMAGE]
+    if all(each.shape and None not in each.shape[:2] for each in images):
+        return ""
+    return (
+        "images may differ in size: for batches of one shape convert with --resize, or "
+        "pad each batch, in PyTorch by collate_fn=data.collate (docs/reading-datasets.md)"
+    )
 
 
 def print_table(console: Console, table: Table, title: str = "") -> None:

@@ -155,21 +155,13 @@ def list_all_inputs(
         warnings += (f"passed over: {left}, as it lies inside the input",)
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     warnings += summary.warnings
-    files, aside = without_documents(files, job.source, source.named_files, storage)
+    files, aside = without_documents(files, job.source, storage)
     unreadable = [file for file in files if file.problem]
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
-    inputs = Inputs(
-        files,
-        [],
-        check,
-        warnings,
-        (*summary.facts, *aside.facts),
-        listed_at,
-        apart,
-        left_out,
-    )
+    facts = (*summary.facts, *aside.facts)
+    inputs = Inputs(files, [], check, warnings, facts, listed_at, apart, left_out)
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
         if source.files_root:

@@ -61,11 +61,8 @@ class Outcome:
     @property
     def rows_rejected(self) -> int:
         """Returns how many rows this run rejected."""
-        if self.status == "unchanged":
-            return 0
-        return self.manifest.rows_rejected - (
-            self.base.rows_rejected if self.base else 0
-        )
+        before = self.manifest if self.status == "unchanged" else self.base
+        return self.manifest.rows_rejected - (before.rows_rejected if before else 0)
 
     @property
     def rejects(self) -> str:

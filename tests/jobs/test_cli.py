@@ -120,7 +120,7 @@ CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
 WRONG = {  # what is typed, and what is told
     "convert csv": "Missing argument 'INPUT... OUTPUT'",
     "convert csv in.csv": "expected one INPUT or more, and OUTPUT as the last",
-    "convert excel a b": "No such command 'excel'",
+    "convert excel a b": "expected a format, found 'excel'",
     "melt": "No such command 'melt'",
     "verify out -- --runner=Flink": "only convert, run and plan take",
     "-- --runner=Flink": "only convert, run and plan take",

@@ -264,3 +264,19 @@ def test_schemas_that_cannot_be(tmp_path: Path) -> None:
         assert ran.status == status, ran.err
         assert all(word in ran.err for word in words)
         assert_unpublished(tmp_path / "out")
+
+
+def test_decimal_commas_beside_a_schema(tmp_path: Path) -> None:
+    """`--decimal comma` is what the schema file could say of each number."""
+    table = tmp_path / "in.csv"
+    table.write_text("id;price;rate;name\n1;1,5;2.5;a\n2;2,25;3.5;b\n")
+    short = "features: {id: int64, price: float32, name: string, RATE}"
+    rate = "rate: {dtype: float32, decimal: point}"
+    full = short.replace("float32", "{dtype: float32, decimal: comma}")
+    full = full.replace("id: int64", "id: {dtype: int64, decimal: comma}")
+    for name, text, more in (("one", short, ["--decimal", "comma"]), ("two", full, [])):
+        schema = tmp_path / f"{name}.yaml"
+        schema.write_text(text.replace("RATE", rate))
+        output = tmp_path / name / "data"
+        convert("csv", table, output, "--schema", schema, *more)
+    assert contents(tmp_path / "one" / "data") == contents(tmp_path / "two" / "data")

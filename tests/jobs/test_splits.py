@@ -308,7 +308,7 @@ def test_a_column_that_has_times_is_not_refused(
 
 
 def test_numbers_with_a_comma_by_the_schema_divide_rows(tmp_path: Path) -> None:
-    """As with `--decimal comma`, which a schema excludes."""
+    """As with `--decimal comma`."""
     (tmp_path / "a.csv").write_text("size;id\n1,5;1\n2,5;2\n10;3\n0,5;4\n")
     schema = "features: {id: int64, size: {dtype: float32, decimal: comma}}"
     (tmp_path / "s.yaml").write_text(schema)

@@ -56,7 +56,7 @@ HINTS = {
     "convert csv table.csv out/t --flink_master=h": "after --: -- --flink_master=...",
     "run job.yaml --runner FlinkRunner": "after --: -- --runner=...",
     "convert csv table.csv out/t --max_reject 1": "Did you mean '--max-rejects'?",
-    "run job.yaml --delimiter tab": "as csv: {delimiter: ...}",
+    "run job.yaml --delimiter tab": "such as csv: {delimiter: ...}",
 }
 
 

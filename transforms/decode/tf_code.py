@@ -499,11 +499,13 @@ def _batches(manifest: Manifest, schema: Schema, images: list[FeatureSpec]) -> s
     if any(None in feature.shape[:2] or not feature.shape for feature in images):
         one_size = False
     batch = "batch" if one_size else "ragged_batch"
+    note = "    # Sizes may differ. Of one shape: padded_batch, or convert with resize."
     shapes = "{name: value.shape for name, value in batch.items()}"
     shown = f"print({'batch.shape' if is_raw else shapes})"
     return "\n".join(
         [
             'if __name__ == "__main__":',
+            *([note] if images and not one_size else []),
             f"    dataset = load_dataset().shuffle(1000).{batch}({_BATCH_SIZE})",
             "    for batch in dataset.prefetch(tf.data.AUTOTUNE).take(2):",
             f"        {shown}",

@@ -16,11 +16,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
+from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
@@ -275,6 +277,7 @@ def open_dataset(
     split: str | Sequence[str] | None = None,
     *,
     decode: bool = False,
+    fill: Mapping[str, Any] = MappingProxyType({}),
     storage: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Opens a finished dataset.
@@ -283,10 +286,11 @@ def open_dataset(
       dataset: its folder, a path or a URL.
       split: name of a split, or several; by default all, in the manifest's order.
       decode: whether images that are kept as files become arrays of their pixels.
+      fill: what stands for missing values, by feature, like {"age": -1}.
       storage: non-secret options of the dataset's storage.
 
     Raises:
-      UsageError: there is no such split.
+      UsageError: there is no such split, or no such feature to fill.
       OutputError: there is no finished dataset.
     """
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
@@ -298,7 +302,24 @@ def open_dataset(
         manifest.payload,
         class_names(store, manifest),
         decode=decode,
+        fill=fill,
     )
+
+
+def padded(values: Sequence[Any]) -> Sequence[Any]:
+    """Returns arrays padded with zeros behind their values, so that they have one shape.
+
+    Other values stay as they are, and so do arrays that differ in their number of axes.
+    """
+    shapes = {np.shape(value) for value in values if isinstance(value, np.ndarray)}
+    if len(shapes) < 2 or len({len(shape) for shape in shapes}) > 1:
+        return values
+    largest = np.max(list(shapes), axis=0)
+    ends = [largest - np.shape(value) for value in values]
+    return [
+        np.pad(value, [(0, end) for end in each])
+        for value, each in zip(values, ends, strict=True)
+    ]
 
 
 class Dataset(Sequence[Row]):
@@ -321,8 +342,14 @@ class Dataset(Sequence[Row]):
         class_names: Mapping[str, tuple[str, ...]],
         *,
         decode: bool = False,
+        fill: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self.schema = schema
+        names = [feature.name for feature in schema.features]
+        if unknown := [name for name in fill if name not in names]:
+            raise UsageError(
+                f"fill: no feature {unknown[0]!r}; the features are {', '.join(names)}"
+            )
+        self.schema, self._fill = schema, dict(fill)
         self.class_names = dict(class_names)
         self._shards, self._payload = list(shards), payload
         self._images = [
@@ -364,7 +391,39 @@ class Dataset(Sequence[Row]):
         """Yields all rows in their order; of compressed shards, too."""
         for shard in self._shards:
             for batch in shard.batches():
-                yield from self._rows(batch)
+                yield from self._rows(self._filled(batch))
+
+    def collate(self, rows: Sequence[Row]) -> Any:
+        """Makes a batch of rows: DataLoader(data, 32, collate_fn=data.collate).
+
+        Arrays of several shapes, such as images, are padded with zeros. All else is done
+        by PyTorch's default_collate.
+        """
+        from torch.utils.data import default_collate
+
+        batch = {}
+        for name in rows[0]:
+            values = [row[name] for row in rows]
+            if any(value is None for value in values):
+                raise UsageError(
+                    f"feature {name!r} has missing values, which make no batch; open the "
+                    f"dataset with fill={{{name!r}: ...}}"
+                )
+            batch[name] = default_collate(padded(values))
+        return batch
+
+    def _filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, value in self._fill.items():
+            index = batch.schema.get_field_index(name)
+            try:
+                scalar = pa.scalar(value, batch.schema.field(index).type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise UsageError(
+                    f"fill: {name!r} cannot have {value!r}: {error}"
+                ) from error
+            filled = pc.coalesce(batch.column(index), scalar)
+            batch = batch.set_column(index, name, filled)
+        return batch
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
         for row in to_dicts(batch, self.schema):
@@ -396,7 +455,7 @@ class Dataset(Sequence[Row]):
                     f"row {numbers[row]} does not fit the dataset's schema: {reason}; "
                     "run `recordmill verify --deep` to see all such"
                 )
-            return found.batch
+            return self._filled(found.batch)
 
         return decode
 
@@ -497,7 +556,7 @@ class Dataset(Sequence[Row]):
         shards = row_order(len(self._shards), seed, epoch, near=False)
         share = shards(0, len(self._shards))[worker::num_workers]
         rows = itertools.chain.from_iterable(
-            self._rows(batch)
+            self._rows(self._filled(batch))
             for shard in share.tolist()
             for batch in self._shards[shard].batches()
         )

@@ -558,57 +558,49 @@ def list_with_named(
 
 # What people put beside tables, and no format of tables has.
 _DOCUMENT = re.compile(
-    r"(?:.*/)?(?:[^/]*\.md|(?:readme|licen[cs]e|copying|notice|changelog|citation)"
+    r"(?:.*/)?(?:[^/]*\.md|(?:readme|licen[cs]e|notice|changelog|citation)"
     r"(?:\.(?:txt|rst|html|pdf|cff))?)",
     re.IGNORECASE,
 )
-_TABLE_FORMATS = ("csv", "parquet", "arrow", "jsonl")
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
-_MAX_HEADS = 16  # of .json files; where there are more, they are the data
 _HEAD_BYTES = 4096
 
 
 def without_documents(
-    files: list[InputFile],
-    source: str,
-    named: Sequence[NamedFile] = (),
-    storage: StorageOptions = NO_OPTIONS,
+    files: list[InputFile], source: str, storage: StorageOptions = NO_OPTIONS
 ) -> tuple[list[InputFile], InputSummary]:
     """Returns the tables, without README.md, LICENSE and .json files beside them.
 
-    Where nothing else is there, or no format of tables is read, all files stay; so do
-    those that options name. Of JSON Lines, a .json file is left out only beside .jsonl
-    ones, and if its first line is no object.
+    Where nothing else is there, or no format of tables is read, all files stay. Of JSON
+    Lines, a .json file is left out beside .jsonl ones, if its first line is no object.
     """
-    if source not in _TABLE_FORMATS:
+    if source not in ("csv", "parquet", "arrow", "jsonl"):
         return files, NOTHING
-    jsons = [file for file in files if file.path.lower().endswith(".json")]
-    if source == "jsonl":
-        few = any(_JSON_LINES.search(file.path) for file in files)
-        few = few and len(jsons) <= _MAX_HEADS
-        jsons = [file for file in jsons if few and not _is_lines(file, storage)]
-    documents = {file.path for file in files if _DOCUMENT.fullmatch(file.path)}
-    documents |= {file.path for file in jsons}
-    documents -= {file.path for each in named for file in find_named(each.name, files)}
-    kept = [file for file in files if file.path not in documents]
+    may_be_lines = source == "jsonl"
+    beside_lines = any(_JSON_LINES.search(file.path) for file in files)
+
+    def is_table(file: InputFile) -> bool:
+        if not file.path.lower().endswith(".json"):
+            return not _DOCUMENT.fullmatch(file.path)
+        return may_be_lines and (not beside_lines or _has_objects(file, storage))
+
+    kept = [file for file in files if is_table(file)]
     if not any(file.size for file in kept):
         return files, NOTHING
-    aside = [file.path for file in files if file.path in documents]
+    paths = {file.path for file in kept}
+    aside = [file.path for file in files if file.path not in paths]
     empty = [file.path for file in kept if not file.size and source == "csv"]
     told = (("left out, no tables", aside), ("empty", empty))
     return kept, InputSummary(tuple((n, first_names(p)) for n, p in told if p))
 
 
-def _is_lines(file: InputFile, storage: StorageOptions) -> bool:
+def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
     """Tells whether the first line of a file may be an object of JSON Lines."""
-    if file.problem:
-        return True
-    stop = min(file.size, _HEAD_BYTES)
-    line, newline, _ = (
-        read_range(file.uri, 0, stop, storage, file.seen).strip().partition(b"\n")
-    )
-    is_whole = newline or file.size <= _HEAD_BYTES
-    return line.startswith(b"{") and (not is_whole or line.rstrip().endswith(b"}"))
+    stop = 0 if file.problem else min(file.size, _HEAD_BYTES)
+    head = read_range(file.uri, 0, stop, storage, file.seen).lstrip()
+    line = head.partition(b"\n")[0].rstrip()
+    is_cut = line == head and file.size > _HEAD_BYTES
+    return line.startswith(b"{") and (line.endswith(b"}") or is_cut)
 
 
 def exclude_files(

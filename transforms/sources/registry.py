@@ -92,21 +92,15 @@ def format_names() -> tuple[str, ...]:
     return (*BUILT_IN, *sorted(_entry_points().keys() - BUILT_IN.keys()))
 
 
-# The built-in formats of files, by the ends of their names.
-_FORMAT_OF_ENDING = {
-    ending: name
-    for name, endings in {
-        "images": "jpg jpeg png gif bmp webp tif tiff",
-        "csv": "csv tsv txt tab dat",
-        "parquet": "parquet pq",
-        "arrow": "arrow feather arrows ipc",
-        "jsonl": "jsonl ndjson json",
-        "binary": "bin",
-        "numpy": "npy npz",
-        "tfrecord": "tfrecord tfrecords",
-        "webdataset": "tar",
-    }.items()
-    for ending in endings.split()
+_ENDINGS = {  # of the names of files, beside those that are the format's own
+    "images": "jpg jpeg png gif bmp webp tif tiff",
+    "csv": "tsv txt tab dat",
+    "parquet": "pq",
+    "arrow": "feather arrows ipc",
+    "jsonl": "ndjson json",
+    "numpy": "npy npz",
+    "tfrecord": "tfrecords",
+    "webdataset": "tar",
 }
 
 
@@ -118,7 +112,8 @@ def guess_format(name: str) -> str:
     """
     *_, ending = re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).rsplit(".", 1)
     near = () if Path(name).exists() else get_close_matches(name, format_names(), 1)
-    return _FORMAT_OF_ENDING.get(ending) or (near[0] if near else "")
+    found = [n for n in BUILT_IN if ending in (n, *_ENDINGS.get(n, "").split())]
+    return next(iter((*found, *near)), "")
 
 
 def load_format(name: str) -> SourceFormat[Any]:

@@ -79,8 +79,8 @@ def count_classes(
     """Reads all records and counts the classes of each label, by its name.
 
     A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
-    MIN_ROWS_EACH rows on the average, and not all of them are times. Values that no class has are counted by their number.
-    `on_progress` gets the bytes that were read, and all.
+    MIN_ROWS_EACH rows on the average, and not all of them are times. Values that no class
+    has are counted by their number. `on_progress` gets the bytes that were read, and all.
 
     Raises:
       CorruptRecordError: a record is damaged.
