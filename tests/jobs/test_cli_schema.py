@@ -127,7 +127,7 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 WRONG = {  # what is typed behind `schema`: status, and what is told
     "infer": (2, "Usage: recordmill schema infer"),
     "infer csv": (2, "Missing argument 'INPUT...'"),
-    "infer xml in": (2, "No such command 'xml'"),
+    "infer xml in": (2, "expected a format, found 'xml'"),
     f"infer csv {IRIS} --workers -1": (2, "-1 is not in the"),
     f"infer csv {IRIS} -- --runner=x": (2, "take arguments after"),
     "infer csv nothing.csv": (65, "nothing.csv: no such file"),
