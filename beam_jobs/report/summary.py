@@ -190,7 +190,7 @@ def _loading_lines(output: str, manifest: Manifest) -> list[str]:
     return [
         f"To see what is in it: recordmill inspect {where}",
         f"To see all of it, as a page for a browser: recordmill report {where}",
-        *filter(None, [sizes_note(manifest).capitalize()]),
+        *filter(None, [sizes_note(manifest)]),
         *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
         "    from recordmill import open_dataset",

@@ -47,7 +47,7 @@ def sizes_note(manifest: Manifest) -> str:
     if all(each.shape and None not in each.shape[:2] for each in images):
         return ""
     return (
-        "images may differ in size: for batches of one shape convert with --resize, or "
+        "Images may differ in size: for batches of one shape convert with --resize, or "
         "pad each batch, in PyTorch by collate_fn=data.collate (docs/reading-datasets.md)"
     )
 
