@@ -230,12 +230,9 @@ def require_schema(
     """
     changes = differences(expected, found) if expected else []
     if changes:
-        hint = ". Columns that a schema file (`schema`) does not name are left out"
-        only_new = all(" is new: " in change for change in changes)
         raise SchemaError(
             "the dataset's schema differs from `expect_schema`:\n"
             + "\n".join(f"  {change}" for change in (*changes, *notes))
-            + (hint if only_new else "")
         )
 
 
