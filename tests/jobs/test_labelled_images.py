@@ -610,11 +610,16 @@ def test_splits_that_contradict_the_folders(tmp_path: Path) -> None:
     assert classes(tmp_path / "out") == ["test", "val"]
 
 
-def test_flat_split_folders_are_classes_with_a_warning(tmp_path: Path) -> None:
+def test_flat_split_folders_are_asked_for(tmp_path: Path) -> None:
     data = write(tmp_path / "in", "train/1.jpg", "test/2.jpg")
-    ran = convert("images", data, tmp_path / "out")
-    assert "warning: classes named like splits: 'test', 'train'" in ran.out + ran.err
+    told = refused(data, tmp_path / "out")
+    assert "'test', 'train' are named like splits, but hold images" in told
+    assert "use --split-from 1 with --label-from none for images" in told
+    convert("images", data, tmp_path / "out", "--split-from", "none")
     assert classes(tmp_path / "out") == ["test", "train"]
+    convert(
+        "images", data, tmp_path / "none", "--split-from", 1, "--label-from", "none"
+    )
     way_out = ("--split-from", 1, "--label-from", 0)
     convert("images", data, tmp_path / "out2", *way_out)
     assert labels(tmp_path / "out2") == {
@@ -674,7 +679,7 @@ def test_more_in_splits_is_appended(tmp_path: Path) -> None:
     assert sorted(ints(tmp_path / "out", "label", "train")) == [0, 1]
     write(data, "more/a/7.jpg")
     told = refused(*job)
-    assert "3.jpg: is in class 'a' of split 'test' in the dataset, but with" in told
+    assert "named like splits: 'test', 'train', 'val', beside 'more'. If all" in told
     (data / "more" / "a" / "7.jpg").unlink()
     assert recordmill("verify", tmp_path / "out").status == 0
 

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import stat
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -333,6 +333,32 @@ SPLIT_NAMES = frozenset(
 def is_split_name(name: str) -> bool:
     """Tells whether a folder of this name may be a split."""
     return name.casefold() in SPLIT_NAMES
+
+
+def likely_splits(names: Iterable[str]) -> frozenset[str]:
+    """Returns which folders that lie side by side are named like splits.
+
+    Each is named with a word for a split, or several are with the same text around it.
+    Case does not matter, nor do the digits of that text.
+
+    >>> sorted(likely_splits(["seg_train", "seg_test", "train_station"]))
+    ['seg_test', 'seg_train']
+    """
+    around = defaultdict[tuple[str, str], dict[str, set[str]]](dict)
+    for name in names:
+        folded = re.sub(r"[0-9]+", "0", name.casefold())
+        for word in SPLIT_NAMES:
+            before, found, after = folded.partition(word)
+            if found:
+                around[before, after].setdefault(word, set()).add(name)
+    groups = [
+        frozenset().union(*by_word.values())
+        for affix, by_word in around.items()
+        if len(by_word) > 1 or affix == ("", "")
+    ]
+    return max(
+        groups, key=lambda group: (len(group), sorted(group)), default=frozenset()
+    )
 
 
 def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -149,10 +150,10 @@ def test_images_given_one_by_one(tmp_path: Path) -> None:
 
 
 def listed(paths: str) -> list[InputFile]:
-    """Files; the part of a path before "//" is the given folder, else the root."""
+    """Files; before "//" is the given folder, else the root; "~" stands for a blank."""
     files = []
     for path in paths.split():
-        given, _, below = path.rpartition("//")
+        given, _, below = path.replace("~", " ").rpartition("//")
         whole = f"{given}/{below}".strip("/")
         files.append(InputFile(whole, f"/root/{whole}", 1, "", given))
     return files
@@ -164,6 +165,7 @@ def found(
     """Returns "split:class" of each path, and the warnings."""
     files = listed(paths)
     options = ImagesOptions(split_from=split_from, label_from=label_from)
+    options.require_consistent()
     layout, warnings = find_layout(files, options)
     places = layout.places(file.path for file in files)
     return {
@@ -177,13 +179,31 @@ def found(
     [
         # One input, no splits: the first folder, whatever is in it.
         ("cat/1 cat/tabby/2 dog/3", ":cat :cat :dog"),
-        ("cat/1 cat/train/2 dog/test/3", ":cat :cat :dog"),
+        ("cat/1 cat/train/2 dog/3", ":cat :cat :dog"),
+        ("toys/train/1 toys/ball/2 animals/dog/3", ":toys :toys :animals"),
         # Splits above class folders, in all their spellings.
         ("train/cat/1 test/dog/2", "train:cat test:dog"),
         ("Train/cat/1 VAL/cat/tabby/2", "Train:cat VAL:cat"),
         ("training/a/1 valid/a/1 validation/a/1 dev/a/1 testing/a/1",
          "training:a valid:a validation:a dev:a testing:a"),
         ("train/cat/1", "train:cat"),
+        # With the same text around each.
+        ("training_set/cat/1 test_set/dog/2", "training_set:cat test_set:dog"),
+        ("train2017/cat/1 val2014/cat/2", "train2017:cat val2014:cat"),
+        ("seg_train/sea/1 seg_test/sea/2", "seg_train:sea seg_test:sea"),
+        ("Train~Set/cat/1 Test~Set/dog/2", "Train_Set:cat Test_Set:dog"),
+        ("test_tube/1 bullet_train/2 contest/a/3", ":test_tube :bullet_train :contest"),
+        # In the folders of the classes.
+        ("cat/train/1 cat/test/2 dog/train/3", "train:cat test:cat train:dog"),
+        ("cat/train2017/1 dog/val2017/2", "train2017:cat val2017:dog"),
+        # Below folders that hold all others.
+        ("a/b/cat/1 a/b/dog/2", ":cat :dog"),
+        ("data/set/train/cat/1 data/set/test/dog/2", "train:cat test:dog"),
+        ("all/cat/1 all/dog/2", ":cat :dog"),
+        ("train/all/cat/1 test/all/dog/2", "train:cat test:dog"),
+        ("seg_train/seg_train/sea/1 seg_test/seg_test/ice/2",
+         "seg_train:sea seg_test:ice"),
+        ("cat/tabby/1", ":cat"),
         # A split without class folders has no classes.
         ("train/cat/1 test/2", "train:cat test:"),
         # Several inputs: each is looked at by itself.
@@ -197,6 +217,8 @@ def found(
         ("train//cat/1 test//dog/2", "train:cat test:dog"),
         ("train/cat//1 train/dog//2 test/cat//3", "train:cat train:dog test:cat"),
         ("2026/cat//1 2026/dog//2", ":cat :dog"),
+        ("train_set//cat/1 test_set//dog/2", "train_set:cat test_set:dog"),
+        ("train_set/cat//1 test_set/cat//2", "train_set:cat test_set:cat"),
     ],
 )  # fmt: skip
 def test_what_folders_are(paths: str, expected: str) -> None:
@@ -237,19 +259,12 @@ def test_what_options_say(
     ("paths", "told"),
     [
         ("train/1 cat/2", "classes named like splits: 'train', beside 'cat'."),
-        ("train/a/1 cat/b/2", "classes named like splits: 'train', beside 'cat'."),
-        ("train/1 test/2", "classes named like splits: 'test', 'train'. If"),
-        ("train//1 test//2", "classes named like splits: 'test', 'train'. If"),
+        ("train//1 cat//2", "classes named like splits: 'train', beside 'cat'."),
         ("cat/1 cat/2", "there is only one class, 'cat'; if there are more"),
         (
-            "all/cat/1 all/dog/2",
+            "all/cat/1",
             "there is only one class, 'all'; if the folders in it are the classes, use "
             "`label_from=2`",
-        ),
-        (
-            "train/all/cat/1 test/all/dog/2",
-            "there is only one class, 'all'; if the folders in it are the classes, use "
-            "`label_from=3`",
         ),
         ("train/cat/1 train/dog/2 test/3", "1 image directly in 'test' will be rej"),
         ("cat/1 dog/2 3", "1 image directly in the input folder will be rejected"),
@@ -262,6 +277,106 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("paths", "told", "ways"),
+    [
+        (
+            "train/a/1 cat/b/2",
+            "classes named like splits: 'train', beside 'cat'. If all these folders are "
+            "splits, use `split_from=1`; if all are classes, `split_from=none`, or leave",
+            (("1", "auto", "train:a cat:b"), ("none", "auto", ":train :cat")),
+        ),
+        (
+            "train_set/1 test_set/2",
+            "'test_set', 'train_set' are named like splits, but hold images and no ",
+            (
+                ("1", "none", "train_set:root test_set:root"),
+                ("auto", "0", "train_set:root test_set:root"),
+                ("none", "auto", ":train_set :test_set"),
+            ),
+        ),
+        (
+            "x/train/1 x/test/2",
+            "'test', 'train' are named like splits, but hold images and no folders",
+            (("2", "none", "train:root test:root"), ("none", "auto", ":train :test")),
+        ),
+        (
+            "train//1 test//2",
+            "'test', 'train' are named like splits, but hold images and no folders",
+            (("0", "none", "train:train test:test"), ("none", "auto", ":train :test")),
+        ),
+        (
+            "cat/1 cat/train/2 dog/test/3",
+            "folders in 'cat', 'dog' are named like splits ('test', 'train'), but other",
+            (("2", "1", ":cat train:cat test:dog"), ("none", "auto", ":cat :cat :dog")),
+        ),
+        (
+            "fold1/train/cat/1 fold1/test/cat/2 fold2/train/dog/3",
+            "folders in 'fold1', 'fold2' are named like splits ('test', 'train'), but ",
+            (("2", "1", "train:fold1 test:fold1 train:fold2"),),
+        ),
+        (
+            "train/cat/1 train/dog/2 test/images/3",
+            "the split test has one folder, 'images', which no other split has, expected "
+            "classes like 'cat', 'dog'. If these images have no labels, leave them out",
+            (("1", "auto", "train:cat train:dog test:images"),),
+        ),
+        (
+            "a_train/a_train/x/1 a_test/a_test/2",
+            "the split a_test has one folder, 'a_test', which no other split has",
+            (),
+        ),
+    ],
+)  # fmt: skip
+def test_what_nobody_can_know_is_asked_for(
+    paths: str, told: str, ways: tuple[tuple[str, str, str], ...]
+) -> None:
+    with pytest.raises(InputError) as error:
+        found(paths)
+    assert str(error.value).startswith(f"/root/: {told}")
+    for split_from, label_from, expected in ways:
+        places, _ = found(paths, split_from, label_from)
+        assert list(places.values()) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("cat", "Cat"), "classes of the folders 'Cat' and 'cat' are equal but for case"),
+        (("train/cafe\u0301", "test/café"),
+         "classes of the folders 'cafe\\u0301' and 'caf\\xe9' are equal but for"),
+        (("train/cat", "Train/dog"), "splits of the folders 'Train' and 'train' are "),
+    ],
+)  # fmt: skip
+def test_folders_equal_but_for_case_or_form(
+    tmp_path: Path, names: tuple[str, str], told: str
+) -> None:
+    write(tmp_path, {f"{name}/1.png": PNG for name in names})
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}/: {told}")):
+        prepare(ImagesSource(), [tmp_path])
+
+
+def test_what_is_two_classes_though_equal_but_for_case(tmp_path: Path) -> None:
+    """Letters are, and what a label map names both."""
+    write(tmp_path / "letters", {"a/1.png": PNG, "A/1.png": PNG})
+    letters = prepare(ImagesSource(), [tmp_path / "letters"]).source
+    assert letters.found.classes == ("A", "a")
+    words = tmp_path / "words"
+    write(words, {"cat/1.png": PNG, "Cat/1.png": PNG, "names.txt": b"cat\nCat\n"})
+    mapped = ImagesSource(ImagesOptions(label_map="names.txt"))
+    assert prepare(mapped, [words]).source.found.classes == ("cat", "Cat")
+
+
+def test_numbers_are_classes_in_the_order_of_their_values(tmp_path: Path) -> None:
+    write(tmp_path, {f"{name}/1.png": PNG for name in (10, 1, 2)})
+    source = prepare(ImagesSource(), [tmp_path]).source
+    assert source.found.classes == ("1", "2", "10")
+    # Once they were numbered as text.
+    assert describe_folders(listed("1/a 2/a 10/a"), ImagesOptions()).endswith(
+        "by value"
+    )
+
+
+@pytest.mark.parametrize(
     ("paths", "split_from", "label_from"),
     [
         ("cat/1 dog/2", "auto", "auto"),
@@ -271,8 +386,8 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         ("train/a/1 cat/b/2", "1", "auto"),
         ("train/1 test/2", "none", "auto"),
         ("train/1 test/2", "1", "0"),
-        ("all/cat/1 all/dog/2", "auto", "2"),
-        ("train/all/cat/1 test/all/dog/2", "auto", "3"),
+        ("all/cat/1 all/dog/2", "auto", "auto"),
+        ("train/all/cat/1 test/all/dog/2", "auto", "auto"),
     ],
 )
 def test_nothing_is_told_where_nothing_is_wrong(

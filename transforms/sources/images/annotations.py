@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -41,7 +41,10 @@ from recordmill.transforms.sources.images.find import (
     count_endings,
     count_skipped,
     find_layout,
+    is_whole_number,
+    require_distinct,
     require_images,
+    sorted_classes,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import (
@@ -295,6 +298,8 @@ def annotate(
     if options.labels_by_folder:
         draft.labels = pa.array([place.label or None for place in places], pa.string())
         draft.reject(_is_null(draft.labels), "is not in the folder of a class")
+        if not options.label_map:
+            require_distinct(places, draft.root)
     if not options.has_annotations:
         draft.warnings += check_class_folders(layout, found, options.label_from)
         if any(splits):
@@ -527,8 +532,8 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
     labels = draft.labels
     if labels is None:
         return ()
-    if not draft.options.has_annotations:  # in the order of the names of folders
-        return tuple(sorted(set(labels.drop_null().to_pylist())))
+    if not draft.options.has_annotations:  # folders
+        return sorted_classes(labels.drop_null().to_pylist())
     names = list(_counts(labels.filter(pa.array(valid)).drop_null()))
     if label_map is None:
         if not names and valid.any():
@@ -567,25 +572,9 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
     return label_map.classes
 
 
-def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns names in order; if all are whole numbers, by their values.
-
-    >>> sorted_classes(["10", "9"]), sorted_classes(["b", "10"])
-    (('9', '10'), ('10', 'b'))
-    """
-    found = set(names)
-    if found and all(map(_is_whole_number, found)):
-        return tuple(sorted(found, key=lambda name: (int(name), name)))
-    return tuple(sorted(found))
-
-
-def _is_whole_number(name: str) -> bool:
-    return name.isascii() and name.removeprefix("-").isdigit() and len(name) < 19
-
-
 def _number_warnings(classes: Sequence[str]) -> list[str]:
     """Returns a warning if classes are numbers, but not those that labels get."""
-    if not all(map(_is_whole_number, classes)):
+    if not all(map(is_whole_number, classes)):
         return []
     return [
         f"the classes are numbers that do not count from 0 without gaps: class {name!r} "

@@ -7,6 +7,7 @@ file is one if its first bytes are; the rest is skipped and counted.
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from recordmill.transforms.sources.listing import (
     has_files,
     input_root,
     is_split_name,
+    likely_splits,
 )
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
@@ -154,6 +156,8 @@ def require_images(found: FoundImages) -> None:
 #
 #     input data: data/train/cat/1.jpg            split 1, class 2
 #     input data: data/cat/1.jpg                  class 1
+#     input data: data/cat/train/1.jpg            class 1, split 2
+#     input data: data/pets/train/cat/1.jpg       split 2, class 3: one folder holds all
 #     inputs data/cat and data/dog, with images   class 0
 #     inputs data/train and data/test, with cat/  split 0, class 1
 #
@@ -208,6 +212,7 @@ class FolderLayout:
             return Place("", "")
         parts = folder.split("/") if folder else []
         split = "" if layout.split == _NO_FOLDER else self._name(parts, layout.split)
+        split = split.replace(" ", "_")
         label = layout.label
         if label == _PARENT:
             label = len(parts) - 1
@@ -241,6 +246,7 @@ class _Given:
     below: list[list[str]] = field(default_factory=list)
     is_class: bool = False  # whether it is the folder of a class
     split: int | None = None  # the level of the splits, or None
+    label: int = 1  # the level of the classes, unless the job gives it
 
     @property
     def parts(self) -> list[str]:
@@ -251,19 +257,20 @@ class _Given:
         return folder_title(self.parts[-1])
 
     @property
-    def first_folders(self) -> set[str]:
-        return {parts[0] for parts in self.below if parts}
-
-    @property
     def depth(self) -> int:
         return max(map(len, self.below))
 
-    @property
-    def label(self) -> int:
-        """Returns the level of the classes, unless the job gives it."""
-        if self.split is not None and self.split >= 0:
-            return self.split + 1
-        return 0 if self.is_class else 1
+    def names(self, level: int) -> set[str]:
+        """Returns the names of the folders at a level below this one."""
+        return {parts[level - 1] for parts in self.below if len(parts) >= level}
+
+    def trees(self) -> list[list[list[str]]]:
+        """Returns what is below each folder of a split, but for those without folders."""
+        by_split = defaultdict[tuple[str, ...], list[list[str]]](list)
+        level = self.split or 0
+        for parts in self.below:
+            by_split[tuple(parts[:level])].append(parts[level:])
+        return [tree for tree in by_split.values() if any(tree)]
 
     def layout(self, label_from: str) -> GivenLayout:
         def index(level: int) -> int:
@@ -293,17 +300,15 @@ def find_layout(
         label_from = "0"
     folders = Counter((file.given, file.path.rpartition("/")[0]) for file in files)
     every = _given_folders(folders)
-    warnings: list[str] = []
-    if split_from == AUTO:
-        warnings += _find_splits(every, label_from)
-    elif split_from != NONE:
-        for given in every:
-            given.split = int(split_from)
-    root_name = input_root(files).rstrip("/").rpartition("/")[2]
+    root = input_root(files)
+    warnings = _find_levels(every, split_from, label_from, root)
+    root_name = root.rstrip("/").rpartition("/")[2]
     layout = FolderLayout(tuple(each.layout(label_from) for each in every), root_name)
     if not options.labels_by_folder:
         return layout, ()
     places = layout.places(f"{folder}/" for _, folder in folders)
+    if split_from == label_from == AUTO:
+        _require_labels(places, every, root)
     if label_from == AUTO:
         warnings += _lonely_class({place.label for place in places} - {""}, every)
     without = {
@@ -330,17 +335,21 @@ def describe_folders(files: Sequence[InputFile], options: ImagesOptions) -> str:
     named = [file for file in files if file.path.lower().endswith(ENDINGS)] or files
     layout, _ = find_layout(named, options)
     levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
+    by_value = ""
     if options.labels_by_folder:
         folders = list({file.path.rpartition("/")[0] for file in named})
         places = layout.places(f"{folder}/" for folder in folders)
-        if places == [("", folder.partition("/")[0]) for folder in folders]:
+        labels = {place.label for place in places}
+        if sorted(labels) != list(sorted_classes(labels)):
+            by_value = " by value"
+        elif places == [("", folder.partition("/")[0]) for folder in folders]:
             return ""
     else:
         levels = [(g.folder, g.split) for g in layout.given if g.split != _NO_FOLDER]
         if not levels:
             return ""
     has_root = any(_ROOT in level for level in levels)
-    return f"{layout.root_name if has_root else ''} {levels}"
+    return f"{layout.root_name if has_root else ''} {levels}{by_value}"
 
 
 def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
@@ -355,56 +364,165 @@ def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
     # Inputs that all hold images are classes, whatever else lies in them.
     all_hold = len(every) > 1 and all([] in given.below for given in every)
     for given in every:
-        given.is_class = all_hold or not given.first_folders
+        given.is_class = all_hold or not given.names(1)
     return every
 
 
-def _find_splits(every: Iterable[_Given], label_from: str) -> list[str]:
-    """Sets the level of splits where folders are named like some; returns warnings."""
+def _find_levels(
+    every: Sequence[_Given], split_from: str, label_from: str, root: str
+) -> list[str]:
+    """Sets the levels of splits and of classes; returns warnings."""
     warnings = []
     nested = [given for given in every if not given.is_class]
-    for given in nested:
-        likely = sorted(filter(is_split_name, given.first_folders))
-        others = sorted(given.first_folders - set(likely))
-        if not likely or label_from == "1":
-            continue
-        if others:
-            warnings.append(
-                f"classes named like splits: {_quoted(likely)}, beside "
-                f"{_quoted(others)}. If all these folders are splits, use "
-                "`split_from=1`; if all are classes, `split_from=none`"
-            )
-        elif given.depth > 1 or label_from == "0":
-            given.split = 1
-        else:
-            warnings.append(_flat_warning(likely))
+    top = _wrappers([given.below for given in nested])
+    for given in every:
+        given.label = 0 if given.is_class else top + 1
+        if split_from not in (AUTO, NONE):
+            given.split = int(split_from)
+            given.label = given.split + 1
+        elif split_from == AUTO and not given.is_class:
+            warnings += _find_splits(given, label_from, root)
+    if split_from == AUTO:
+        warnings += _find_given_splits(every, label_from, root)
+    divided = [g for g in nested if g.split is not None and g.label == g.split + 1]
+    wrappers = _wrappers([tree for given in divided for tree in given.trees()])
+    for given in divided:
+        given.label += wrappers
+    return warnings
+
+
+def _wrappers(trees: Sequence[list[list[str]]]) -> int:
+    """Returns how many folders, one in the other, hold all others of each tree.
+
+    >>> _wrappers([[["data", "cat"], ["data", "dog"]]])
+    1
+    """
+    level = 0
+    while trees and all(len(parts) > level + 1 for tree in trees for parts in tree):
+        names = {parts[level] for tree in trees for parts in tree}
+        is_one = all(len({parts[level] for parts in tree}) == 1 for tree in trees)
+        if not is_one or (len(names) > 1 and likely_splits(names) != names):
+            break
+        if any(map(is_split_name, names)) and len(trees) == 1:
+            return level
+        level += 1
+    # Folders in which only one other lies may be a class with deeper folders.
+    inner = {parts[level] for tree in trees for parts in tree if len(parts) > level}
+    return level if len(inner) > 1 else 0
+
+
+def _find_splits(given: _Given, label_from: str, root: str) -> list[str]:
+    """Sets the level of the splits in a given folder; returns warnings."""
+    level, names = given.label, given.names(given.label)
+    likely = likely_splits(names)
+    if not likely or label_from == str(level):
+        _find_splits_in_classes(given, label_from, root)
+        return []
+    deeper = [parts for parts in given.below if len(parts) > level]
+    has_classes = any(parts[level - 1] in likely for parts in deeper)
+    if likely == names and (has_classes or label_from == "0"):
+        given.split, given.label = level, level + 1
+        return []
+    if label_from == AUTO and likely == names:
+        raise _flat_error(likely, level, root)
+    if likely == names:
+        return []
+    told = _beside(likely, names - likely, level)
+    if label_from == AUTO and has_classes:
+        raise InputError(f"{root}: {told}, or leave some of them out with `exclude`")
+    return [told]
+
+
+def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
+    """Sets the level of the splits if each folder of a class holds only such."""
+    level = given.label + 1
+    likely = likely_splits(given.names(level))
+    if not likely or label_from in ("parent", str(level)):
+        return
+    is_whole = likely == given.names(level)
+    if is_whole and {len(parts) for parts in given.below} == {level}:
+        given.split = level
+        return
+    by_class = defaultdict[str, set[str]](set)
+    for parts in given.below:
+        if len(parts) >= level:
+            by_class[parts[level - 2]].add(parts[level - 1])
+    has_several = any(len(likely_splits(inner)) > 1 for inner in by_class.values())
+    if label_from == AUTO and (has_several or (is_whole and len(likely) > 1)):
+        raise InputError(
+            f"{root}: folders in {_quoted(sorted(by_class))} are named like splits "
+            f"({_quoted(sorted(likely))}), but other images or folders lie beside or in "
+            f"them. If they are splits of these classes, use `split_from={level}` with "
+            f"`label_from={level - 1}`; if they belong to the class, `split_from=none`"
+        )
+
+
+def _find_given_splits(
+    every: Sequence[_Given], label_from: str, root: str
+) -> list[str]:
+    """Sets the level of the splits if these are the given folders, or hold them."""
+    nested = [given for given in every if not given.is_class]
     names = {given.name for given in nested if given.parts}
     if (
         1 < len(nested) == len(names)
         and all(given.split is None for given in nested)
-        and all(map(is_split_name, names))
+        and likely_splits(names) == names
     ):
         for given in nested:
-            given.split = 0
+            given.split, given.label = 0, 1
     classes = [given for given in every if given.is_class]
     above = {given.parts[-2] if given.parts[1:] else "" for given in classes}
-    if above and all(map(is_split_name, above)):
+    if above and likely_splits(above) == above:
         for given in classes:
             given.split = -1
-    elif label_from == AUTO:
-        own_names = [given.name for given in classes if given.parts]
-        if likely := sorted(filter(is_split_name, own_names)):
-            warnings.append(_flat_warning(likely))
-    return warnings
+        return []
+    names = {given.name for given in classes if given.parts}
+    likely = likely_splits(names)
+    if not likely or label_from != AUTO:
+        return []
+    if likely == names and not nested:
+        raise _flat_error(likely, 0, root)
+    return [_beside(likely, names - likely, 0)]
 
 
-def _flat_warning(likely: Sequence[str]) -> str:
-    return (
-        f"classes named like splits: {_quoted(likely)}. If they are splits, put their "
-        "images into class folders; or give the folder above them as the only input "
-        "with `split_from=1` and `label_from=0`, which makes one class of all images. "
-        "If they are classes, use `split_from=none`"
+def _flat_error(likely: Iterable[str], level: int, root: str) -> InputError:
+    of_input = ", or `label_from=0` if the input is their class" if level else ""
+    return InputError(
+        f"{root}: {_quoted(sorted(likely))} are named like splits, but hold images and no "
+        f"folders of classes. If they are splits, use `split_from={level}` with "
+        f"`label_from=none` for images without labels{of_input}; if they are classes, use "
+        "`split_from=none`"
     )
+
+
+def _beside(likely: Iterable[str], others: Iterable[str], level: int) -> str:
+    return (
+        f"classes named like splits: {_quoted(sorted(likely))}, beside "
+        f"{_quoted(sorted(others))}. If all these folders are splits, use "
+        f"`split_from={level}`; if all are classes, `split_from=none`"
+    )
+
+
+def _require_labels(
+    places: Iterable[Place], every: Sequence[_Given], root: str
+) -> None:
+    """Refuses a split with one folder that is not one of the classes of the others."""
+    classes = defaultdict[str, set[str]](set)
+    for place in set(places):
+        if place.label:
+            classes[place.split].add(place.label)
+    labels = {label for inner in classes.values() for label in inner}
+    for split, inner in sorted(classes.items()):
+        others = {each for name in classes if name != split for each in classes[name]}
+        is_new = len(inner) == 1 and bool(others) and not inner & others
+        if split and is_new and (len(others) > 1 or likely_splits(labels) == labels):
+            level = next(each.split for each in every if each.split is not None)
+            raise InputError(
+                f"{root}: the split {split} has one folder, {_quoted(inner)}, which no "
+                f"other split has, expected classes like {_quoted(sorted(others))}. If "
+                "these images have no labels, leave them out with `exclude`; if it is a "
+                f"class, use `split_from={level}`"
+            )
 
 
 def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[str]:
@@ -421,6 +539,43 @@ def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[str]:
 
 def _quoted(names: Iterable[str]) -> str:
     return first_names([repr(name) for name in names])
+
+
+def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names in order; if all are whole numbers, by their values.
+
+    >>> sorted_classes(["10", "9"]), sorted_classes(["b", "10"])
+    (('9', '10'), ('10', 'b'))
+    """
+    found = set(names)
+    if found and all(map(is_whole_number, found)):
+        return tuple(sorted(found, key=lambda name: (int(name), name)))
+    return tuple(sorted(found))
+
+
+def is_whole_number(name: str) -> bool:
+    """Tests whether the name of a class is a number that others are sorted by."""
+    return name.isascii() and name.removeprefix("-").isdigit() and len(name) < 19
+
+
+def require_distinct(places: Iterable[Place], root: str) -> None:
+    """Refuses folders whose names are equal but for case or for their form in Unicode.
+
+    Single letters may be classes in both cases.
+    """
+    for kind, names in zip(
+        ("splits", "classes"), zip(*set(places), strict=True), strict=True
+    ):
+        seen: dict[str, str] = {}
+        for name in sorted(set(names)):
+            form = unicodedata.normalize("NFC", name)
+            other = seen.setdefault(form.lower() if len(form) > 1 else form, name)
+            if other != name:
+                raise InputError(
+                    f"{root}: {kind} of the folders {other!a} and {name!a} are "
+                    "equal but for case or Unicode form: expected one name. Rename one "
+                    "of them, or, if they are two classes, name both in `label_map`"
+                )
 
 
 def check_class_folders(
