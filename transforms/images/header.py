@@ -4,8 +4,8 @@ The format is recognized by content, never by file name. The numbers are those o
 `tf.io.decode_image(data, channels=0)` in TensorFlow 2.21, surprising ones included
 (checked by experiment: see tests/helpers/pixel_zoo.py).
 
-TensorFlow cannot decode TIFF, nor a BMP of 1, 4 or 16 bits or with the 12-byte info
-header of OS/2. Their depth is the number of samples per pixel, a palette counting as
+TensorFlow cannot decode TIFF, a JPEG of 12 bits, nor a BMP of 1, 4 or 16 bits or with
+the 12-byte info header of OS/2. Their depth is the number of samples per pixel, a palette counting as
 RGB.
 
 Pillow is not used: it sees 3 channels in a 32-bit BMP and the screen of a GIF, and
@@ -222,7 +222,7 @@ def _read_frame(segment: bytes) -> ImageHeader:
             f"JPEG has a frame header of {len(segment)} bytes "
             "(expected 8, and 3 for each component)"
         )
-    _, _, height, width, components = _FRAME.unpack_from(segment)
+    _, bits, height, width, components = _FRAME.unpack_from(segment)
     if components not in (1, 3, 4):
         raise ImageHeaderError(f"JPEG has {components} components (expected 1, 3 or 4)")
     if not height:
@@ -230,7 +230,8 @@ def _read_frame(segment: bytes) -> ImageHeader:
             "JPEG has height 0 in its frame header: the height comes after the pixels, "
             "in a DNL segment, which decoders do not read (expected 1 or more)"
         )
-    return ImageHeader("jpeg", height, width, min(components, 3))
+    variant = "" if bits == 8 else f"jpeg with {bits} bits per sample"
+    return ImageHeader("jpeg", height, width, min(components, 3), variant)
 
 
 def _check_jpeg(data: bytes, _: ImageHeader) -> None:

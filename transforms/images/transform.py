@@ -343,6 +343,8 @@ def transform_image(
                 "`animated=reject`)"
             )
         orientation = _UPRIGHT
+        if header.format == "png":
+            image.load()  # `getexif` decodes it, too: damaged pixels are an error
         with suppress(Exception):  # damaged EXIF data
             found = image.getexif().get(_ORIENTATION_TAG)
             if isinstance(found, int) and 1 <= found <= 8:

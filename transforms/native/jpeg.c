@@ -19,7 +19,7 @@ static int read_frame(const uint8_t *segment, int64_t size, int32_t found[3])
     found[0] = size >= 8 ? segment[3] << 8 | segment[4] : 0;
     found[1] = size >= 8 ? segment[5] << 8 | segment[6] : 0;
     found[2] = components < 3 ? components : 3;
-    return found[0] > 0 && found[1] > 0 && size == 8 + 3 * components
+    return found[0] > 0 && found[1] > 0 && size == 8 + 3 * components && segment[2] == 8
         && (components == 1 || components == 3 || components == 4);
 }
 

@@ -314,6 +314,8 @@ def test_hostile_bytes_cost_no_time(head: bytes, repeated: bytes, message: str) 
 RUN_LENGTHS = IMAGES["gray.bmp"][0][:30] + b"\1" + IMAGES["gray.bmp"][0][31:]
 GRAY = b"".join(bytes((shade, shade, shade, 0)) for shade in range(256))
 
+TWELVE_BITS = JPEG[: JPEG_FRAME_AT + 4] + b"\x0c" + JPEG[JPEG_FRAME_AT + 5 :]
+
 
 @pytest.mark.parametrize(
     ("image", "kind"),
@@ -329,6 +331,7 @@ GRAY = b"".join(bytes((shade, shade, shade, 0)) for shade in range(256))
         (IMAGES["v5-info.bmp"][0], "bmp"),
         (IMAGES["32-bit-no-alpha.bmp"][0], "bmp"),
         (IMAGES["rgb.png"][0], "png"),
+        (TWELVE_BITS, "jpeg with 12 bits per sample"),
     ],
 )
 def test_kind_of_what_tensorflow_does_not_decode(image: bytes, kind: str) -> None:
@@ -430,6 +433,7 @@ def test_a_whole_jpeg_is_told_by_the_extension_as_by_python(
 
 
 def test_the_extension_knows_plain_jpegs() -> None:
+    assert LOOPS.jpeg(TWELVE_BITS) is None
     told = [name for name in JPEGS if LOOPS.jpeg(IMAGES[name][0])]
     odd = {"fill-bytes.jpg", "bare-markers.jpg", "bytes-between-segments.jpg"}
     assert {*JPEGS} - {*told} == odd

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
-from pixel_zoo import IMAGES, encode, gif
+from pixel_zoo import IMAGES, encode, gif, png, png_chunk
 
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.images.decode import check_image, pixels_of
@@ -493,6 +493,19 @@ def test_damaged_bytes_are_told() -> None:
     data = encode("RGB", "WEBP", (64, 64), lossless=True)
     with pytest.raises(ImageHeaderError, match="webp cannot be decoded: "):
         made(data[:30] + bytes(len(data) - 30), AS_PNG)
+
+
+@pytest.mark.parametrize("rules", [RAW, AS_PNG, PixelRules(turns=True)])
+def test_pixels_of_a_png_that_fail_the_check_of_zlib(rules: PixelRules) -> None:
+    """Once the error was taken for damaged EXIF data, and the pixels were kept."""
+    pixels = zlib.compress(bytes(5 * (1 + 7 * 3)))
+    chunks = [png_chunk(b"IDAT", each) for each in (pixels, pixels[:-1] + b"\xff")]
+    data = png(2, 8).replace(*chunks)
+    assert chunks[1] in data
+    with pytest.raises(
+        ImageHeaderError, match="png cannot be decoded: OSError: broken"
+    ):
+        made(data, rules)
 
 
 def test_a_bmp_with_more_bytes_than_its_pixels() -> None:
