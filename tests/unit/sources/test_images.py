@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from held_memory import most_held
 from pixel_zoo import IMAGES
 from source_tools import GOLDEN, prepare, read, read_one, write
 
@@ -23,7 +24,7 @@ from recordmill.transforms.sources.images.options import FeatureNames, ImagesOpt
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage import reading as reading_files
-from recordmill.transforms.tfrecord import FRAME_BYTES
+from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 JPEG, _ = IMAGES["rgb.jpg"]
 PNG, _ = IMAGES["rgb.png"]
@@ -255,6 +256,37 @@ def test_an_image_beyond_2_gib_is_a_reject_without_being_read(tmp_path: Path) ->
     (reject,) = reading.rejects
     assert reject.path == "cat/b.jpg"
     assert reject.reason.startswith("has 2,147,483,648 bytes, more than a record can ")
+
+
+def test_a_large_file_that_is_not_an_image_is_not_read(tmp_path: Path) -> None:
+    """The file is sparse: 1 GiB of zeros."""
+    write(tmp_path, {"cat/a.jpg": JPEG, "cat/b.jpg": b"", "cat/c.jpg": JPEG})
+    os.truncate(tmp_path / "cat" / "b.jpg", 1 << 30)
+    readings = []
+    held = most_held(
+        lambda: readings.append(read(ImagesSource(), tmp_path)), enough=8e6
+    )
+    assert held < 64e6
+    reading = readings[-1]
+    assert [row["filename"] for row in reading.rows] == ["cat/a.jpg", "cat/c.jpg"]
+    (reject,) = reading.rejects
+    assert (reject.path, reject.position, reject.raw) == ("cat/b.jpg", 0, bytes(65_536))
+    assert reject.reason.startswith("not an image: starts with ")
+    assert reject.reason.endswith(
+        "; the first 65,536 of 1,073,741,824 bytes are kept, and of 65,536 the crc32c "
+        f"'{crc32c(bytes(65_536)):08x}'"
+    )
+
+
+def test_large_images_are_read_whole(tmp_path: Path) -> None:
+    whole, damaged = JPEG + bytes(17 << 20), PNG[:20] + bytes(17 << 20)
+    write(tmp_path, {"cat/a.jpg": whole, "cat/b.png": damaged})
+    reading = read(ImagesSource(), tmp_path)
+    assert [row["image"] for row in reading.rows] == [whole]
+    (reject,) = reading.rejects
+    assert reject.raw == damaged[:65_536]
+    told = f"and of {len(damaged):,} the crc32c '{crc32c(damaged):08x}'"
+    assert reject.reason.endswith(told)
 
 
 def test_the_next_window_is_requested_while_the_caller_works(

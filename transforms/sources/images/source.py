@@ -34,7 +34,11 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.decode import check_image
-from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.header import (
+    ImageHeader,
+    ImageHeaderError,
+    image_format,
+)
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.base import (
@@ -95,7 +99,7 @@ from recordmill.transforms.sources.images.tables import SPLIT
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.input_stream import InputStream
-from recordmill.transforms.storage.reading import read_file, read_files
+from recordmill.transforms.storage.reading import read_file, read_files, read_range
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 SLICE_FILES = 4096
@@ -308,6 +312,10 @@ FILES_PER_RANGE = 4096
 MAX_RANGE_BYTES = 64 << 20  # a larger image is a range of its own
 SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # images read at once
+LARGE_BYTES = (
+    16 << 20
+)  # of a larger file the first bytes are looked at before it is read
+HEAD_BYTES = 1 << 16  # these, which are also what a reject keeps of it
 _GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of them
 
 
@@ -560,7 +568,14 @@ class ImagesSource(Source):
         """Yields the bytes of each file that is read."""
         root = self.found.root
         files = ((root + each.path, each.seen) for each in references if each.is_read)
-        return read_files(files, self.storage)
+        for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
+            if not is_large:
+                yield from read_files(group, self.storage)
+                continue
+            for uri, seen in group:
+                head = read_range(uri, 0, HEAD_BYTES, self.storage, seen)
+                is_image = image_format(head)
+                yield read_file(uri, self.storage, seen) if is_image else head
 
     def _read(
         self,
@@ -592,20 +607,28 @@ class ImagesSource(Source):
                 sink.rejects.append(Reject(path, each.at, reason, raw))
                 continue
             content = next(contents)
-            if len(content) != size:
+            is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
+            if len(content) != size and not is_head:
                 raise ChangedInputError(
                     f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
                     "when the run began; did it change meanwhile?"
                 )
             crc = crc32c(content)
-            sink.checksums.append(FileChecksum(path, 0, size, crc))
+            sink.checksums.append(FileChecksum(path, 0, len(content), crc))
             try:
                 if each.problem:
                     raise ImageHeaderError(each.problem)
                 image, header, kind = self._take(content)
             except ImageHeaderError as error:
-                held += size
-                sink.rejects.append(Reject(path, 0, str(error), content))
+                reason = str(error)
+                if size > LARGE_BYTES:
+                    reason += (
+                        f"; the first {HEAD_BYTES:,} of {size:,} bytes are kept, and of "
+                        f"{len(content):,} the crc32c '{crc:08x}'"
+                    )
+                    content = content[:HEAD_BYTES]
+                held += len(content)
+                sink.rejects.append(Reject(path, 0, reason, content))
                 continue
             kept.append(index)
             data.append(image)
