@@ -115,6 +115,15 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
     )
 
 
+def require_whole_scheme(name: str) -> None:
+    """Refuses a url that lacks a slash, which would be a local path."""
+    if found := re.match(r"([a-z][a-z0-9+.-]+):/(?!/)", name):
+        raise UsageError(
+            f"{name}: has one slash after {found[1]}:, expected two, as in "
+            f"{found[1]}://{name[found.end() :]}; a local folder of this name is ./{name}"
+        )
+
+
 def require_secretless_url(url: str) -> None:
     """Refuses a url with a password, a key or a signature; the message shows none."""
     # Not urlsplit: brackets and question marks may be those of a pattern.

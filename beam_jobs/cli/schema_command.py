@@ -163,6 +163,7 @@ def _infer(
         unreadable_error,
         without_documents,
     )
+    from recordmill.transforms.sources.other_format import naming_other_format
     from recordmill.transforms.sources.registry import make_source
     from recordmill.transforms.statistics import input_statistics
 
@@ -181,7 +182,8 @@ def _infer(
         files = without_documents(files, source.name, storage.input)[0]
         if unreadable := [file for file in files if file.problem]:
             raise unreadable_error(unreadable[0])
-        return input_statistics.infer(made, files, workers, on_progress)
+        with naming_other_format(source.name, files, storage.input):
+            return input_statistics.infer(made, files, workers, on_progress)
 
 
 def _write(text: str, output: str) -> None:

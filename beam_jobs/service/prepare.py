@@ -50,6 +50,7 @@ from recordmill.transforms.exchange.sorted_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.map import map_rows
+from recordmill.transforms.sources.other_format import naming_other_format
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
@@ -151,7 +152,8 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
     def made(
         append: Append | None = None, fixed_schema: Schema | None = None
     ) -> RowSource:
-        prepared = source.prepare(files, append)
+        with naming_other_format(job.source, files, run.options.storage.input):
+            prepared = source.prepare(files, append)
         if job.map is None:
             return prepared
         return map_rows(

@@ -684,6 +684,18 @@ def test_more_in_splits_is_appended(tmp_path: Path) -> None:
     assert recordmill("verify", tmp_path / "out").status == 0
 
 
+def test_more_beside_a_folder_that_held_all_is_not_appended(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", "pets/cat/1.jpg", "pets/dog/2.jpg")
+    job = (data, tmp_path / "out", "--append")
+    convert("images", *job)
+    assert classes(tmp_path / "out") == ["cat", "dog"]
+    write(data, "more/emu/3.jpg")
+    told = refused(*job)
+    assert (
+        "1.jpg: is in class 'cat' in the dataset, but with the new files it is" in told
+    )
+
+
 def test_junk_does_not_make_another_dataset(tmp_path: Path) -> None:
     data = write(tmp_path / "in", "cat/1.jpg", "dog/2.jpg")
     convert("images", data, tmp_path / "out")

@@ -30,6 +30,7 @@ from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     require_secretless_url,
+    require_whole_scheme,
 )
 from recordmill.schemas.text import count, escaped, first_names, is_utf8
 from recordmill.transforms.sources.globs import (
@@ -330,11 +331,6 @@ SPLIT_NAMES = frozenset(
 )
 
 
-def is_split_name(name: str) -> bool:
-    """Tells whether a folder of this name may be a split."""
-    return name.casefold() in SPLIT_NAMES
-
-
 def likely_splits(names: Iterable[str]) -> frozenset[str]:
     """Returns which folders that lie side by side are named like splits.
 
@@ -399,7 +395,7 @@ def _only_folder(names: list[str]) -> str:
     if len(tops) > 1 or not has_folders:
         return ""
     top = tops.pop()
-    return "" if is_split_name(top) else top
+    return "" if likely_splits([top]) else top
 
 
 def list_inputs(
@@ -442,6 +438,7 @@ def list_inputs(
                 "-: standard input can be read only by `recordmill convert` and "
                 "`recordmill run`. Write it to a file first; a file of this name is ./-"
             )
+        require_whole_scheme(name)
         if is_local(name):
             root, files = _list_local(name, notes)
         else:

@@ -8,6 +8,7 @@ from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     require_secretless_url,
+    require_whole_scheme,
 )
 from recordmill.transforms.storage.local import LocalStore
 from recordmill.transforms.storage.remote import RemoteStore
@@ -18,6 +19,7 @@ __all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
 
 def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
     """Returns the store of a local folder or URL, without touching the storage."""
+    require_whole_scheme(root)
     if "://" not in root or root.startswith("file://"):
         return LocalStore(str(Path(root.removeprefix("file://")).absolute()))
     require_secretless_url(root)

@@ -35,7 +35,6 @@ from recordmill.transforms.sources.listing import (
     find_named,
     has_files,
     input_root,
-    is_split_name,
     likely_splits,
 )
 from recordmill.transforms.storage.left_out import is_left_out
@@ -397,18 +396,17 @@ def _wrappers(trees: Sequence[list[list[str]]]) -> int:
     >>> _wrappers([[["data", "cat"], ["data", "dog"]]])
     1
     """
-    level = 0
-    while trees and all(len(parts) > level + 1 for tree in trees for parts in tree):
-        names = {parts[level] for tree in trees for parts in tree}
-        is_one = all(len({parts[level] for parts in tree}) == 1 for tree in trees)
-        if not is_one or (len(names) > 1 and likely_splits(names) != names):
-            break
-        if any(map(is_split_name, names)) and len(trees) == 1:
+    for level in range(
+        min((len(parts) for tree in trees for parts in tree), default=0)
+    ):
+        tops = [{parts[level] for parts in tree} for tree in trees]
+        names = frozenset[str]().union(*tops)
+        likely = likely_splits(names)
+        if max(map(len, tops)) > 1 or (len(names) > 1 and likely != names):
             return level
-        level += 1
-    # Folders in which only one other lies may be a class with deeper folders.
-    inner = {parts[level] for tree in trees for parts in tree if len(parts) > level}
-    return level if len(inner) > 1 else 0
+        if likely and len(trees) == 1:
+            return level
+    return 0  # one folder in the other: the first may be a class
 
 
 def _find_splits(given: _Given, label_from: str, root: str) -> list[str]:
@@ -418,41 +416,33 @@ def _find_splits(given: _Given, label_from: str, root: str) -> list[str]:
     if not likely or label_from == str(level):
         _find_splits_in_classes(given, label_from, root)
         return []
-    deeper = [parts for parts in given.below if len(parts) > level]
-    has_classes = any(parts[level - 1] in likely for parts in deeper)
+    deeper = [parts[level - 1] for parts in given.below if len(parts) > level]
+    has_classes = not likely.isdisjoint(deeper)
     if likely == names and (has_classes or label_from == "0"):
         given.split, given.label = level, level + 1
         return []
-    if label_from == AUTO and likely == names:
-        raise _flat_error(likely, level, root)
-    if likely == names:
+    if label_from != AUTO and likely == names:
         return []
-    told = _beside(likely, names - likely, level)
-    if label_from == AUTO and has_classes:
-        raise InputError(f"{root}: {told}, or leave some of them out with `exclude`")
-    return [told]
+    return _ask_or_warn(
+        likely, names, level, root, is_error=has_classes and label_from == AUTO
+    )
 
 
 def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
     """Sets the level of the splits if each folder of a class holds only such."""
     level = given.label + 1
-    likely = likely_splits(given.names(level))
+    names = given.names(level)
+    likely = likely_splits(names)
     if not likely or label_from in ("parent", str(level)):
         return
-    is_whole = likely == given.names(level)
-    if is_whole and {len(parts) for parts in given.below} == {level}:
+    if likely == names and {len(parts) for parts in given.below} == {level}:
         given.split = level
         return
-    by_class = defaultdict[str, set[str]](set)
-    for parts in given.below:
-        if len(parts) >= level:
-            by_class[parts[level - 2]].add(parts[level - 1])
-    has_several = any(len(likely_splits(inner)) > 1 for inner in by_class.values())
-    if label_from == AUTO and (has_several or (is_whole and len(likely) > 1)):
+    if label_from == AUTO and len(likely) > 1:
         raise InputError(
-            f"{root}: folders in {_quoted(sorted(by_class))} are named like splits "
-            f"({_quoted(sorted(likely))}), but other images or folders lie beside or in "
-            f"them. If they are splits of these classes, use `split_from={level}` with "
+            f"{root}: folders in {_quoted(given.names(level - 1))} are named like splits "
+            f"({_quoted(likely)}), but other images or folders lie beside or in them. "
+            f"If they are splits of these classes, use `split_from={level}` with "
             f"`label_from={level - 1}`; if they belong to the class, `split_from=none`"
         )
 
@@ -463,11 +453,8 @@ def _find_given_splits(
     """Sets the level of the splits if these are the given folders, or hold them."""
     nested = [given for given in every if not given.is_class]
     names = {given.name for given in nested if given.parts}
-    if (
-        1 < len(nested) == len(names)
-        and all(given.split is None for given in nested)
-        and likely_splits(names) == names
-    ):
+    is_free = all(given.split is None for given in nested)
+    if is_free and 1 < len(nested) == len(names) and likely_splits(names) == names:
         for given in nested:
             given.split, given.label = 0, 1
     classes = [given for given in every if given.is_class]
@@ -480,27 +467,29 @@ def _find_given_splits(
     likely = likely_splits(names)
     if not likely or label_from != AUTO:
         return []
-    if likely == names and not nested:
-        raise _flat_error(likely, 0, root)
-    return [_beside(likely, names - likely, 0)]
+    return _ask_or_warn(likely, names, 0, root, is_error=False)
 
 
-def _flat_error(likely: Iterable[str], level: int, root: str) -> InputError:
-    of_input = ", or `label_from=0` if the input is their class" if level else ""
-    return InputError(
-        f"{root}: {_quoted(sorted(likely))} are named like splits, but hold images and no "
-        f"folders of classes. If they are splits, use `split_from={level}` with "
-        f"`label_from=none` for images without labels{of_input}; if they are classes, use "
+def _ask_or_warn(
+    likely: frozenset[str], names: set[str], level: int, root: str, *, is_error: bool
+) -> list[str]:
+    """Returns the warning of folders named like splits; an error if all are, or if asked."""
+    if likely == names:
+        of_input = ", or `label_from=0` if the input is their class" if level else ""
+        raise InputError(
+            f"{root}: {_quoted(likely)} are named like splits, but hold images and no "
+            f"folders of classes. If they are splits, use `split_from={level}` with "
+            f"`label_from=none` for images without labels{of_input}; if they are "
+            "classes, use `split_from=none`"
+        )
+    told = (
+        f"classes named like splits: {_quoted(likely)}, beside {_quoted(names - likely)}. "
+        f"If all these folders are splits, use `split_from={level}`; if all are classes, "
         "`split_from=none`"
     )
-
-
-def _beside(likely: Iterable[str], others: Iterable[str], level: int) -> str:
-    return (
-        f"classes named like splits: {_quoted(sorted(likely))}, beside "
-        f"{_quoted(sorted(others))}. If all these folders are splits, use "
-        f"`split_from={level}`; if all are classes, `split_from=none`"
-    )
+    if is_error:
+        raise InputError(f"{root}: {told}, or leave some of them out with `exclude`")
+    return [told]
 
 
 def _require_labels(
@@ -508,18 +497,17 @@ def _require_labels(
 ) -> None:
     """Refuses a split with one folder that is not one of the classes of the others."""
     classes = defaultdict[str, set[str]](set)
-    for place in set(places):
-        if place.label:
-            classes[place.split].add(place.label)
-    labels = {label for inner in classes.values() for label in inner}
-    for split, inner in sorted(classes.items()):
-        others = {each for name in classes if name != split for each in classes[name]}
-        is_new = len(inner) == 1 and bool(others) and not inner & others
-        if split and is_new and (len(others) > 1 or likely_splits(labels) == labels):
+    for split, label in {place for place in places if place.label}:
+        classes[split].add(label)
+    labels = set[str]().union(*classes.values())
+    for split, own in sorted(classes.items()):
+        others = set[str]().union(*(classes[name] for name in classes if name != split))
+        is_odd = len(own) == 1 and bool(others) and own.isdisjoint(others)
+        if split and is_odd and (len(others) > 1 or likely_splits(labels) == labels):
             level = next(each.split for each in every if each.split is not None)
             raise InputError(
-                f"{root}: the split {split} has one folder, {_quoted(inner)}, which no "
-                f"other split has, expected classes like {_quoted(sorted(others))}. If "
+                f"{root}: the split {split} has one folder, {_quoted(own)}, which no "
+                f"other split has, expected classes like {_quoted(others)}. If "
                 "these images have no labels, leave them out with `exclude`; if it is a "
                 f"class, use `split_from={level}`"
             )
@@ -538,7 +526,7 @@ def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[str]:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return first_names([repr(name) for name in names])
+    return first_names([repr(name) for name in sorted(names)])
 
 
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:

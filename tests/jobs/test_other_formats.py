@@ -1,0 +1,83 @@
+"""Content of another format than the one that is named, and a scheme that lacks a slash."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from archive_tools import zip_of
+from job_tools import IRIS, SAMPLES, recordmill
+from pixel_zoo import IMAGES
+
+TYPED = SAMPLES / "typed"
+FILES = {
+    "a.png": IMAGES["rgb.png"][0],
+    "a.jpg": IMAGES["rgb.jpg"][0],
+    "a.csv": b"a,b\n1,2\n3,4\n",
+    "a.jsonl": b'{"a": 1}\n{"a": 2}\n',
+    "a.parquet": (TYPED / "iris.parquet").read_bytes(),
+    "a.arrow": (TYPED / "iris.arrow").read_bytes(),
+    "a.xlsx": zip_of({"sheet.xml": IMAGES["rgb.png"][0]}),
+    "a.bin": bytes(range(255, 0, -1)) * 9,
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "what", "other"),
+    [
+        ("csv", "a.jpg", "an image (jpeg)", "images"),
+        ("csv", "a.parquet", "a Parquet file", "parquet"),
+        ("csv", "a.xlsx", "a ZIP file, as Excel's are", ""),
+        ("csv", "a.bin", "binary data", ""),
+        ("jsonl", "a.png", "an image (png)", "images"),
+        ("jsonl", "a.arrow", "an Arrow file", "arrow"),
+        ("jsonl", "a.csv", "text with delimiters", "csv"),
+        ("parquet", "a.csv", "text with delimiters", "csv"),
+        ("parquet", "a.arrow", "an Arrow file", "arrow"),
+        ("arrow", "a.csv", "text with delimiters", "csv"),
+        ("arrow", "a.jsonl", "JSON Lines", "jsonl"),
+    ],
+)
+def test_content_of_another_format(
+    tmp_path: Path, source: str, name: str, what: str, other: str
+) -> None:
+    path = tmp_path / "cat" / name
+    path.parent.mkdir()
+    path.write_bytes(FILES[name])
+    told = f"{path}: is {what}, expected content of the format {source}: "
+    told += f"use `recordmill convert {other}`" if other else "save it in a format"
+    ran = recordmill("convert", source, path, tmp_path / "out")
+    assert (ran.status, told in ran.err) == (65, True), ran.err
+    ran = recordmill("schema", "infer", source, path)
+    assert (ran.status, told in ran.err) == (65, True), ran.err
+    if other:  # the way out
+        of_images = ("--label-from", "none") if other == "images" else ()
+        ran = recordmill("convert", other, path, tmp_path / "out", *of_images)
+        assert ran.status == 0, ran.err
+
+
+def test_other_errors_stay_as_they_are(tmp_path: Path) -> None:
+    """Also those of compressed files, in which nobody has looked."""
+    twice = b"a,a\n1,2\n"
+    for name, data in (("t.csv", twice), ("t.csv.gz", gzip.compress(twice))):
+        (tmp_path / name).write_bytes(data)
+        ran = recordmill("convert", "csv", tmp_path / name, tmp_path / "out")
+        assert ran.status
+        assert "expected content of the format" not in ran.err
+
+
+def test_a_scheme_that_lacks_a_slash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for places in ((IRIS, "s3:/bucket/out"), ("gs:/bucket/in.csv", "out")):
+        ran = recordmill("convert", "csv", *places)
+        name = next(each for each in places if ":/" in str(each))
+        assert ran.status == 2
+        assert f"{name}: has one slash after " in ran.err
+        assert f"as in {name[:2]}://bucket/" in ran.err
+    assert list(tmp_path.iterdir()) == []
+    ran = recordmill("convert", "csv", IRIS, "./s3:/bucket/out")  # the way out
+    assert ran.status == 0, ran.err
+    assert Path("s3:/bucket/out/manifest.json").exists()
