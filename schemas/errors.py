@@ -86,6 +86,12 @@ class NoRoomError(OutputError):
     kind = NO_ROOM
 
 
+class MissingDatasetError(OutputError):
+    """There is no dataset where a command is to read one."""
+
+    kind = DATA
+
+
 class MissingFileError(OutputError):
     """A file that should be in the output is not there."""
 

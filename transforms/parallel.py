@@ -1,7 +1,8 @@
-"""Calls a function for items in threads, some items ahead of who uses the results."""
+"""Calls functions in threads: for items ahead of their use, or under a look now and then."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,3 +56,33 @@ def ahead(
             yield waiting.popleft()[0].result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run_in_thread(
+    run: Callable[[], object],
+    done: threading.Event,
+    on_poll: Callable[[], None],
+    seconds: float,
+) -> None:
+    """Runs a function in a thread, and calls `on_poll` from this thread meanwhile.
+
+    `done` is set when it has ended. An error of `on_poll` ends this, while the thread
+    goes on.
+    """
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:  # raised again in the caller's thread
+            failures.append(error)
+        finally:
+            done.set()
+
+    # A daemon, because it never ends after the death of a worker.
+    threading.Thread(target=work, name="pipeline", daemon=True).start()
+    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
+    while not done.wait(seconds):
+        on_poll()
+    if failures:
+        raise failures[0]

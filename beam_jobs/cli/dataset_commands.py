@@ -22,7 +22,8 @@ from recordmill.beam_jobs.cli.options import (
     LaidOutGroup,
     command,
 )
-from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.beam_jobs.report.terminal import echo, write_json
+from recordmill.schemas.errors import MissingDatasetError, OutputError, UsageError
 from recordmill.schemas.text import count, human_bytes
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ def _opened(output: str, storage: BothSides) -> tuple[Store, Manifest]:
 
 
 def _show(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
-    from recordmill.beam_jobs.report.tables import write_json
-
-    write_json(facts) if as_json else click.echo(text)
+    write_json(facts) if as_json else echo(text)
 
 
 def _showing(
@@ -210,13 +209,12 @@ def clean_command(
     Only what recordmill named itself goes, and nothing in folders below OUTPUT.
     Detached jobs keep their files until a day after their last sign of life.
     """
-    from recordmill.beam_jobs.report.tables import write_json
     from recordmill.transforms.commit.cleanup import clean
     from recordmill.transforms.storage import LocalStore, open_store
 
     store = open_store(output, storage.output)
     if isinstance(store, LocalStore) and not Path(store.root).exists():
-        raise OutputError(
+        raise MissingDatasetError(
             f"{store.uri}: no such folder; expected the output folder of "
             "`recordmill convert`"
         )
@@ -231,12 +229,12 @@ def clean_command(
         return
     if dry_run:
         for name, size in cleaned.names.items():
-            click.echo(f"{name}  {human_bytes(size)}")
+            echo(f"{name}  {human_bytes(size)}")
     done = "would be removed" if dry_run else "removed"
     files = count(cleaned.files, "file")
-    click.echo(f"{output}: {files} {done}, {human_bytes(cleaned.bytes)}", err=True)
+    echo(f"{output}: {files} {done}, {human_bytes(cleaned.bytes)}", err=True)
     for launch in cleaned.at_work:
-        click.echo(
+        echo(
             f"{output}: a detached job is at work and keeps its files: "
             f"{launch.describe()}. They stay until a day after its last sign of life. If "
             "it was cancelled, `recordmill clean --detached` removes them now",
@@ -394,7 +392,7 @@ def rejects_command(
 
     kinds = count_kinds(found())
     if not kinds and not published:
-        raise OutputError(
+        raise MissingDatasetError(
             f"{store.uri}: no dataset and no rejects (expected the output folder of "
             "`recordmill convert`)"
         )
@@ -404,7 +402,7 @@ def rejects_command(
         expected = read_manifest(store).rows_rejected
         lost = expected - sum(kind.rows for kind in kinds)
         if lost > 0:
-            click.echo(
+            echo(
                 f"{lost:,} of the {count(expected, 'reject')} of this dataset are "
                 "missing. Convert again with --overwrite to get them back",
                 err=True,

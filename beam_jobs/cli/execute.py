@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from recordmill.beam_jobs.cli.signals import Signals
+from recordmill.beam_jobs.cli.signals import STATE_SECONDS, Signals
 from recordmill.beam_jobs.report.monitoring import (
     LogLines,
     require_metrics_file,
@@ -21,14 +21,13 @@ from recordmill.beam_jobs.report.summary import (
     show_outcome,
     show_submitted,
 )
+from recordmill.beam_jobs.report.terminal import echo, make_console, shown
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.beam_jobs.service.run import JobSubmitted, run_versioned
+from recordmill.beam_jobs.service.run import JobSubmitted, LastWords, run_versioned
 from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.transforms.tasks.progress_reader import Reporter
-
-_UNPUBLISHED = "nothing was published. Run the same command again to resume"
 
 
 def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
@@ -39,10 +38,11 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
             require_metrics_file(options.metrics_file)
     reporter = _reporter(options)
     lines = reporter if isinstance(reporter, LogLines) else None
-    with report_failure(signals, options, job.name, reporter.seconds):
+    last_words = LastWords()
+    with report_failure(signals, options, job.name, reporter.seconds, last_words):
         try:
             with reporter:
-                outcome = run_versioned(job, options, reporter)
+                outcome = run_versioned(job, options, reporter, last_words)
         except JobSubmitted as end:
             # The metrics are about datasets: those of the last run stay.
             if lines:
@@ -66,17 +66,18 @@ def report_failure(
     options: RunOptions,
     dataset: str,
     stages: Mapping[str, float] | None = None,
+    last_words: LastWords | None = None,
 ) -> Iterator[None]:
     """Writes to the metrics and the log that a run failed.
 
-    `stages` are the seconds of each, filled in as the run goes on. An error that is in the
-    log is marked so.
+    `stages` are the seconds of each, filled in as the run goes on, and `last_words` know
+    what an interrupted one published. An error that is in the log is marked so.
     """
     started, stream = time.time(), sys.stderr  # which a run redirects to its log
 
-    def tell(error: BaseException) -> None:
-        if isinstance(error, Interrupted) and not error.state:
-            error.state = _UNPUBLISHED
+    def tell(error: BaseException, seconds: float = -1) -> None:
+        if isinstance(error, Interrupted):
+            error.state = (last_words or LastWords()).state(seconds)
         _write_metrics(options, dataset, time.time() - started, None, stages or {})
         if options.log_format:
             lines = LogLines(options.log_format, stream)
@@ -92,7 +93,7 @@ def report_failure(
             if isinstance(error, RecordmillError | Interrupted):
                 error.in_log = True
 
-    with signals.told_at_the_deadline(tell):
+    with signals.told_at_the_deadline(partial(tell, seconds=STATE_SECONDS)):
         try:
             yield
         except BaseException as error:
@@ -118,7 +119,7 @@ def _write_metrics(
             lines = LogLines(options.log_format, sys.stderr)
             lines.event("metrics_failed", "warning", message=message)
         else:
-            sys.stderr.write(f"Warning: {message}\n")
+            echo(f"Warning: {message}", err=True)
 
 
 def _reporter(options: RunOptions) -> Reporter:
@@ -130,14 +131,12 @@ def _reporter(options: RunOptions) -> Reporter:
         return Reporter()
 
     def warn(warning: str) -> None:
-        stream.write(f"Warning: {spell(warning, options.style)}\n")
+        stream.write(shown(f"Warning: {spell(warning, options.style)}") + "\n")
         stream.flush()
 
     if not stream.isatty():
         return PlainLines(stream, warn)
-    from rich.console import Console
-
-    return Bars(Console(file=stream), spell=partial(spell, style=options.style))
+    return Bars(make_console(stream), spell=partial(spell, style=options.style))
 
 
 def _log_outcome(lines: LogLines, outcome: Outcome) -> None:

@@ -33,6 +33,7 @@ from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_com
 from recordmill.beam_jobs.cli.options import LaidOutGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.signals import Invocation, Signals
+from recordmill.beam_jobs.report.terminal import echo
 from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.options import spell
 
@@ -234,7 +235,7 @@ def _show_failure(kind: str, message: str) -> None:
 
 def _show(line: str, *, err: bool = True) -> None:
     with suppress(OSError):  # the terminal may be gone: SIGHUP says so
-        click.echo(line, err=err)
+        echo(line, err=err)
 
 
 def _use_small_pages() -> None:

@@ -24,6 +24,7 @@ from recordmill.beam_jobs.cli.options import (
     command,
     examples_of,
 )
+from recordmill.beam_jobs.report.terminal import echo
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count
@@ -137,7 +138,7 @@ def check(file: str, as_json: bool) -> None:
         click.echo(json.dumps({"file": file, "features": names}))
         return
     features = count(len(declared.features), "feature")
-    click.echo(f"{file}: valid, {features}", err=True)
+    echo(f"{file}: valid, {features}", err=True)
 
 
 schema.add_command(check)
@@ -207,7 +208,7 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     lines = [f"{where}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
     lines += [f"Warning: {spell(warning, 'command')}" for warning in warnings]
     for line in lines:
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _require_writable(path: Path, overwrite: bool) -> None:

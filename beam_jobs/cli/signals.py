@@ -25,8 +25,9 @@ import click
 
 from recordmill.schemas.errors import Interrupted
 
-DEADLINE_SECONDS = 8.0
-LAST_WORDS_SECONDS = 1.0
+DEADLINE_SECONDS = 6.0
+LAST_WORDS_SECONDS = 3.0
+STATE_SECONDS = 2.0  # of these, to ask what was published
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 

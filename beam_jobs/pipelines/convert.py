@@ -136,8 +136,9 @@ def publish_dataset(
             yield publish_detached(context, ordered, shards, json_bytes(metadata))
             return
         staged = stage(context, ordered, shards, json_bytes(metadata))
-        require_holder(context.workspace.store, context.publishing.lease)
-        yield commit(context.workspace, staged)
+        lease = context.publishing.lease
+        require_holder(context.workspace.store, lease)
+        yield commit(context.workspace, staged, lease)
 
 
 def _understood(

@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.tables import (
-    Table,
-    make_console,
-    map_text,
-    print_table,
-    sizes_note,
-    write_json,
-)
+from recordmill.beam_jobs.report.tables import Table, map_text, print_table, sizes_note
+from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest, schema_of

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TextIO
 
+from recordmill.beam_jobs.report.terminal import make_console, shown
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, human_bytes
@@ -311,7 +312,7 @@ class PlainLines(Display):
         with self._writing, suppress(OSError, ValueError):  # nobody reads it any more
             if self._over.is_set():
                 return
-            self._stream.write(f"{line}\n")
+            self._stream.write(f"{shown(line)}\n")
             self._stream.flush()
 
     def _tick(self) -> None:
@@ -424,9 +425,7 @@ def showing(
         return
     display: PlainLines | Bars = PlainLines(stream)
     if stream.isatty():
-        from rich.console import Console
-
-        display = Bars(Console(file=stream), stages=(stage,))
+        display = Bars(make_console(stream), stages=(stage,))
     display.set(View(stage, doing))
     with display:
         yield lambda done, total: display.set(

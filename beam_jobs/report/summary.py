@@ -14,6 +14,7 @@ import click
 
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.tables import map_text, sizes_note
+from recordmill.beam_jobs.report.terminal import echo
 from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.input_summary import CLASSES
@@ -39,7 +40,7 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         click.echo(json.dumps(outcome_facts(outcome)))
         return
     for line in _outcome_lines(outcome):
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
@@ -61,7 +62,7 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
             "Dry run: the job can be translated for Dataflow; nothing was run or "
             "published"
         )
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:
@@ -226,7 +227,7 @@ def show_plan(job: JobSpec, options: RunOptions) -> None:
         click.echo(json.dumps(_plan_json(plan, in_style)))
     else:
         for line in _plan_lines(plan, in_style):
-            click.echo(line)
+            echo(line)
     if plan.verdict == "refused":
         sys.exit(EXIT_STATUS[plan.kind])
 

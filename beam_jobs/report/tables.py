@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.feature_spec import Content
 from recordmill.schemas.ranges import Reject
-from recordmill.schemas.text import count, human_bytes, json_bytes, printable
+from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.tasks.rejects import RejectKind, RejectLocator, readable_raw
 
 if TYPE_CHECKING:
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from recordmill.schemas.manifest import Manifest
     from recordmill.transforms.dataset.diff import Compared
     from recordmill.transforms.dataset.verify import VerifyResult
-
-
-def make_console() -> Console:
-    """Makes a console that takes all text as it is; with colour only on a terminal."""
-    from rich.console import Console
-
-    return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
 
 
 class Table(NamedTuple):
@@ -73,11 +66,6 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
     console.print(grid, end="" if title else "\n")
     if table.note:
         console.print(table.note)
-
-
-def write_json(value: dict[str, Any]) -> None:
-    """Writes one JSON object to standard output."""
-    sys.stdout.write(json_bytes(value).decode())
 
 
 def map_text(manifest: Manifest) -> str:

@@ -37,6 +37,7 @@ from apache_beam.runners.portability.portable_runner import (
 
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.job import is_embedded_runner
+from recordmill.transforms.parallel import run_in_thread
 
 _Options = TypeVar("_Options", bound=PipelineOptions)
 
@@ -206,36 +207,6 @@ def run_pipeline(
 
     with _watching_workers() as deaths, _switching_threads_often():
         run_in_thread(run, threading.Event(), poll, POLL_SECONDS)
-
-
-def run_in_thread(
-    run: Callable[[], None],
-    done: threading.Event,
-    on_poll: Callable[[], None],
-    seconds: float,
-) -> None:
-    """Runs a function in a thread, and calls `on_poll` from this thread meanwhile.
-
-    `done` is set when it has ended. An error of `on_poll` ends this, while the thread
-    goes on.
-    """
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run()
-        except BaseException as error:  # raised again in the caller's thread
-            failures.append(error)
-        finally:
-            done.set()
-
-    # A daemon, because it never ends after the death of a worker.
-    threading.Thread(target=work, name="pipeline", daemon=True).start()
-    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
-    while not done.wait(seconds):
-        on_poll()
-    if failures:
-        raise failures[0]
 
 
 # Flink holds each group of GroupByKey in memory as one value, and makes one bundle of all

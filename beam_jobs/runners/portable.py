@@ -42,9 +42,9 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.runners.portability.spark_runner import SparkRunner
 from apache_beam.runners.runner import PipelineRunner, PipelineState, create_runner
 
-from recordmill.beam_jobs.runners.embedded import run_in_thread
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.transforms.exchange.pieces import PIECE_BYTES
+from recordmill.transforms.parallel import run_in_thread
 
 # Without this, Beam downloads a job server that nobody chose, ignores misspelt options,
 # and runs workers in an image without recordmill.

@@ -196,6 +196,7 @@ def list_all_inputs(
 
 STANDARD_INPUT = "-"
 _FOLDER = ".recordmill-stdin-"  # and what mkdtemp adds
+_EMPTY_SECONDS = 60.0  # longest that a folder is empty before its file comes
 _BLOCK_BYTES = 4 << 20
 
 
@@ -272,6 +273,9 @@ def _write(stream: IO[bytes], folder: Path) -> Path:
 def _remove_left(root: Path) -> None:
     """Removes what processes left that were killed."""
     for folder in root.glob(f"{_FOLDER}*"):
+        with suppress(OSError):  # it holds something, as long as it is in use
+            if time.time() - folder.stat().st_mtime > _EMPTY_SECONDS:
+                folder.rmdir()
         with suppress(OSError), (folder / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,10 +6,12 @@ import logging
 import platform
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -35,7 +37,6 @@ from recordmill.schemas.errors import (
     PERMANENT,
     USAGE,
     DamagedScratchError,
-    Interrupted,
     NoRoomError,
     OutputError,
     OutputRefusedError,
@@ -45,7 +46,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec, RunOptions
-from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.names import REJECTS_NAME
 from recordmill.transforms.commit.commit import (
     clean_up,
@@ -67,6 +68,7 @@ from recordmill.transforms.commit.versions import (
     remove_version,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
+from recordmill.transforms.parallel import run_in_thread
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import (
@@ -76,11 +78,13 @@ from recordmill.transforms.storage.lease import (
     require_idle,
 )
 from recordmill.transforms.storage.reading import local_path
+from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import (
     Launch,
     TaskError,
     begin_launch,
+    forget_errors,
     has_live_launch,
     is_launch,
     new_launch_name,
@@ -141,11 +145,13 @@ def _prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
 
 def _make_folders(workspace: Workspace, exchange: str) -> None:
     """Creates a run's folders on this machine."""
+    forget_errors(workspace)
     try:
         workspace.create(exchange)
     except OSError as error:
-        refused = NoRoomError if kind_of(error) == NO_ROOM else OutputRefusedError
-        raise refused(
+        if kind_of(error) == NO_ROOM:
+            raise output_error(error, str(error.filename), "created") from error
+        raise OutputRefusedError(
             f"{error.filename}: cannot create the folder: {error.strerror}; choose one "
             "that you may write to"
         ) from error
@@ -266,25 +272,85 @@ def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
         note = notes[0]
         _log.error("%s", note.traceback)
         what = "" if note.expected else f"unexpected {note.kind}: "
-        end = _nothing_published(workspace, note.about)
-        return _noted_error(note, what + note.message + end)
+        return _noted_error(note, what + note.message)
     is_ours, kind = isinstance(error, RecordmillError), kind_of(error)
     what = "" if is_ours else f"the runner failed: {type(error).__name__}: "
-    return error_of(kind, f"{what}{error}{_nothing_published(workspace, kind)}")
+    return error_of(kind, f"{what}{error}")
 
 
-def _nothing_published(workspace: Workspace, kind: str) -> str:
-    """Returns the line after an error: what was not published, and how to go on."""
-    if kind == USAGE:
-        return ""
-    found = f"Log and rejects are in {workspace.root}"
-    if workspace.shared:
-        rejects = workspace.display_path(REJECTS_NAME)
-        found = f"The log is {workspace.log}, rejects are in {rejects}"
-    hint = "Run the same command again to resume"
-    if kind in PERMANENT:
-        hint = "The same command would fail again: first change what the error names"
-    return f"\nNothing was published. {found}. {hint}"
+_PUBLISHED = "the dataset was published before. Run the same command again to clean up"
+_UNPUBLISHED = "nothing was published. Run the same command again to resume"
+_UNKNOWN = (
+    "it is unknown whether the dataset was published, as the output cannot be read. Run "
+    "the same command again: it resumes, or cleans up"
+)
+
+
+class LastWords:
+    """What a run that fails, or is interrupted, says of the output at its end.
+
+    Attributes:
+      run: the run; None until there is one.
+      lease: its lease on the output; without one it publishes nothing.
+      workspace: where its log and rejects are, once there are any.
+    """
+
+    def __init__(self) -> None:
+        self.run: ResolvedRun | None = None
+        self.lease: Lease | None = None
+        self.workspace: Workspace | None = None
+
+    def state(self, seconds: float = -1) -> str:
+        """Returns what was published, and how to go on.
+
+        What this process publishes just now is waited for; at most so many seconds, or
+        without a limit.
+        """
+        found: list[bool] = []
+        asking = threading.Thread(target=self._ask, args=(found, seconds), daemon=True)
+        asking.start()
+        asking.join(None if seconds < 0 else seconds)
+        return (_PUBLISHED if found[0] else _UNPUBLISHED) if found else _UNKNOWN
+
+    def _ask(self, found: list[bool], seconds: float) -> None:
+        """Adds whether the run's dataset is published, if that can be known."""
+        run, lease = self.run, self.lease
+        if run is None or lease is None:
+            found.append(False)
+            return
+        ended = lease.end_publishing(seconds)
+        with suppress(Exception):
+            is_there = lease.published is not None
+            if not is_there:
+                manifest = find_manifest(run.store.with_short_retries())
+                is_there = manifest is not None and is_of_run(
+                    run.store, manifest, run.run_key
+                )
+            if ended or is_there:
+                found.append(is_there)
+
+    def added_to(self, error: RecordmillError) -> RecordmillError:
+        """Returns an error with the line that says what was published."""
+        if self.lease is None or (kind := kind_of(error)) == USAGE:
+            return error
+        state = self.state()
+        workspace = self.workspace
+        if state == _UNPUBLISHED:
+            if workspace is None:
+                return error
+            found = f"Log and rejects are in {workspace.root}"
+            if workspace.shared:
+                rejects = workspace.display_path(REJECTS_NAME)
+                found = f"The log is {workspace.log}, rejects are in {rejects}"
+            found = f" {found}." if workspace.log.exists() else ""
+            hint = "Run the same command again to resume"
+            if kind in PERMANENT:
+                hint = "The same command would fail again: first change what the error names"
+            state = f"nothing was published.{found} {hint}"
+        told = error_of(kind, f"{error}\n{state[0].upper()}{state[1:]}")
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)  # for --debug
+        return told
 
 
 # Between two readings of the errors that remote workers noted; each lists a store.
@@ -306,7 +372,7 @@ def _execute_pipeline(
     prepared: PreparedRun,
     beam_options: PipelineOptions,
     memory: str,
-    lease: Lease,
+    last_words: LastWords,
     reporter: Reporter,
     started: float,
 ) -> Manifest:
@@ -320,12 +386,14 @@ def _execute_pipeline(
     )
 
     share_arenas()
+    lease = last_words.lease
+    assert lease is not None  # the caller's
     context = prepared.context.publishing_with(lease=lease.holder.nonce)
     budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
     context = _prepare_workspace(context, prepared.inputs)
-    workspace = context.workspace
+    workspace = last_words.workspace = context.workspace
     facts = run_metadata(context, beam_options, started, prepared.understood)
     next_error_poll = time.monotonic()
 
@@ -357,17 +425,21 @@ def _execute_pipeline(
                 _log.exception("scratch of an earlier try is damaged: trying once more")
                 _make_folders(workspace, context.exchange)
                 run()
-        except WorkerDiedError as error:
-            kind = kind_of(error)
-            message = f"{error}{_nothing_published(workspace, kind)}"
-            raise error_of(kind, message) from error
+        except WorkerDiedError:
+            raise
         except Exception as error:
             _log.exception("the run failed")
             raise _explain(error, workspace) from error
         finally:
             reporter.end()
             workspace.runs.release()
-    return read_manifest(workspace.store)
+    return _published(lease) or read_manifest(workspace.store)
+
+
+def _published(lease: Lease) -> Manifest | None:
+    """Returns what a thread of this process published; another run may have since."""
+    data = lease.published
+    return None if data is None else Manifest.from_bytes(data, MANIFEST_NAME)
 
 
 class _RunLog(TextIOWrapper):
@@ -417,8 +489,9 @@ def _logging_to(path: Path) -> Iterator[None]:
             root.setLevel(level)
 
 
-def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
+def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outcome:
     """Runs a resolved job to its published dataset; raises as `run_versioned`."""
+    last_words.run = run
     started = time.time()
     require_fast_crc()
     store, workspace = run.store, run.workspace
@@ -429,6 +502,9 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         if not is_clean(store, manifest):
             with acquire(store, exclusive=store.preflight()):
                 clean_up(store)
+        if store.unfinished(WORK_FOLDER):
+            with suppress(OutputError), acquire(store, exclusive=store.preflight()):
+                remove_leftovers(store, find_leftovers(store))
         _note_versions(run, manifest)
         # Left if the run that made it was killed at its very end; its inputs may have had
         # other times.
@@ -452,7 +528,8 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     exclusive = store.preflight()
     if pipeline is not None:
         require_space(*pipeline, run.options.memory)
-    with acquire(store, exclusive=exclusive) as lease, _telling_state(run):
+    with acquire(store, exclusive=exclusive) as lease:
+        last_words.lease = lease
         status = "done"
         at_work: tuple[Launch, ...] = ()
         clean_up(store, end_grace=False)
@@ -463,22 +540,30 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         elif pipeline is None:
             reporter.doing("publish", "moving the files")
             lease.require_held()
-            manifest = commit(workspace)
+            # In a thread: a signal does not end what it puts.
+            publish = partial(commit, workspace, None, lease.holder.nonce)
+            run_in_thread(publish, threading.Event(), lease.require_not_lost, 0.05)
+            manifest = _published(lease) or read_manifest(store)
         else:
             prepared = replace(
                 prepared, context=prepared.context.publishing_with(replaces=replaces)
             )
             manifest = _execute_pipeline(
-                prepared, pipeline[1], run.options.memory, lease, reporter, started
+                prepared, pipeline[1], run.options.memory, last_words, reporter, started
             )
         reporter.doing("publish", "removing temporary files")
-        if lease.is_held():  # else another run may be at work there
-            if status == "unchanged" or run.options.grace == "0":
-                clean_up(store)
-            workspace.remove()
-            found = find_leftovers(store, spare=workspace.name)
-            remove_leftovers(store, found)
-            at_work = found.at_work
+        try:
+            if lease.is_held():  # else another run may be at work there
+                if status == "unchanged" or run.options.grace == "0":
+                    clean_up(store)
+                workspace.remove()
+                found = find_leftovers(store, spare=workspace.name)
+                remove_leftovers(store, found)
+                at_work = found.at_work
+        except (RecordmillError, OSError):
+            if lease.is_held():
+                raise
+            _log.exception("another run cleans up")
     return outcome_of(run, status, manifest, started, at_work)
 
 
@@ -494,35 +579,36 @@ def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
         _log.info("the output is busy or read-only: the next run reads them again")
 
 
-@contextmanager
-def _telling_state(run: ResolvedRun) -> Iterator[None]:
-    """Adds to an interruption that the dataset was published before it."""
-    try:
-        yield
-    except Interrupted as interrupted:
-        with suppress(Exception):  # the interruption matters more
-            manifest = find_manifest(run.store.with_short_retries())
-            if manifest is not None and is_of_run(run.store, manifest, run.run_key):
-                interrupted.state = (
-                    "the dataset was published before. Run the same command again to "
-                    "clean up"
-                )
-        raise
-
-
 # A run holds the lease of the folder of versions, and within it that of its own version,
 # for which others may run jobs that name the version themselves. latest.json moves last.
 
 
-def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
+def run_versioned(
+    job: JobSpec,
+    options: RunOptions,
+    reporter: Reporter,
+    last_words: LastWords | None = None,
+) -> Outcome:
     """Runs a job to its published dataset, as the next version if its options say so.
 
     Raises:
-      RecordmillError: what a person can mend; nothing was published, and what was
+      RecordmillError: what a person can mend; it says what was published, and what was
         finished is kept for the next try.
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
+    last_words = last_words or LastWords()
+    try:
+        return _run_versioned(job, options, reporter, last_words)
+    except RecordmillError as error:
+        told = last_words.added_to(error)
+        if told is error:
+            raise
+        raise told from error
 
+
+def _run_versioned(
+    job: JobSpec, options: RunOptions, reporter: Reporter, last_words: LastWords
+) -> Outcome:
     def tell(text: str) -> None:
         """Shows that inputs are read before it is known whether there is work."""
         reporter.doing("scan", text)
@@ -533,7 +619,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
     reporter.tell(InputSummary(warnings=run.inputs.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
-        return run_job(run, reporter)
+        return run_job(run, reporter, last_words)
     store = versions.store
     with acquire(store, exclusive=store.preflight()) as lease:
         # Chosen again, because another run may have ended before this one had the
@@ -550,7 +636,9 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
             for left in Path(work_folder_of(run.options.output)).glob("*"):
                 if not run.run_key.startswith(left.name):
                     shutil.rmtree(left, ignore_errors=True)
-        outcome = run_job(run, reporter)
+            with suppress(OSError):  # not there, or it holds something
+                Path(work_folder_of(run.options.output)).rmdir()
+        outcome = run_job(run, reporter, last_words)
         lease.require_held()
         move_latest(store, outcome.manifest)
         for version in expired_versions(store, list_versions(store), options.keep):

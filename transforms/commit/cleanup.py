@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,4 +122,7 @@ def _cleaned(store: Store, found: Leftovers, *, dry_run: bool) -> Cleaned:
                     names[str(file)] = file.stat().st_size
             if not dry_run:
                 shutil.rmtree(run, ignore_errors=True)
+        with suppress(OSError):  # not there, or it holds something
+            if not dry_run:
+                Path(work_folder_of(store.uri)).rmdir()
     return Cleaned(names, found.at_work)

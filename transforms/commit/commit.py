@@ -47,14 +47,10 @@ from recordmill.schemas.names import (
 from recordmill.schemas.text import count
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset import files
-from recordmill.transforms.dataset.files import (
-    find_manifest,
-    is_file,
-    read_manifest,
-    rejects_files,
-)
+from recordmill.transforms.dataset.files import find_manifest, is_file, rejects_files
 from recordmill.transforms.dataset.tfds import DATASET_INFO_NAME, FEATURES_NAME
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.lease import publishing
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.launches import find_launch, is_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
@@ -473,10 +469,7 @@ def _stale_files(store: Store, manifest: Manifest) -> list[str]:
 # Two runs of one job share a workspace, so a run that slept may have removed what another
 # one staged. What is gone is made anew by the next run, if it knows.
 
-RUN_AGAIN = (
-    "Another run of the same job was at work, or cleaned up. Nothing was published; run "
-    "again"
-)
+RUN_AGAIN = "Another run of the same job was at work, or cleaned up; run again"
 
 
 def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
@@ -572,18 +565,25 @@ def is_staged(workspace: Workspace) -> bool:
     return is_whole(workspace, manifest)
 
 
-def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
+def commit(
+    workspace: Workspace, staged: Manifest | None = None, lease: str = ""
+) -> Manifest:
     """Makes the staged files the dataset in the output. Safe to repeat.
 
+    A run that ends waits for the swap and the puts behind it. `lease` is the nonce of its
+    lease, if the launcher holds it.
+
     Raises:
-      BusyError: another run published meanwhile, or removed staged files; nothing was
-        harmed, and the next run makes them anew.
+      BusyError: another run published meanwhile, or removed staged files, or the run
+        has ended; nothing was harmed, and the next run makes them anew.
       OutputError: a file of the dataset is missing, or the storage refuses.
     """
     store = workspace.store
     data = store.find(workspace.store_name(STAGED_MANIFEST))
     if data is None:  # an earlier try of this task did it
-        current = read_manifest(store)
+        current = find_manifest(store)
+        if current is None:
+            raise BusyError(f"{store.uri}: there is no {MANIFEST_NAME}. {RUN_AGAIN}")
         if staged is not None and current.fingerprint != staged.fingerprint:
             raise _changed(store)
         finish(store)
@@ -603,10 +603,26 @@ def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
         placed = _place_data(workspace, manifest)
         require_stored(store, manifest, own_mark=manifest.mark)
         _require_rejects(store, manifest, placed)
+    with publishing(lease) as held:
+        if current_data != data:
+            _swap_in(store, manifest, data, seen)
+        if held is not None:
+            held.published = data
+        finish(store)
+    return manifest
+
+
+def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
+    """Swaps in a manifest, again where the store forgot the one that it took."""
+    for _ in range(_TRIES):
         if not store.swap(data, MANIFEST_NAME, seen=seen):
             raise _lost(store, manifest)
-    finish(store)
-    return manifest
+        if store.find(MANIFEST_NAME) != seen:
+            return
+    raise OutputError(
+        f"{store.uri_of(MANIFEST_NAME)}: the storage took it {_TRIES} times, and did "
+        "not keep it; run again, or choose another storage"
+    )
 
 
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
@@ -675,7 +691,7 @@ def _lost(store: Store, manifest: Manifest) -> BusyError:
 def _changed(store: Store) -> BusyError:
     return BusyError(
         f"{store.uri}: another run published a dataset here meanwhile, which was left as "
-        "it is. Nothing of this run was published; run again"
+        "it is; run again"
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import (
     InputError,
+    MissingDatasetError,
     MissingFileError,
     OutputError,
     OutputRefusedError,
@@ -61,17 +62,17 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     """Reads a manifest that has to be there, by default that of a finished dataset."""
     if isinstance(store, LocalStore) and not Path(store.root).is_dir():
         found = "is a file" if Path(store.root).exists() else "no such folder"
-        raise OutputError(
+        raise MissingDatasetError(
             f"{store.uri}: {found}; expected the output folder of `recordmill convert`"
         )
     manifest = find_manifest(store, name)
     if manifest is None:
         if datasets := _datasets_in(store):
-            raise OutputError(
+            raise MissingDatasetError(
                 f"{store.uri}: a folder of {count(len(datasets), 'dataset')}; expected "
                 f"one of them: {', '.join(datasets)}"
             )
-        raise OutputError(
+        raise MissingDatasetError(
             f"{store.uri}: no {name}, so this is not a finished dataset (the manifest is "
             "written last). Run `recordmill convert` (again)"
         )

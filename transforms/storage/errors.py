@@ -23,6 +23,7 @@ from recordmill.schemas.errors import (
     OutputError,
     OutputRefusedError,
     UnreachableInputError,
+    UsageError,
     kind_of,
 )
 
@@ -54,6 +55,7 @@ _TRANSIENT_CLASSES = frozenset(
         "azure.ServiceResponseError",
         "botocore.ConnectionClosedError",
         "botocore.ConnectionError",
+        "botocore.FlexibleChecksumError",
         "botocore.HTTPClientError",
         "botocore.IncompleteReadError",
         "botocore.ResponseStreamingError",
@@ -101,7 +103,11 @@ _CREDENTIAL_CLASSES = frozenset(
 _CREDENTIAL_CODES = frozenset(
     {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"}
 )
+_CHECKSUM_CLASSES = frozenset({"botocore.FlexibleChecksumError", "gcsfs.ChecksumError"})
 _BUGS = (AssertionError, AttributeError, NameError, TypeError)
+_NO_PROTOCOL = "Protocol not known"  # of fsspec, a bare ValueError
+# What a class of fsspec, or of a package below it, says to an option that it does not know.
+_UNKNOWN_OPTION = re.compile(r"__init__\(\) got an unexpected keyword argument '(.+)'")
 
 _SECRET_VARIABLE = re.compile(
     r"secret|token|passw|credential|account_key|access_key|sas|connection_string",
@@ -149,7 +155,8 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
     if kind_of(error) == NO_ROOM:
         return NoRoomError(message)
     errnos = {each.errno for each in _chain(error) if isinstance(each, OSError)}
-    if errnos & _FORBIDDEN:
+    cannot = isinstance(error, ImportError | NotImplementedError)
+    if cannot or errnos & _FORBIDDEN or _NO_PROTOCOL in str(error):
         return OutputRefusedError(message)
     return OutputError(message)
 
@@ -158,7 +165,8 @@ def input_error(error: Exception, message: str) -> InputError:
     """Returns the error to raise for input that cannot be read or listed."""
     chain = list(_chain(error))
     errnos = {each.errno for each in chain if isinstance(each, OSError)}
-    gone = any(isinstance(each, FileNotFoundError | ValueError) for each in chain)
+    permanent = FileNotFoundError | ImportError | ValueError
+    gone = any(isinstance(each, permanent) for each in chain)
     if gone or errnos & _FORBIDDEN or 404 in map(_status, chain):
         return InputError(message)
     return UnreachableInputError(message)
@@ -166,6 +174,11 @@ def input_error(error: Exception, message: str) -> InputError:
 
 def describe_failure(error: Exception, uri: str) -> str:
     """Describes an error and the way out in one line that shows no secret; raises bugs."""
+    if isinstance(error, TypeError) and (found := _UNKNOWN_OPTION.search(str(error))):
+        raise UsageError(
+            f"{uri}: this kind of storage has no option {found[1]!r}: correct its name in "
+            "`storage`, or remove it"
+        ) from error
     if isinstance(error, _BUGS):
         raise error
     text = str(error)
@@ -196,7 +209,7 @@ def _way_out(error: Exception, uri: str) -> str:
         if not cloud.extra:
             return "install its package with pip"
         return f"pip install '.[{cloud.extra}]' in the folder of recordmill's source"
-    if "Protocol not known" in str(error):
+    if _NO_PROTOCOL in str(error):
         return "give a folder, s3://, gs://, az:// or another protocol of fsspec"
     if (
         names & _CREDENTIAL_CLASSES
@@ -226,6 +239,13 @@ def _way_out(error: Exception, uri: str) -> str:
         return f"does it exist? recordmill does not create a {cloud.container}"
     if isinstance(error, NotImplementedError):
         return "this kind of storage cannot be written to"
+    if names & _CHECKSUM_CLASSES:
+        return (
+            "the bytes that arrived are not those that the store has a checksum of: run "
+            "again; if it stays so, a proxy changes them, or the object is damaged"
+        )
+    if errno.EIO in errnos:
+        return "the disk or its connection fails: look into the system's log (dmesg)"
     if is_transient(error):
         return "the network or the store is down or slow: run again later"
     return "see docs/storage.md for what a store must allow"

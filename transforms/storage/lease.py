@@ -26,16 +26,22 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Self
+from weakref import WeakValueDictionary
 
 from pydantic import Field
 
-from recordmill.schemas.errors import BusyError, Interrupted, OutputError
+from recordmill.schemas.errors import (
+    BusyError,
+    Interrupted,
+    OutputError,
+    RecordmillError,
+)
 from recordmill.transforms.storage.store import WORK_FOLDER, Store, value_of
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
@@ -272,8 +278,18 @@ _TRIES = 8
 _log = logging.getLogger("recordmill")
 
 
+# Of this process, by their nonces: the thread that publishes finds that of its run.
+_leases: WeakValueDictionary[str, Lease] = WeakValueDictionary()
+
+
 class Lease:
-    """A lease on an output folder; a thread renews it until it is released."""
+    """A lease on an output folder; a thread renews it until it is released.
+
+    Attributes:
+      published: the manifest that a thread of this process swapped in; None before.
+    """
+
+    published: bytes | None = None
 
     def __init__(self, store: Store, name: str, holder: Holder, since: float) -> None:
         self._store = store.with_short_retries()
@@ -281,8 +297,11 @@ class Lease:
         self._holder = holder
         self._renewed = since  # when the last successful renewal began, by _clock
         self._lost = ""
+        self._ended = False  # then this process swaps in no manifest any more
+        self._publishing = threading.Lock()  # held from that swap to its last put
         self._pid = os.getpid()
         self._guard = threading.Lock()
+        _leases[holder.nonce] = self
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
@@ -295,7 +314,8 @@ class Lease:
         """Checks with the store that this run still holds the lease."""
         with self._guard:
             self._check()
-        self.require_not_lost()
+        if self._lost:
+            raise _lost_lease(self._store, self._lost)
 
     def is_held(self) -> bool:
         """Asks the store whether this run still holds the lease.
@@ -308,9 +328,31 @@ class Lease:
         return False
 
     def require_not_lost(self) -> None:
-        """Checks that the loss of the lease was not noticed yet; asks no store."""
-        if self._lost:
+        """Checks that no loss was noticed before the run published; asks no store."""
+        if self._lost and self.end_publishing() and self.published is None:
             raise _lost_lease(self._store, self._lost)
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Makes the end of the run wait, while it swaps in its manifest.
+
+        Raises:
+          BusyError: the lease was lost, or the run has ended.
+        """
+        with self._publishing:
+            if self._lost or self._ended:
+                raise _lost_lease(self._store, self._lost or "the run has ended")
+            yield
+
+    def end_publishing(self, seconds: float = -1) -> bool:
+        """Lets this process publish nothing more, and waits until it does not.
+
+        Returns whether that was so within the time; by default there is no limit.
+        """
+        self._ended = True
+        if ended := self._publishing.acquire(timeout=seconds):
+            self._publishing.release()
+        return ended
 
     def release(self) -> None:
         """Ends the lease. Does nothing in a forked child, or if the lease was lost."""
@@ -336,10 +378,16 @@ class Lease:
     def __exit__(
         self, _kind: object, error: BaseException | None, _trace: object
     ) -> None:
+        self.end_publishing()
         if isinstance(error, Interrupted):
             error.keep(self.release)  # threads of this run may still write
-        else:
-            self.release()
+            return
+        with suppress(OutputError), self._guard:
+            self._check()
+        lost = self._lost
+        self.release()
+        if lost and isinstance(error, RecordmillError | OSError):
+            raise _lost_lease(self._store, lost) from error  # the cause of the other
 
     def _keep(self) -> None:
         interval = self._holder.lease_seconds / RENEWALS_PER_LEASE
@@ -475,6 +523,17 @@ def require_holder(store: Store, nonce: str) -> None:
     holder = _highest_holder(store)
     if holder is None or holder.nonce != nonce or holder.released:
         raise _lost_lease(store, "another run took it over")
+
+
+@contextmanager
+def publishing(nonce: str) -> Iterator[Lease | None]:
+    """Calls `Lease.publishing` of the lease with this nonce, if this process holds it."""
+    lease = _leases.get(nonce)
+    if lease is None:
+        yield None
+        return
+    with lease.publishing():
+        yield lease
 
 
 def _lost_lease(store: Store, reason: str) -> BusyError:

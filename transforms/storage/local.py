@@ -66,13 +66,22 @@ def write_windows(
             crc = crc32c(window, crc)
         if durable:
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno(), path)
     return size, crc
 
 
 def write_atomic(path: Path, data: bytes | memoryview) -> None:
     """Writes a small file under a temporary name, then renames it; syncs nothing."""
     write_windows(path, [data])
+
+
+def sync(descriptor: int, path: Path) -> None:
+    """Waits until a file or folder is on disk (fsync); an error names it."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def make_folder(folder: Path) -> None:
@@ -99,7 +108,7 @@ def sync_folder(folder: Path) -> None:
     """Makes the renames in a folder durable (fsync)."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor, folder)
     finally:
         os.close(descriptor)
 
@@ -109,7 +118,7 @@ def write_synced(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno(), path)
 
 
 def link_new(temporary: Path, path: Path) -> bool:
@@ -393,7 +402,7 @@ class LocalStore(Store):
         def copy(temporary: Path) -> None:
             shutil.copyfile(source, temporary)
             with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
+                sync(file.fileno(), temporary)
 
         if not source.is_file():
             raise OutputError(f"{source}: cannot be copied to {self.root}: is missing")

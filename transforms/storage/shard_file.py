@@ -33,7 +33,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, array_parts
 from recordmill.transforms.encode.waiting_rows import Window
-from recordmill.transforms.storage.local import renamed, sync_folder
+from recordmill.transforms.storage.local import renamed, sync, sync_folder
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, crc32c
 
 BLOCK_BYTES = 4096
@@ -156,7 +156,7 @@ class BlockWriter:
             self._write_now(self._buffer.data[:padded])
             os.ftruncate(self._descriptor, self.size)
             self._filled = 0
-        os.fsync(self._descriptor)
+        sync(self._descriptor, Path(self._name))
 
 
 # Deflate leaves it open how to compress: the same bytes come out in another form from each
@@ -363,7 +363,7 @@ def _synced(path: Path) -> tuple[int, int]:
     """Returns (size, CRC-32C) of a file, when it is on disk (fsync)."""
     size = crc = 0
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        sync(file.fileno(), path)
         while block := file.read(_READ_BYTES):
             size += len(block)
             crc = crc32c(block, crc)

@@ -13,6 +13,7 @@ nothing. So a workspace may be taken away at any time, if this file goes first.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import socket
@@ -249,6 +250,10 @@ class TaskError:
     time: float  # when it was raised, in Unix seconds
 
 
+# The last of each workspace for which there was no room; the launcher may be this process.
+_unsaved: dict[str, TaskError] = {}
+
+
 @contextmanager
 def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
     """Saves an error where the launcher finds it, on every runner; shows a sign of life.
@@ -275,6 +280,7 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
             try:
                 workspace.put(file, bytes_of(note))
             except Exception:  # there may be room for a short one
+                _unsaved[str(workspace.root)] = note
                 note = replace(note, traceback="")
                 workspace.put(file, bytes_of(note))
         if isinstance(error, Exception):
@@ -285,12 +291,19 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
 
 
 def _message_of(error: BaseException, workspace: Workspace) -> str:
-    """Returns the message of an error; that of a full disk tells the way out, too."""
-    if isinstance(error, OSError) and kind_of(error) == NO_ROOM:
+    """Returns the message of an error; that of a bad or full disk tells the way out."""
+    if isinstance(error, OSError) and (
+        kind_of(error) == NO_ROOM or error.errno == errno.EIO
+    ):
         return str(
             output_error(error, error.filename or str(workspace.root), "written")
         )
     return str(error)
+
+
+def forget_errors(workspace: Workspace) -> None:
+    """Forgets what found no room in an earlier try; `Workspace.create` removes the others."""
+    _unsaved.pop(str(workspace.root), None)
 
 
 def read_errors(workspace: Workspace) -> list[TaskError]:
@@ -299,4 +312,6 @@ def read_errors(workspace: Workspace) -> list[TaskError]:
     for file in workspace.names("errors"):
         note = value_of(workspace.get(f"errors/{file}") or b"", TaskError)
         notes += [note] if note is not None else []  # damaged ones are left out
+    if not notes and (unsaved := _unsaved.get(str(workspace.root))):
+        notes.append(unsaved)
     return sorted(notes, key=lambda note: note.time)
