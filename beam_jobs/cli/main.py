@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from io import StringIO
 from typing import Literal
 
 import click
@@ -173,7 +174,9 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
             error = _with_way_out(error, arguments[0])
-        error.show()
+        usage = StringIO()
+        error.show(usage)
+        _show(usage.getvalue().rstrip("\n"))
         if as_json:
             _show_failure("usage", error.format_message())
         return error.exit_code
