@@ -43,6 +43,9 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
         try:
             with reporter:
                 outcome = run_versioned(job, options, reporter, last_words)
+        except RecordmillError as error:
+            last_words.add_to(error)
+            raise
         except JobSubmitted as end:
             # The metrics are about datasets: those of the last run stay.
             if lines:
@@ -75,7 +78,7 @@ def report_failure(
     """
     started, stream = time.time(), sys.stderr  # which a run redirects to its log
 
-    def tell(error: BaseException, seconds: float = -1) -> None:
+    def tell(error: BaseException, seconds: float | None = None) -> None:
         if isinstance(error, Interrupted):
             error.state = (last_words or LastWords()).state(seconds)
         _write_metrics(options, dataset, time.time() - started, None, stages or {})

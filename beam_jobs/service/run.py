@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
@@ -69,7 +70,7 @@ from recordmill.transforms.commit.versions import (
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.parallel import run_in_thread
-from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import (
     Lease,
@@ -287,70 +288,54 @@ _UNKNOWN = (
 
 
 class LastWords:
-    """What a run that fails, or is interrupted, says of the output at its end.
-
-    Attributes:
-      run: the run; None until there is one.
-      lease: its lease on the output; without one it publishes nothing.
-      workspace: where its log and rejects are, once there are any.
-    """
+    """What a run that fails, or is interrupted, says of the output at its end."""
 
     def __init__(self) -> None:
         self.run: ResolvedRun | None = None
-        self.lease: Lease | None = None
-        self.workspace: Workspace | None = None
+        self.lease: Lease | None = None  # without one it publishes nothing
+        self.workspace: Workspace | None = None  # of its log and rejects
 
-    def state(self, seconds: float = -1) -> str:
-        """Returns what was published, and how to go on.
+    def state(self, seconds: float | None = None) -> str:
+        """Returns what was published, and how to go on; waits at most so long for it."""
+        asked = ThreadPoolExecutor(1).submit(self._has_published, seconds)
+        try:
+            return _PUBLISHED if asked.result(seconds) else _UNPUBLISHED
+        except Exception:  # of the storage, or of the time
+            return _UNKNOWN
 
-        What this process publishes just now is waited for; at most so many seconds, or
-        without a limit.
-        """
-        found: list[bool] = []
-        asking = threading.Thread(target=self._ask, args=(found, seconds), daemon=True)
-        asking.start()
-        asking.join(None if seconds < 0 else seconds)
-        return (_PUBLISHED if found[0] else _UNPUBLISHED) if found else _UNKNOWN
-
-    def _ask(self, found: list[bool], seconds: float) -> None:
-        """Adds whether the run's dataset is published, if that can be known."""
+    def _has_published(self, seconds: float | None) -> bool:
         run, lease = self.run, self.lease
         if run is None or lease is None:
-            found.append(False)
-            return
-        ended = lease.end_publishing(seconds)
-        with suppress(Exception):
-            is_there = lease.published is not None
-            if not is_there:
-                manifest = find_manifest(run.store.with_short_retries())
-                is_there = manifest is not None and is_of_run(
-                    run.store, manifest, run.run_key
-                )
-            if ended or is_there:
-                found.append(is_there)
+            return False
+        ended = lease.end_publishing(-1 if seconds is None else seconds)
+        if lease.published is not None:
+            return True
+        found = find_manifest(run.store.with_short_retries())
+        if found is not None and is_of_run(run.store, found, run.run_key):
+            return True
+        if not ended:
+            raise TimeoutError
+        return False
 
-    def added_to(self, error: RecordmillError) -> RecordmillError:
-        """Returns an error with the line that says what was published."""
-        if self.lease is None or (kind := kind_of(error)) == USAGE:
-            return error
+    def add_to(self, error: RecordmillError) -> None:
+        """Adds the line to an error that says what was published, and how to go on."""
+        kind, workspace = kind_of(error), self.workspace
+        if self.lease is None or kind == USAGE:
+            return
         state = self.state()
-        workspace = self.workspace
         if state == _UNPUBLISHED:
             if workspace is None:
-                return error
-            found = f"Log and rejects are in {workspace.root}"
+                return
+            found = f"Log and rejects are in {workspace.root}. "
             if workspace.shared:
                 rejects = workspace.display_path(REJECTS_NAME)
-                found = f"The log is {workspace.log}, rejects are in {rejects}"
-            found = f" {found}." if workspace.log.exists() else ""
+                found = f"The log is {workspace.log}, rejects are in {rejects}. "
             hint = "Run the same command again to resume"
             if kind in PERMANENT:
                 hint = "The same command would fail again: first change what the error names"
-            state = f"nothing was published.{found} {hint}"
-        told = error_of(kind, f"{error}\n{state[0].upper()}{state[1:]}")
-        for note in getattr(error, "__notes__", ()):
-            told.add_note(note)  # for --debug
-        return told
+            found = found if workspace.log.exists() else ""
+            state = f"nothing was published. {found}{hint}"
+        error.args = (f"{error}\n{state[0].upper()}{state[1:]}",)
 
 
 # Between two readings of the errors that remote workers noted; each lists a store.
@@ -433,13 +418,14 @@ def _execute_pipeline(
         finally:
             reporter.end()
             workspace.runs.release()
-    return _published(lease) or read_manifest(workspace.store)
+    return _published(lease, workspace.store)
 
 
-def _published(lease: Lease) -> Manifest | None:
-    """Returns what a thread of this process published; another run may have since."""
-    data = lease.published
-    return None if data is None else Manifest.from_bytes(data, MANIFEST_NAME)
+def _published(lease: Lease, store: Store) -> Manifest:
+    """Returns what this run published; another one may have replaced it since."""
+    if lease.published is None:  # by a worker elsewhere
+        return read_manifest(store)
+    return Manifest.from_bytes(lease.published, store.uri_of(MANIFEST_NAME))
 
 
 class _RunLog(TextIOWrapper):
@@ -543,7 +529,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             # In a thread: a signal does not end what it puts.
             publish = partial(commit, workspace, None, lease.holder.nonce)
             run_in_thread(publish, threading.Event(), lease.require_not_lost, 0.05)
-            manifest = _published(lease) or read_manifest(store)
+            manifest = _published(lease, store)
         else:
             prepared = replace(
                 prepared, context=prepared.context.publishing_with(replaces=replaces)
@@ -584,31 +570,16 @@ def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
 
 
 def run_versioned(
-    job: JobSpec,
-    options: RunOptions,
-    reporter: Reporter,
-    last_words: LastWords | None = None,
+    job: JobSpec, options: RunOptions, reporter: Reporter, last_words: LastWords
 ) -> Outcome:
     """Runs a job to its published dataset, as the next version if its options say so.
 
     Raises:
-      RecordmillError: what a person can mend; it says what was published, and what was
-        finished is kept for the next try.
+      RecordmillError: what a person can mend; what was finished is kept for the next try,
+        and `last_words` know what was published.
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
-    last_words = last_words or LastWords()
-    try:
-        return _run_versioned(job, options, reporter, last_words)
-    except RecordmillError as error:
-        told = last_words.added_to(error)
-        if told is error:
-            raise
-        raise told from error
 
-
-def _run_versioned(
-    job: JobSpec, options: RunOptions, reporter: Reporter, last_words: LastWords
-) -> Outcome:
     def tell(text: str) -> None:
         """Shows that inputs are read before it is known whether there is work."""
         reporter.doing("scan", text)

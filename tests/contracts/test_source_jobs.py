@@ -21,7 +21,7 @@ from plain_runner import without_beam
 from source_cases import CASES, Case
 
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.beam_jobs.service.run import run_versioned
+from recordmill.beam_jobs.service.run import LastWords, run_versioned
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, Sharding
 from recordmill.schemas.options import WantedExchange
@@ -71,7 +71,7 @@ def run_case(
         workers=1,
         append=append,
     )
-    return run_versioned(job, options, Reporter())
+    return run_versioned(job, options, Reporter(), LastWords())
 
 
 @pytest.fixture(params=CASES)

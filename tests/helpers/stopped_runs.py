@@ -28,6 +28,7 @@ from typing import Any
 # as the command does; here before it is loaded
 os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
+import recordmill.beam_jobs.cli.execute
 import recordmill.beam_jobs.runners.embedded
 import recordmill.transforms.statistics.class_counts  # noqa: F401
 from recordmill.beam_jobs.cli import main as cli

@@ -613,15 +613,15 @@ def commit(
 
 
 def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
-    """Swaps in a manifest, again where the store forgot the one that it took."""
+    """Swaps in a manifest, again where the store took it and forgot it."""
     for _ in range(_TRIES):
         if not store.swap(data, MANIFEST_NAME, seen=seen):
             raise _lost(store, manifest)
         if store.find(MANIFEST_NAME) != seen:
             return
+    uri = store.uri_of(MANIFEST_NAME)
     raise OutputError(
-        f"{store.uri_of(MANIFEST_NAME)}: the storage took it {_TRIES} times, and did "
-        "not keep it; run again, or choose another storage"
+        f"{uri}: the storage took it, and did not keep it: choose another"
     )
 
 

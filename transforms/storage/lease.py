@@ -283,13 +283,9 @@ _leases: WeakValueDictionary[str, Lease] = WeakValueDictionary()
 
 
 class Lease:
-    """A lease on an output folder; a thread renews it until it is released.
+    """A lease on an output folder; a thread renews it until it is released."""
 
-    Attributes:
-      published: the manifest that a thread of this process swapped in; None before.
-    """
-
-    published: bytes | None = None
+    published: bytes | None = None  # the manifest that this process swapped in
 
     def __init__(self, store: Store, name: str, holder: Holder, since: float) -> None:
         self._store = store.with_short_retries()
@@ -297,8 +293,8 @@ class Lease:
         self._holder = holder
         self._renewed = since  # when the last successful renewal began, by _clock
         self._lost = ""
-        self._ended = False  # then this process swaps in no manifest any more
-        self._publishing = threading.Lock()  # held from that swap to its last put
+        self._ended = ""  # why this process swaps in no manifest any more
+        self.swapping = threading.Lock()  # held from that swap to its last put
         self._pid = os.getpid()
         self._guard = threading.Lock()
         _leases[holder.nonce] = self
@@ -332,26 +328,14 @@ class Lease:
         if self._lost and self.end_publishing() and self.published is None:
             raise _lost_lease(self._store, self._lost)
 
-    @contextmanager
-    def publishing(self) -> Iterator[None]:
-        """Makes the end of the run wait, while it swaps in its manifest.
-
-        Raises:
-          BusyError: the lease was lost, or the run has ended.
-        """
-        with self._publishing:
-            if self._lost or self._ended:
-                raise _lost_lease(self._store, self._lost or "the run has ended")
-            yield
-
     def end_publishing(self, seconds: float = -1) -> bool:
         """Lets this process publish nothing more, and waits until it does not.
 
         Returns whether that was so within the time; by default there is no limit.
         """
-        self._ended = True
-        if ended := self._publishing.acquire(timeout=seconds):
-            self._publishing.release()
+        self._ended = "the run has ended"
+        if ended := self.swapping.acquire(timeout=seconds):
+            self.swapping.release()
         return ended
 
     def release(self) -> None:
@@ -527,12 +511,20 @@ def require_holder(store: Store, nonce: str) -> None:
 
 @contextmanager
 def publishing(nonce: str) -> Iterator[Lease | None]:
-    """Calls `Lease.publishing` of the lease with this nonce, if this process holds it."""
+    """Makes the end of a run wait, while this process swaps in its manifest.
+
+    Yields its lease, if this process holds it.
+
+    Raises:
+      BusyError: the lease was lost, or the run has ended.
+    """
     lease = _leases.get(nonce)
     if lease is None:
         yield None
         return
-    with lease.publishing():
+    with lease.swapping:
+        if lost := lease._lost or lease._ended:
+            raise _lost_lease(lease._store, lost)
         yield lease
 
 
