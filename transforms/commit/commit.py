@@ -613,7 +613,7 @@ def commit(
 
 
 def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
-    """Swaps in a manifest, again where the store took it and forgot it."""
+    """Puts the manifest by a swap, again where the store took it and forgot it."""
     for _ in range(_TRIES):
         if not store.swap(data, MANIFEST_NAME, seen=seen):
             raise _lost(store, manifest)

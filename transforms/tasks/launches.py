@@ -302,7 +302,7 @@ def _message_of(error: BaseException, workspace: Workspace) -> str:
 
 
 def forget_errors(workspace: Workspace) -> None:
-    """Forgets what found no room in an earlier try; `Workspace.create` removes the others."""
+    """Removes the error of an earlier try that found no room; `Workspace.create` the others."""
     _unsaved.pop(str(workspace.root), None)
 
 
