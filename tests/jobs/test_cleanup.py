@@ -167,7 +167,7 @@ def test_a_folder_that_is_nobodys_dataset_is_not_touched(tmp_path: Path) -> None
         assert clean(folder, *options)["files"] == 0
     assert contents(folder) == before
     missing = recordmill("clean", tmp_path / "nothing")
-    assert (missing.status, "nothing: no such folder" in missing.err) == (1, True)
+    assert (missing.status, "nothing: no such folder" in missing.err) == (65, True)
     assert not (tmp_path / "nothing").exists()
 
 
