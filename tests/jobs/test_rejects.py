@@ -307,7 +307,7 @@ def test_the_command_that_an_error_names(table: Path, tmp_path: Path) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     ran = recordmill("rejects", tmp_path / "out")
-    assert ran.status == 1
+    assert ran.status == 65
     assert "no dataset and no rejects" in ran.err
 
 
