@@ -155,27 +155,6 @@ def test_a_line_that_names_the_delimiter(tmp_path: Path) -> None:
     assert "c.csv: the first line is not 'sep=;', as in the first file" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("start", "named"),
-    [
-        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "a JPEG image"),
-        (b"PAR1\x15\x04", "a Parquet file"),
-        (b'{"id": 1}\n{"id": 2}\n', "JSON"),
-        (b"PK\x03\x04\x14\x00", "a zip file or an Excel workbook"),
-    ],
-)
-def test_another_format_is_named(tmp_path: Path, start: bytes, named: str) -> None:
-    source = tmp_path / "in.csv"
-    source.write_bytes(start)
-    ran = recordmill("convert", "csv", source, tmp_path / "out")
-    assert ran.status == 65
-    assert f"it is {named}, not a table of text: " in ran.err
-    assert "encoding" not in ran.err
-    if named == "JSON":
-        [way] = re.findall("recordmill (convert jsonl)", ran.err)
-        assert recordmill(*way.split(), source, tmp_path / "out").status == 0
-
-
 def test_text_in_utf_16_without_a_mark(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes("id,name\n1,a\n".encode("utf-16-le"))
@@ -183,18 +162,3 @@ def test_text_in_utf_16_without_a_mark(tmp_path: Path) -> None:
     [way] = re.findall("--encoding utf-16-le", ran.err)
     convert("csv", source, tmp_path / "out", *way.split())
     assert features_of(tmp_path / "out")["id"] == "int64"
-
-
-def test_a_readme_beside_tables_is_blamed(tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "README.md").write_text("# Tables\n\nOf prices.\n")
-    (source / "a.csv").write_text("id,price\n1,2.5\n2,3.5\n")
-    ran = recordmill("convert", "csv", source, tmp_path / "out")
-    assert ran.status == 65
-    [way] = re.findall(
-        r"README.md is no table by its name: leave it out with (--exclude README.md)",
-        ran.err,
-    )
-    convert("csv", source, tmp_path / "out", *way.split())
-    assert manifest_of(tmp_path / "out")["rows_read"] == 2

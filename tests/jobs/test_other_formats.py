@@ -27,6 +27,7 @@ FILES = {
     ("source", "name", "what", "other"),
     [
         ("csv", "a.jpg", "an image (jpeg)", "images"),
+        ("csv", "a.jsonl", "JSON Lines", "jsonl"),
         ("csv", "a.parquet", "a Parquet file", "parquet"),
         ("csv", "a.xlsx", "a ZIP file, as Excel's are", ""),
         ("csv", "a.bin", "binary data", ""),

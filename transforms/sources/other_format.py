@@ -12,7 +12,8 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage.input_stream import compression_of
 from recordmill.transforms.storage.reading import read_range
 
-_LOOKED_AT = 1 << 12
+HEAD_BYTES = 1 << 12  # of a file that are looked at
+BINARY = "binary data"
 # By how a file begins: what it is, and the format that reads it; "" for none.
 _STARTS = (
     (b"PAR1", "a Parquet file", "parquet"),
@@ -39,7 +40,7 @@ def naming_other_format(
         if source not in _NAMED or error.kind != DATA or not files:
             raise
         file, *_ = [file for file in files if file.uri in str(error)] or files
-        head = read_range(file.uri, 0, _LOOKED_AT, storage, file.seen)
+        head = read_range(file.uri, 0, HEAD_BYTES, storage, file.seen)
         what, other = recognize(head)
         if not what or other == source:
             raise
@@ -58,8 +59,8 @@ def recognize(head: bytes) -> tuple[str, str]:
     >>> recognize(b"a,b\n1,2\n"), recognize(b"prose")
     (('text with delimiters', 'csv'), ('', ''))
     """
+    from recordmill.transforms import tfrecord
     from recordmill.transforms.images.header import image_format, is_certain_image
-    from recordmill.transforms.tfrecord import HEAD_BYTES, is_head
 
     if compression_of(head):
         return "", ""  # what is in it is not known
@@ -68,10 +69,12 @@ def recognize(head: bytes) -> tuple[str, str]:
     for start, what, source in _STARTS:
         if head.startswith(start):
             return what, source
-    if is_head(head[:HEAD_BYTES]):
+    if tfrecord.is_head(head[: tfrecord.HEAD_BYTES]):
         return "a file of TFRecords", "tfrecord"
-    if 20 * len(head.translate(None, _CONTROLS)) < 19 * len(head):
-        return "binary data", ""
+    # One or two of them are between the cells of some tables.
+    is_mixed = len({*head} & {*_CONTROLS}) > 2
+    if is_mixed and 20 * len(head.translate(None, _CONTROLS)) < 19 * len(head):
+        return BINARY, ""
     first, *lines = head.split(b"\n")[:10]
     with suppress(ValueError):
         if isinstance(json.loads(first), dict):

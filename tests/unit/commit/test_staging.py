@@ -155,7 +155,11 @@ def test_refused(
         ("images", IRIS.parent, "no images among 1 input file"),
         ("images", SAMPLES / "images" / "animals", "is not in the folder of a class"),
         ("cifar", IRIS.parent, "none of the input files ends in .bin"),
-        ("csv", SAMPLES / "cifar", "data_batch_1.bin: the header is not UTF-8"),
+        (
+            "csv",
+            SAMPLES / "cifar",
+            "data_batch_1.bin: is binary data, expected content of the format csv",
+        ),
     ],
 )
 def test_other_format(tmp_path: Path, source: str, inputs: Path, message: str) -> None:

@@ -41,7 +41,7 @@ from recordmill.transforms.statistics.input_statistics import (
 @pytest.mark.parametrize("repeat", [1, 4000])  # 4000: two input ranges
 def test_schema_is_that_of_a_conversion(tmp_path: Path, repeat: int) -> None:
     write_tricky(tmp_path / "in.csv", repeat=repeat)
-    convert("csv", tmp_path / "in.csv", tmp_path / "out")
+    convert("csv", tmp_path / "in.csv", tmp_path / "out", "--odd-cells", "widen")
 
     found = inferred(CsvSource(), tmp_path / "in.csv")
 

@@ -30,6 +30,7 @@ from recordmill.transforms.sources.csv.header import (
     split_row,
 )
 from recordmill.transforms.sources.csv.quotes import BOM, Dialect, Reader, row_spans
+from recordmill.transforms.sources.other_format import BINARY, recognize
 
 CANDIDATES = (b",", b";", b"\t", b"|")
 # Between the cells of a single column they are a delimiter that has to be asked for.
@@ -109,51 +110,18 @@ def named_delimiter(read: Reader) -> bytes:
     return found[1] if found else b""
 
 
-# The first bytes of other formats, and the command that converts them, if there is one.
-_FORMATS = (
-    (b"\xff\xd8\xff", "a JPEG image", "images"),
-    (b"\x89PNG\r\n", "a PNG image", "images"),
-    (b"GIF8", "a GIF image", "images"),
-    (b"PAR1", "a Parquet file", "parquet"),
-    (b"ARROW1", "an Arrow file", "arrow"),
-    (b"\x93NUMPY", "a NumPy array", "numpy"),
-    (b'{"', "JSON", "jsonl"),
-    (b"PK\3\4", "a zip file or an Excel workbook", ""),
-    (b"\xd0\xcf\x11\xe0", "an old Excel workbook", ""),
-    (b"%PDF", "a PDF document", ""),
-)
-
-
-def other_format(start: bytes) -> str:
-    """Returns what a file is by its first bytes, if it is no table, and the way out."""
-    for mark, what, source in _FORMATS:
-        if start.startswith(mark):
-            way = (
-                f"`recordmill convert {source}` reads it"
-                if source
-                else ("save its tables as CSV")
-            )
-            return f"it is {what}, not a table of text: {way}"
+def no_table(start: bytes) -> str:
+    """Returns why a file that begins so is no table, with the way out, or ""."""
+    what, _ = recognize(start)
+    if what not in ("", "text with delimiters", BINARY):
+        return (
+            f"is {what}, not a table of text"  # `naming_other_format` has the way out
+        )
     zeros = [byte == 0 for byte in start[:4]]
-    if zeros in ([False, True] * 2, [True, False] * 2):
-        codec = "utf-16-be" if zeros[0] else "utf-16-le"
-        return f"it seems to be UTF-16 without a mark. If it is, use `encoding={codec}`"
-    return ""
-
-
-_PROSE = re.compile(
-    r"(?i)(?:^|/)(?:readme|license|notice|changelog|[^/]*\.(?:md|rst|html?|pdf|json|ya?ml))(?:\.[^/]*)?$"
-)
-
-
-def no_tables(*paths: str) -> str:
-    """Returns the way out if one of two files is no table by its name, or ""."""
-    names = [path.rpartition("/")[2] for path in paths if _PROSE.search(path)]
-    if len(names) != 1:
+    if zeros not in ([False, True] * 2, [True, False] * 2):
         return ""
-    return (
-        f". {names[0]} is no table by its name: leave it out with `exclude={names[0]}`"
-    )
+    codec = "utf-16-be" if zeros[0] else "utf-16-le"
+    return f"it seems to be UTF-16 without a mark. If it is, use `encoding={codec}`"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from recordmill.transforms.sources.csv.guess import FirstRows
 from recordmill.transforms.sources.csv.header import header_start, name_of, read_header
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
+from recordmill.transforms.sources.other_format import HEAD_BYTES
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify_columns,
@@ -418,7 +419,7 @@ def find_rows(
             start = open_stream(first, storage, compression=compression).piece()
         encoding = encoding_of(start)
     rows = RangeRows((), storage, packing=Packing(compression, encoding))
-    if problem := guess.other_format(rows.from_start(first)(0, MARK_BYTES)):
+    if problem := guess.no_table(rows.from_start(first)(0, HEAD_BYTES)):
         raise InputError(f"{first.uri}: {problem}")
     named = b"" if asked.skip_rows else guess.named_delimiter(rows.from_start(first))
     if named:
@@ -442,7 +443,7 @@ def find_rows(
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
             hint = _other_delimiter(rows, file, asked, names)
-            raise InputError(differ + (hint or guess.no_tables(first.path, file.path)))
+            raise InputError(differ + hint)
     return replace(rows, names=names)
 
 
