@@ -448,7 +448,7 @@ class _RunLog(TextIOWrapper):
         try:
             if self._has_room:
                 write()
-        except OSError:
+        except (OSError, ValueError):  # full, or closed: a thread may still log
             self._has_room = False
 
 
