@@ -16,6 +16,7 @@ to exchange, and ten rows should not pay for twenty steps of the runner.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ from typing import cast
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
-from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
+from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
+from recordmill.beam_jobs.pipelines.group_by_shard import NO_SHARD, Total, write_pieces
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_summary import InputSummary
@@ -288,8 +289,6 @@ def write_one(
 # send.
 FLINK_BUNDLE_BYTES = 900_000_000
 
-_RESULTS = "results"
-
 
 def exchange_by_engine(
     measured: PCollection[RangeResult],
@@ -312,13 +311,14 @@ def exchange_by_engine(
         >> beam.Map(lambda one: (one.range.index, one)).with_output_types(
             tuple[int, RangeResult]
         )
-        | "SendRanges"
-        >> beam.ParDo(send, final_types, AsSingleton(to_write)).with_outputs(
-            _RESULTS, main="pieces"
-        )
+        | "SendRanges" >> beam.ParDo(send, final_types, AsSingleton(to_write))
+    )  # (shard number, piece), and (NO_SHARD, result of a range)
+    written = write_pieces(sent, to_write)
+    results, shards = (
+        written | f"Only{kind.__name__}s" >> beam.Filter(isinstance, kind)
+        for kind in (RangeResult, ShardResult)
     )
-    # sent["pieces"]: (shard number, piece)
-    return sent[_RESULTS], write_pieces(sent["pieces"], to_write)
+    return results, shards
 
 
 def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
@@ -327,7 +327,7 @@ def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
 
 
 class SendRange(beam.DoFn):
-    """A DoFn that reads a range again; emits its pieces, and its result on the side.
+    """A DoFn that reads a range again; emits its pieces, and at last its result.
 
     Its state is never used. It makes Flink's batch runner use one bundle per key.
     Without state, Flink makes one bundle of all that a worker gets, takes no output
@@ -350,7 +350,7 @@ class SendRange(beam.DoFn):
         final_types: TypeFlags,
         to_write: ShardsToWrite,
         unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
-    ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
+    ) -> Iterator[tuple[int, bytes]]:
         context, (_, measured) = self._context, element
         num_bytes = 0
         with report_errors_to_launcher(context.workspace):
@@ -358,7 +358,7 @@ class SendRange(beam.DoFn):
                 context, measured, final_types, to_write.plan, to_write.finished
             ):
                 if isinstance(sent, RangeResult):
-                    yield TaggedOutput(_RESULTS, sent)
+                    yield NO_SHARD, pickle.dumps(sent)
                     return
                 num_bytes += len(sent[1])
                 if self._max_bytes is not None and num_bytes > self._max_bytes:

@@ -8,10 +8,15 @@ split such a step within a key, and loses the state then.
 
 A stateful step is not told which value of a key is the last, so it counts: the plan has
 the rows of every shard, and every piece says for how many of them it accounts.
+
+Pieces are the only output of the step that sends them: Flink writes all that a step emits
+once for each of its outputs. So what else it has to say goes the way of the pieces, with
+NO_SHARD in place of a number.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,12 +26,16 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.runners.embedded import is_flink
-from recordmill.schemas.ranges import ShardResult
+from recordmill.schemas.ranges import RangeResult, ShardResult
 from recordmill.transforms.exchange.pieces import planned_rows
 from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
+
+NO_SHARD = (
+    -1
+)  # in place of a shard's number: the piece is the pickled result of a range
 
 
 class Total(beam.CombineFn):
@@ -57,8 +66,11 @@ class Total(beam.CombineFn):
 
 def write_pieces(
     pieces: PCollection[tuple[int, bytes]], to_write: PCollection[ShardsToWrite]
-) -> PCollection[ShardResult]:
-    """Groups (shard number, piece) by shard; writes every planned shard into staging."""
+) -> PCollection[ShardResult | RangeResult]:
+    """Groups (shard number, piece) by shard; writes every planned shard into staging.
+
+    Emits the results of the shards, and those of ranges that came with the pieces.
+    """
     # A finished shard gets no pieces: an empty one asks for its result.
     finished = to_write | "ListFinished" >> beam.FlatMap(
         lambda to_write: ((number, b"") for number in to_write.finished)
@@ -76,7 +88,7 @@ def write_pieces(
     return (
         all_keyed
         | "GroupByShard" >> beam.GroupByKey()
-        | "WriteShards" >> beam.Map(write_one, to_write=side)
+        | "WriteShards" >> beam.FlatMap(write_group, to_write=side)
     )
 
 
@@ -99,10 +111,10 @@ class WriteWhenComplete(beam.DoFn):
         to_write: ShardsToWrite,
         pieces: Any = beam.DoFn.StateParam(PIECES),  # noqa: B008  as Beam declares state
         rows: Any = beam.DoFn.StateParam(ROWS),  # noqa: B008
-    ) -> Iterator[ShardResult]:
+    ) -> Iterator[ShardResult | RangeResult]:
         number, piece = element
-        if not piece:
-            yield write_one((number, [piece]), to_write)
+        if number == NO_SHARD or not piece:
+            yield from write_group((number, [piece]), to_write)
             return
         planned = to_write.plan.rows_of(number)
         rows_received = rows.read() or 0
@@ -114,18 +126,21 @@ class WriteWhenComplete(beam.DoFn):
             rows_received = planned_rows(pieces.read())  # without repeated ones
         rows.write(rows_received)
         if rows_received >= planned:
-            yield write_one((number, pieces.read()), to_write)
+            yield from write_group((number, pieces.read()), to_write)
             pieces.clear()
             release_memory()
 
 
-def write_one(
+def write_group(
     grouped: tuple[int, Iterable[bytes]], to_write: ShardsToWrite
-) -> ShardResult:
+) -> Iterator[ShardResult | RangeResult]:
     """Writes a shard from its pieces; a finished one comes with one empty piece."""
     number, pieces = grouped
+    if number == NO_SHARD:
+        yield from map(pickle.loads, pieces)
+        return
     with report_errors_to_launcher(to_write.context.workspace):
-        return write_inline(
+        yield write_inline(
             to_write.context,
             to_write.plan.task(number),
             filter(None, pieces),

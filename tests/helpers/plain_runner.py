@@ -15,7 +15,6 @@ from functools import reduce
 from itertools import chain
 
 import pytest
-from apache_beam.pvalue import TaggedOutput
 
 from recordmill.beam_jobs.pipelines import group_by_shard
 from recordmill.beam_jobs.pipelines.convert import (
@@ -107,16 +106,18 @@ def _by_engine(
 ) -> tuple[list[RangeResult], list[ShardResult]]:
     measured, plan, final = _planned(guessed, context)
     to_write = find_finished(plan, context)
-    results: list[RangeResult] = []
     pieces: defaultdict[int, list[bytes]] = defaultdict(list)
     for each in measured:
         send = SendRange(context, on_flink=False).process
         for sent in send((each.range.index, each), final, to_write):
-            if isinstance(sent, TaggedOutput):
-                results.append(sent.value)
-            else:
-                pieces[sent[0]].append(sent[1])
+            pieces[sent[0]].append(sent[1])
     pieces |= {number: [b""] for number in to_write.finished}
-    return results, [
-        group_by_shard.write_one(each, to_write) for each in pieces.items()
+    written = [
+        each
+        for group in pieces.items()
+        for each in group_by_shard.write_group(group, to_write)
     ]
+    return (
+        [each for each in written if isinstance(each, RangeResult)],
+        [each for each in written if isinstance(each, ShardResult)],
+    )

@@ -148,6 +148,11 @@ class FlinkCluster:
         last: dict[str, Any] = max(jobs, key=lambda job: job["start-time"])
         return last
 
+    def shipped_bytes(self) -> int:
+        """How many bytes the steps of the last job wrote for one another."""
+        steps = self.ask(f"/jobs/{self.last_job()['jid']}")["vertices"]
+        return sum(step["metrics"]["write-bytes"] for step in steps)
+
     def restarts(self) -> int:
         """How often the last job began again after a failure."""
         metrics = self.ask(f"/jobs/{self.last_job()['jid']}/exceptions")
