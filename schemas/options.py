@@ -169,10 +169,10 @@ OPTIONS = (
         Option("split_by", "text", "CRJPT",
                "column; rows with the same value in it stay in one split",
                default_text="every row by itself", metavar="COLUMN"),
-        Option("split_exact", "flag", "CRJPT",
+        Option("split_exact", "flag", "CRJT",
                "give each split exactly its share of the rows; the input is read "
                "once more", default=False, page="splits.md#exact-splits"),
-        Option("stratify_by", "text", "CRJPT",
+        Option("stratify_by", "text", "CRJT",
                "column, such as the label; each of its values has exact splits",
                default_text="no column", metavar="COLUMN",
                page="splits.md#exact-splits"),

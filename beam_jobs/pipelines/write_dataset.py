@@ -104,24 +104,6 @@ AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
 AnySplits = Mapping[str, str | float | Fraction] | Sequence[str]
 
 
-def _refuse_exact_splits(arguments: Mapping[str, Any]) -> None:
-    """Explains why rows of a pipeline have no exact splits, and how to get them."""
-    names = [name for name in ("split_exact", "stratify_by") if arguments[name]]
-    if not names:
-        return
-    way = "--split-exact"
-    if arguments["stratify_by"]:
-        way = "--stratify-by COLUMN --records decode"
-    given = ["splits"] if arguments["splits"] is not None else []
-    raise UsageError(
-        f"WriteDataset: {' and '.join(names)}: where exact splits end is known only "
-        "after the last row, but each row is sent on as it comes. Leave out "
-        f"{' and '.join([*names, *given])}, and divide the dataset afterwards: "
-        "`recordmill convert tfrecord DATASET OUT --split train=0.8 --split test=0.2 "
-        f"{way}`"
-    )
-
-
 def _shares_of(arguments: Mapping[str, Any]) -> dict[str, str] | None:
     """Returns the shares of the splits; None if a column tells the splits."""
     splits, column = arguments["splits"], arguments["split_column"]
@@ -147,7 +129,6 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
 
     Where a column tells the split of each row, their shares are equal and mean nothing.
     """
-    _refuse_exact_splits(arguments)
     for name, is_wrong, expected in (
         (
             "exchange",
@@ -368,8 +349,6 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         split_by: str | None = None,
         split_column: str | None = None,
         split_by_time: str | None = None,
-        split_exact: bool = False,
-        stratify_by: str | None = None,
         shards: int | None = None,
         shard_size: int | str = DEFAULT_SHARD_BYTES,
         seed: int = 0,
@@ -401,8 +380,6 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             `splits`.
           split_by_time: a column (or feature), and splits with the times or numbers
             between them, like "date=train,2026-01-01,test".
-          split_exact: not possible here; the error says why, and what is.
-          stratify_by: the same.
           shards: number of shards of each split; by default chosen by `shard_size`.
           shard_size: bytes of a shard, or text like "128MiB".
           seed: of the order and the splits; another seed changes both.

@@ -12,15 +12,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pytest
-from job_tools import (
-    IRIS,
-    assert_unpublished,
-    assert_whole,
-    contents,
-    convert,
-    manifest_of,
-    recordmill,
-)
+from job_tools import assert_unpublished, assert_whole, contents, manifest_of
 from rows_tools import error_of, example, write
 
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
@@ -172,11 +164,6 @@ USAGE: list[tuple[dict[str, Any], str]] = [
     ),
     ({"split_by_time": "day=a,1,b", "splits": ["a", "b"]}, _NOTHING_LEFT),
     ({"split_by_time": "day=a"}, "expected a column, and splits"),
-    (
-        {"split_exact": True, "splits": {"a": 0.5, "b": 0.5}},
-        "where exact splits end is known only after the last row",
-    ),
-    ({"stratify_by": "n"}, "--split test=0.2 --stratify-by COLUMN"),
     ({"name": "1x"}, "name: expected a name of letters, digits and '_'"),
     ({"max_rejects": "some"}, "expected a count like 10"),
     ({"payload": "json"}, "payload='json' needs a schema"),
@@ -202,29 +189,6 @@ def test_arguments_that_cannot_be(
 ) -> None:
     with pytest.raises(kind, match=re.escape(expected)):
         WriteDataset("out", **arguments)
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"split_exact": True, "splits": {"a": 1}}, {"stratify_by": "species"}]
-)
-def test_the_way_to_exact_splits(arguments: dict[str, Any], tmp_path: Path) -> None:
-    """The command that the message names divides the dataset."""
-    with pytest.raises(UsageError, match="Leave out") as refused:
-        WriteDataset("out", **arguments)
-    names = " and ".join(arguments)
-    assert f"Leave out {names}, and divide" in str(refused.value)
-    convert("csv", IRIS, tmp_path / "whole")
-    (way,) = re.findall("`recordmill (.*)`", str(refused.value))
-    for word, given in {
-        "DATASET": str(tmp_path / "whole"),
-        "OUT": str(tmp_path / "parts"),
-        "COLUMN": "species",
-    }.items():
-        way = way.replace(word, given)
-    ran = recordmill(*way.split())
-    assert ran.status == 0, ran.err
-    splits = manifest_of(tmp_path / "parts")["splits"]
-    assert [splits[name]["records"] for name in ("train", "test")] == [120, 30]
 
 
 def test_an_unbounded_collection(tmp_path: Path) -> None:
