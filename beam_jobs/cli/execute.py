@@ -21,7 +21,7 @@ from recordmill.beam_jobs.report.summary import (
     show_outcome,
     show_submitted,
 )
-from recordmill.beam_jobs.report.terminal import echo, make_console, shown
+from recordmill.beam_jobs.report.terminal import echo, make_console
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.run import JobSubmitted, LastWords, run_versioned
 from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
@@ -127,19 +127,15 @@ def _write_metrics(
 
 def _reporter(options: RunOptions) -> Reporter:
     """Returns what shows the progress; warnings go to stderr, except beside JSON."""
-    stream = sys.stderr  # the run sends its own to the log
+    # The run sends its own stderr to the log.
+    stream, in_style = sys.stderr, partial(spell, style=options.style)
     if options.log_format:
-        return LogLines(options.log_format, stream, options.style)
+        return LogLines(options.log_format, stream, in_style)
     if options.as_json:
         return Reporter()
-
-    def warn(warning: str) -> None:
-        stream.write(shown(f"Warning: {spell(warning, options.style)}") + "\n")
-        stream.flush()
-
-    if not stream.isatty():
-        return PlainLines(stream, warn)
-    return Bars(make_console(stream), spell=partial(spell, style=options.style))
+    if stream.isatty():
+        return Bars(make_console(stream), in_style)
+    return PlainLines(stream, in_style)
 
 
 def _log_outcome(lines: LogLines, outcome: Outcome) -> None:

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from recordmill.beam_jobs.report.progress import Display
+from recordmill.beam_jobs.report.progress import Display, Spell
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest, SplitEntry
-from recordmill.schemas.options import LogFormat, Style, spell
+from recordmill.schemas.options import LogFormat
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage.local import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
@@ -176,12 +176,9 @@ SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 class LogLines(Display):
     """Writes events; as a reporter, those of a run's progress."""
 
-    def __init__(
-        self, form: LogFormat, stream: TextIO, style: Style = "command"
-    ) -> None:
-        super().__init__()
+    def __init__(self, form: LogFormat, stream: TextIO, spell: Spell = str) -> None:
+        super().__init__(spell)
         self._form = form
-        self._style: Style = style
         self._warned: set[str] = set()
         self._stream = stream
         self._ranges = 0
@@ -212,7 +209,7 @@ class LogLines(Display):
     def warn(self, understood: InputSummary) -> None:
         """Writes the warnings that were not written before."""
         for warning in understood.warnings:
-            message = spell(warning, self._style)
+            message = self._spell(warning)
             if message not in self._warned:
                 self._warned.add(message)
                 self.event("input_warning", "warning", message=message)

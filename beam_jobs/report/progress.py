@@ -215,18 +215,15 @@ class RunView:
 
 SECONDS_BETWEEN_LINES = 10.0
 Clock = Callable[[], float]
+Spell = Callable[[str], str]
 
 
 class Display(Reporter):
-    """A reporter that follows a run; by itself it shows nothing but warnings."""
+    """A reporter that follows a run; by itself it shows nothing."""
 
-    def __init__(
-        self,
-        warn: Callable[[str], None] = lambda _: None,
-        clock: Clock = time.monotonic,
-    ) -> None:
+    def __init__(self, spell: Spell = str, clock: Clock = time.monotonic) -> None:
         super().__init__()
-        self._warn = warn
+        self._spell = spell  # options in warnings
         self._clock = clock
         self._shown_since = clock()
         self.view = View(STAGES[0])
@@ -240,10 +237,6 @@ class Display(Reporter):
 
     def doing(self, stage: str, what: str) -> None:
         self.set(View(stage, what))
-
-    def tell(self, understood: InputSummary) -> None:
-        for warning in understood.warnings:
-            self._warn(warning)
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
@@ -275,12 +268,9 @@ class PlainLines(Display):
     """A reporter that writes a line every ten seconds, where there is no terminal."""
 
     def __init__(
-        self,
-        stream: TextIO,
-        warn: Callable[[str], None] = lambda _: None,
-        clock: Clock = time.monotonic,
+        self, stream: TextIO, spell: Spell = str, clock: Clock = time.monotonic
     ) -> None:
-        super().__init__(warn, clock)
+        super().__init__(spell, clock)
         self._stream = stream
         self._last_line = clock()
         self._reject_shown = False
@@ -295,6 +285,10 @@ class PlainLines(Display):
     def __exit__(self, *_: object) -> None:
         with self._writing:  # no line comes behind the summary
             self._over.set()
+
+    def tell(self, understood: InputSummary) -> None:
+        for warning in understood.warnings:
+            self._write_line(f"Warning: {self._spell(warning)}")
 
     def write(self) -> None:
         """Writes a line, if it is time; of the first reject at once."""
@@ -329,15 +323,14 @@ class Bars(Display):
     def __init__(
         self,
         console: Console,
+        spell: Spell = str,
         clock: Clock = time.monotonic,
-        spell: Callable[[str], str] = lambda text: text,
         stages: Sequence[str] = STAGES,
     ) -> None:
         from rich.live import Live
 
-        super().__init__(clock=clock)
+        super().__init__(spell, clock)
         self._console = console
-        self._spell = spell
         self._stages = stages
         self._live = Live(
             console=console,

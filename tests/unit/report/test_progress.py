@@ -269,7 +269,9 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
     """The stages, a bar, the counts; what was understood stands above, for good."""
     ours, stream = terminal
     clock = Clock()
-    with Bars(Console(file=stream, width=120, force_terminal=True), clock) as bars:
+    with Bars(
+        Console(file=stream, width=120, force_terminal=True), clock=clock
+    ) as bars:
         bars.doing("scan", "reading the first rows")
         bars.tell(InputSummary((("delimiter", "comma"),), ("use `max_rejects`",)))
         clock.now += 75
