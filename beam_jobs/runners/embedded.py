@@ -154,13 +154,6 @@ def only_translates(options: PipelineOptions) -> bool:
     return True
 
 
-def embedded_workers(options: PipelineOptions) -> int:
-    """Returns the number of workers of the embedded runner, 0 on another runner."""
-    if not is_embedded(options):
-        return 0
-    return int(options.view_as(DirectOptions).direct_num_workers)
-
-
 def works_in_threads(options: PipelineOptions) -> bool:
     """Tells whether all workers are threads of this process, which share its memory."""
     direct = options.view_as(DirectOptions)

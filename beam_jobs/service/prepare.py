@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -28,9 +29,7 @@ from recordmill.beam_jobs.service.resolve import (
     resolve,
 )
 from recordmill.schemas.errors import (
-    NO_ROOM,
     InputError,
-    NoRoomError,
     OutputError,
     SchemaError,
     UsageError,
@@ -46,7 +45,6 @@ from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.exchange.sorted_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.map import map_rows
@@ -61,11 +59,9 @@ from recordmill.transforms.tasks.context import (
     split_names,
 )
 from recordmill.transforms.tasks.memory import memory_budget
-from recordmill.transforms.tasks.workspace import CHECKPOINTS, Workspace
+from recordmill.transforms.tasks.workspace import CHECKPOINTS
 
 if TYPE_CHECKING:
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     from recordmill.transforms.tasks.estimate import Estimate
 
 
@@ -218,65 +214,22 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
     require_schema(expected, schema)
 
 
-# A run whose disks have this many times the bytes of all records is not estimated:
-# scratch and shards together are twice as much.
-_AMPLE = 4
-_NEGLIGIBLE_BYTES = 64 << 20
-
-
-def require_space(prepared: PreparedRun, options: PipelineOptions, memory: str) -> None:
-    """Refuses a run that surely does not fit on the disks of this machine."""
-    from recordmill.beam_jobs.runners.embedded import embedded_workers, works_in_threads
-
-    if not embedded_workers(options):
-        return
-    context, inputs = prepared.context, prepared.inputs
-    most = context.source.estimated_bytes(inputs.files)
-    most += sum(file.size for file in inputs.side_files)
-    folders = (context.workspace.root, context.workspace.scratch_root)
-    if min(map(_free_bytes, folders)) > _AMPLE * most + _NEGLIGIBLE_BYTES:
-        return
-    with suppress(InputError):  # the run explains better what is wrong with the input
-        # Only here: it imports all that reads and encodes rows.
-        from recordmill.transforms.tasks.estimate import estimate_run
-
-        estimate = estimate_run(context, inputs.all_files, prepared.ranges)
-        budget = run_budget(context, memory, in_threads=works_in_threads(options))
-        if reason := _shortage(context.workspace, estimate, budget.num_bytes):
-            raise NoRoomError(reason)
-
-
-def _free_bytes(folder: str) -> int:
-    return shutil.disk_usage(nearest_folder(Path(folder))).free
-
-
-def run_budget(context: RunContext, memory: str, *, in_threads: bool) -> HoldBudget:
-    """Returns what the sorted runs of a run may hold in memory, of threads of one process."""
-    # References are small, and a run that resumes needs those of all its ranges.
-    if context.exchange != "scratch" or not in_threads:
-        return NO_BUDGET
-    return memory_budget(memory)
-
-
-def _shortage(workspace: Workspace, estimate: Estimate, held_bytes: int) -> str:
-    """Returns why a run surely does not fit and what to do, or "" if it may fit."""
-    if workspace.names(CHECKPOINTS):
-        return ""  # it resumes: some of it is there
-    for folder in dict.fromkeys((workspace.scratch_root, workspace.root)):
-        scratch = estimate.scratch_bytes if folder == workspace.scratch_root else 0
-        shards = estimate.bytes if folder == workspace.root else 0
-        if not isinstance(workspace.store, LocalStore):
-            shards = 0  # they leave one by one
-        free, share = _free_bytes(folder), estimate.certain_share
-        # Memory holds what would go to scratch, never shards.
-        if max(0, scratch * share - held_bytes) + shards * share > free:
-            needed = max(0, scratch - held_bytes) + shards
-            return (
-                f"{nearest_folder(Path(folder))}: about {human_bytes(needed)} are "
-                f"needed, {human_bytes(free)} are free; make room, or choose another "
-                "folder with `scratch` or `output`"
+def _full_disks(context: RunContext, estimate: Estimate, memory: str) -> Iterator[str]:
+    """Yields which disks of this machine have less room than a run needs."""
+    workspace, needed = context.workspace, Counter[str]()
+    held = memory_budget(memory).num_bytes
+    needed[workspace.scratch_root] += max(0, estimate.scratch_bytes - held)
+    if isinstance(workspace.store, LocalStore):  # else the shards leave one by one
+        needed[workspace.root] += estimate.bytes
+    for name, num_bytes in needed.items():
+        folder = nearest_folder(Path(name))
+        free = shutil.disk_usage(folder).free
+        if num_bytes > free:
+            yield (
+                f"{folder}: about {human_bytes(num_bytes)} are needed, "
+                f"{human_bytes(free)} are free; make room, or choose another folder "
+                "with `scratch` or `output`"
             )
-    return ""
 
 
 Verdict = Literal[
@@ -338,31 +291,24 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         )
     if empty := [split.name for split in estimate.splits if not split.records]:
         warnings.append(f"no row would fall into {', '.join(empty)}")
-    plan = replace(
+    if finished and verdict in ("convert", "append"):
+        verdict = "resume"  # some of it is on the disk
+    elif options.is_embedded:
+        warnings += _full_disks(context, estimate, options.memory)
+    if options.beam_args:
+        # Beam takes half a second to import: only where its options are to be checked.
+        from recordmill.beam_jobs.runners.embedded import pipeline_options
+
+        pipeline_options(options.beam_args, options.workers)
+    return replace(
         plan,
+        verdict=verdict,
         warnings=tuple(warnings),
         prepared=prepared,
         understood=understood,
         estimate=estimate,
         finished_ranges=finished,
     )
-    if verdict in ("convert", "append") and finished:
-        return replace(plan, verdict="resume")
-    here = in_threads = True
-    if options.beam_args:
-        # Beam takes half a second to import: only where its options are to be checked.
-        from recordmill.beam_jobs.runners import embedded
-
-        parsed = embedded.pipeline_options(options.beam_args, options.workers)
-        here, in_threads = (
-            embedded.is_embedded(parsed),
-            embedded.works_in_threads(parsed),
-        )
-    if verdict != "refused" and here:
-        held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
-        if short := _shortage(context.workspace, estimate, held):
-            return replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
-    return plan
 
 
 def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:

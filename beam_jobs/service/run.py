@@ -21,12 +21,7 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
 from recordmill.beam_jobs.service.outcome import Outcome, outcome_of
-from recordmill.beam_jobs.service.prepare import (
-    PreparedRun,
-    prepare_run,
-    require_space,
-    run_budget,
-)
+from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
 from recordmill.beam_jobs.service.resolve import (
     ResolvedRun,
     VersionPlan,
@@ -69,6 +64,7 @@ from recordmill.transforms.commit.versions import (
     remove_version,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
+from recordmill.transforms.exchange.sorted_runs import NO_BUDGET
 from recordmill.transforms.parallel import run_in_thread
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.errors import output_error
@@ -96,7 +92,7 @@ from recordmill.transforms.tasks.leftovers import (
     remove_empty_folders,
     remove_leftovers,
 )
-from recordmill.transforms.tasks.memory import share_arenas
+from recordmill.transforms.tasks.memory import memory_budget, share_arenas
 from recordmill.transforms.tasks.progress_reader import Reporter
 from recordmill.transforms.tasks.rejects import save_input
 from recordmill.transforms.tasks.workspace import (
@@ -374,7 +370,10 @@ def _execute_pipeline(
     lease = last_words.lease
     assert lease is not None  # the caller's
     context = prepared.context.publishing_with(lease=lease.holder.nonce)
-    budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
+    budget = NO_BUDGET
+    # References are small, and a run that resumes needs those of all its ranges.
+    if context.exchange == "scratch" and works_in_threads(beam_options):
+        budget = memory_budget(memory)
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
     context = _prepare_workspace(context, prepared.inputs)
@@ -512,8 +511,6 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         reporter.doing("scan", "taking the lease of the output")
         _submit_detached(run, *pipeline)
     exclusive = store.preflight()
-    if pipeline is not None:
-        require_space(*pipeline, run.options.memory)
     with acquire(store, exclusive=exclusive) as lease:
         last_words.lease = lease
         status = "done"

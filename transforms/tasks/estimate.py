@@ -7,7 +7,6 @@ extrapolated. Where the plan is made from file sizes (images), nothing has to be
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
-from recordmill.transforms.sources.base import REFERENCE, Findings, Rows, RowSink
+from recordmill.transforms.sources.base import Findings, Rows, RowSink
 from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
@@ -36,7 +35,6 @@ from recordmill.transforms.tasks.frame_records import frame_rows
 
 WHOLE_BYTES = 8 << 20  # smaller input is read as a whole
 FILE_ROWS = 512  # are encoded, where each row names a file to read
-INDEX_BYTES = 24  # of each record in a sorted run's index
 _COMPRESSED_BYTES = 4 << 20  # are compressed to measure the ratio
 
 
@@ -61,13 +59,10 @@ class Estimate:
     rejected: int  # rows that would be rejected
     reason: str  # why the first of them would be, or ""
     splits: tuple[SplitEstimate, ...]  # in the order of the job
-    scratch_bytes: int  # size of the scratch files when the first shard is written
-    # lower bound of the bytes, as a share of the estimate: what would be written if all
-    # of the input were like the sampled range with the fewest
-    certain_share: float
-    found: Findings | None = (
-        None  # what the rows that were read had, if types are inferred
-    )
+    # records that wait for their shards, in memory or in scratch; references are small
+    scratch_bytes: int
+    # what the rows that were read had, if types are inferred
+    found: Findings | None = None
 
     @property
     def records(self) -> int:
@@ -107,10 +102,7 @@ def estimate_run(
         splits = tuple(_extrapolate(context, ranges, sample))
     positions = sum(input_range.num_positions for input_range in ranges)
     scale = positions / sample.positions if sample.positions else 1.0
-    if context.exchange == "reference":
-        in_scratch = sample.reference_bytes + INDEX_BYTES * sample.rows
-    else:
-        in_scratch = sample.framed_bytes + INDEX_BYTES * sample.records
+    in_scratch = sample.framed_bytes if context.exchange == "scratch" else 0
     is_exact = whole and not (source.sizes_known_upfront and sample.rejected)
     return Estimate(
         is_exact=is_exact,
@@ -119,7 +111,6 @@ def estimate_run(
         reason=sample.reason,
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
-        certain_share=_certain_share(context, sample, is_exact=is_exact),
         found=sample.found,
     )
 
@@ -127,9 +118,8 @@ def estimate_run(
 class _Sample:
     """The sums over sampled ranges, with the types that they need together.
 
-    Bytes are those of framed records, those that the plan counts, and of references to
-    rows; densities are framed bytes per position. There is a histogram if the whole input
-    was read.
+    Bytes are those of framed records, and those that the plan counts. There is a
+    histogram if the whole input was read.
     """
 
     def __init__(
@@ -142,12 +132,11 @@ class _Sample:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
         self._head = bytearray()  # of the records, to measure the compression
         self.positions = self.rows = self.rejected = self.records = 0
-        self.framed_bytes = self.planned_bytes = self.reference_bytes = 0
+        self.framed_bytes = self.planned_bytes = 0
         self.reason = ""
         self.histogram: Histogram | None = None
         if whole and not source.sizes_known_upfront:
             self.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
-        self.lowest_density = math.inf
         self.found: Findings | None = None
         issues: tuple[RowIssue, ...] = ()
         final_types: TypeFlags = ()
@@ -188,23 +177,19 @@ class _Sample:
         sink: RowSink,
         final_types: TypeFlags,
     ) -> None:
-        source, before = self._context.source, self.framed_bytes
+        source = self._context.source
         self.positions += input_range.num_positions
         for rows in batches:
             self._reject(0, [reject.reason for reject in sink.rejects[:1]])
             self.rows += rows.batch.num_rows
             if rows.batch.num_rows:
                 self._add_batch(input_range, rows, final_types)
-        density = (self.framed_bytes - before) / max(1, input_range.num_positions)
-        self.lowest_density = min(self.lowest_density, density)
         self.rows += len(sink.rejects) + sink.dropped - sink.added
         self._reject(len(sink.rejects), [reject.reason for reject in sink.rejects])
-        if source.sizes_known_upfront or self._context.exchange == "reference":
+        if source.sizes_known_upfront:
             for rows in source.list_references(input_range, RowSink()):
                 assert rows.planned_bytes is not None  # known before reading
                 self.planned_bytes += int(rows.planned_bytes.sum())
-                offsets, _ = array_parts(rows.batch[REFERENCE])
-                self.reference_bytes += int(offsets[-1] - offsets[0])
 
     def _add_batch(
         self, input_range: InputRange, rows: Rows, final_types: TypeFlags
@@ -268,16 +253,6 @@ def _read_ranges(
         yield input_range, found, sink
     if problem is not None and not any_read:
         raise problem
-
-
-def _certain_share(context: RunContext, sample: _Sample, *, is_exact: bool) -> float:
-    share = 0.95 if is_exact else 0.9
-    sizes_are_known = context.source.sizes_known_upfront and not sample.rejected
-    if not is_exact and not sizes_are_known:
-        density = sample.framed_bytes / max(1, sample.positions)
-        share *= min(1.0, sample.lowest_density / density) if density else 0.0
-    # The compression ratio varies more between ranges than the size of records does.
-    return share if context.job.compression == "none" else share / 2
 
 
 def _from_plan(
