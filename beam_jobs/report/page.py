@@ -15,7 +15,6 @@ from recordmill.beam_jobs.report.page_cards import (
     class_card,
     image_card,
     kind_text,
-    mix_chart,
     size_chart,
     value_card,
 )
@@ -108,8 +107,6 @@ def build_page(
     `understood` is by the run that made the dataset, or appended to it last.
     """
     splits = list(manifest.splits)
-    mixes = [mix_chart(classes, manifest) for classes in statistics.classes.values()]
-    drawn = [size_chart(manifest), *mixes]
     rejects, note = _rejects(manifest, statistics, locator)
     more = ""
     if statistics.left_out:
@@ -136,7 +133,7 @@ def build_page(
         ],
         "values_note": more,
         "missing": _missing(statistics.columns, splits),
-        "shards": [chart for chart in drawn if chart is not None],
+        "shards": size_chart(manifest),
         "balance": balance_table(manifest) if splits else None,
         "rejects": rejects,
         "rejects_note": note,

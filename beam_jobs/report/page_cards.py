@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import starmap
 
 import numpy as np
-import numpy.typing as npt
 
 from recordmill.beam_jobs.report.page_charts import (
     Card,
@@ -20,14 +19,12 @@ from recordmill.beam_jobs.report.page_charts import (
     number_text,
     percent,
     shown,
-    stacked_columns,
     stacked_rows,
 )
 from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes
-from recordmill.transforms.arrow import I64
 from recordmill.transforms.statistics.class_counts import ClassCounts
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
@@ -258,8 +255,6 @@ def _image_tables(images: ImageSummary) -> list[tuple[str, Table]]:
 
 
 DRAWN_CLASSES = 30  # by split
-MIXED_CLASSES = 7  # by shard; the others are one more
-MIXED_SHARDS = 80
 LISTED_CLASSES = 1_000
 OPEN_ROWS = 30  # of a table beside its chart
 _COLOURS = 8  # of the style sheet
@@ -319,65 +314,6 @@ def _by_split(classes: ClassCounts, splits: Sequence[str]) -> Chart:
     )
     key = tuple(shown_splits) if few and len(splits) > 1 else ()
     return Chart("Rows by class and split", drawing, table, note, key, is_short)
-
-
-def mix_chart(classes: ClassCounts, manifest: Manifest) -> Chart | None:
-    """Returns the chart of the class mix by shard; None without two shards to compare."""
-    files = manifest.shard_files
-    if len(files) < 2 or not len(classes.by_shard) or not sum(classes.totals):
-        return None
-    shares = _class_shares(classes.by_shard)
-    commonest = np.argsort(-classes.by_shard.sum(axis=0), kind="stable")
-    drawn = commonest[:MIXED_CLASSES].tolist()
-    names = [shown(classes.names[index]) for index in drawn]
-    columns = [shares[:, index] for index in drawn]
-    if len(commonest) > len(drawn):
-        names.append("others")
-        columns.append(shares[:, commonest[MIXED_CLASSES:]].sum(axis=1))
-    some = slice(0, MIXED_SHARDS)
-    labels = [shown(file) for file in files]
-    drawing = stacked_columns(
-        labels[some],
-        [
-            (name, np.round(column[some], 2).tolist())
-            for name, column in zip(names, columns, strict=True)
-        ],
-        f"Share of the classes of {shown(classes.feature)} in each shard. The table below "
-        "has the figures.",
-    )
-    table = Table(
-        ("Shard", *names),
-        tuple(
-            (label, *(f"{column[index]:.1f} %" for column in columns))
-            for index, label in enumerate(labels[some])
-        ),
-    )
-    note = _largest_difference(classes, files)
-    if len(files) > MIXED_SHARDS:
-        note = f"The first {MIXED_SHARDS} of {len(files):,} shards are drawn. {note}"
-    caption = f"Class mix by shard: {shown(classes.feature)}"
-    return Chart(caption, drawing, table, note, tuple(names))
-
-
-def _class_shares(rows: I64) -> npt.NDArray[np.float64]:
-    """Returns what each class has of each shard or split, in percent."""
-    shares: npt.NDArray[np.float64]
-    shares = 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
-    return shares
-
-
-def _largest_difference(classes: ClassCounts, files: Sequence[str]) -> str:
-    """Describes where a shard with rows differs most from its split."""
-    shares = _class_shares(classes.by_shard)
-    expected = _class_shares(classes.by_split)[list(classes.splits)]
-    off = np.abs(shares - expected)
-    off[~classes.by_shard.any(axis=1)] = -1
-    shard, index = np.unravel_index(int(off.argmax()), off.shape)
-    return (
-        f"Largest difference from a split: {shown(classes.names[int(index)])} is "
-        f"{shares[shard, index]:.1f} % of {shown(files[int(shard)])}, and "
-        f"{expected[shard, index]:.1f} % of its split."
-    )
 
 
 BAR_SHARDS = 120  # one by one

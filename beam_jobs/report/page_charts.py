@@ -160,21 +160,11 @@ def stacked_rows(
         max(map(sum, zip(*(v for _, v in series), strict=True)))
     )
     for title, values in series:
-        chart.add(title, _labelled(reversed(names), title, reversed(values)))
-    return _drawn(chart, description)
-
-
-def stacked_columns(
-    names: Sequence[str],
-    series: Sequence[tuple[str, Sequence[float]]],
-    description: str,
-) -> Markup:
-    """Draws a column for each of many things, divided by series; for shares of 100."""
-    chart = _chart(pygal.StackedBar, _HEIGHT + 30)
-    chart.range = (0, 100)
-    chart.value_formatter = lambda value: f"{value:.0f} %"
-    for title, values in series:
-        chart.add(title, _labelled(names, title, values))
+        bars = [
+            {"value": number, "label": f"{name}, {title}: {number:,}"}
+            for name, number in zip(names, values, strict=True)
+        ]
+        chart.add(title, bars[::-1])
     return _drawn(chart, description)
 
 
@@ -188,18 +178,6 @@ def whole_steps(largest: int) -> list[int]:
     while largest // step >= _LABELS:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
     return list(range(0, largest + 1, step))
-
-
-def _labelled(names: Any, title: str, values: Any) -> list[dict[str, Any]]:
-
-    def label(name: str, value: float) -> str:
-        shown = number_text(value) if isinstance(value, int) else f"{value:.1f} %"
-        return f"{name}, {title}: {shown}"
-
-    return [
-        {"value": value, "label": label(name, value)}
-        for name, value in zip(names, values, strict=True)
-    ]
 
 
 def _chart(kind: Any, height: int) -> Any:

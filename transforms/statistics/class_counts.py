@@ -148,50 +148,28 @@ def _named(
     }
 
 
-MAX_MIX = 1_000_000  # shards times classes that are counted, of all labels
-
-
 class ClassCounts:
     """How often each class of a label comes."""
 
     def __init__(
-        self,
-        feature: FeatureSpec,
-        names: Sequence[str],
-        num_splits: int,
-        splits: Sequence[int],
-        max_mix: int = MAX_MIX,
+        self, feature: FeatureSpec, names: Sequence[str], num_splits: int
     ) -> None:
-        """Starts without a row.
-
-        Args:
-          feature: the label; its classes without a name are their numbers.
-          names: of the classes.
-          num_splits: of the dataset, also such without a shard.
-          splits: of each shard, the number of its split.
-          max_mix: shards times classes, beyond which shards are not counted one by one.
-        """
+        """Starts without a row; classes without a name are their numbers."""
         classes = feature.num_classes or 0
         self.feature = feature.name
         self.outside = 0  # values that no class has
         self.names = tuple(names) or tuple(map(str, range(classes)))
-        self.splits = splits
-        has_mix = classes * len(splits) <= max_mix
-        # rows of each class, for each split, and for each shard in the manifest's order
+        # rows of each class, for each split
         self.by_split: I64 = np.zeros((num_splits, classes), np.int64)
-        self.by_shard: I64 = np.zeros((len(splits) * has_mix, classes), np.int64)
 
-    def add(self, values: npt.NDArray[np.integer], shard: int) -> None:
-        """Counts values of a shard."""
+    def add(self, values: npt.NDArray[np.integer], split: int) -> None:
+        """Counts values of a split."""
         classes = self.by_split.shape[1]
         valid = (values >= 0) & (values < classes)
         if not valid.all():
             self.outside += int((~valid).sum())
             values = values[valid]
-        found = np.bincount(values.astype(np.int64), minlength=classes)
-        self.by_split[self.splits[shard]] += found
-        if len(self.by_shard):
-            self.by_shard[shard] += found
+        self.by_split[split] += np.bincount(values.astype(np.int64), minlength=classes)
 
     @property
     def totals(self) -> list[int]:

@@ -14,7 +14,7 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.encode.payloads import raw_feature
-from recordmill.transforms.statistics.class_counts import MAX_MIX, ClassCounts
+from recordmill.transforms.statistics.class_counts import ClassCounts
 from recordmill.transforms.statistics.column_summary import (
     ColumnSummary,
     is_pixels,
@@ -65,9 +65,9 @@ def gather_statistics(
     found = DatasetStatistics(manifest, looked_at, names, tuple(kinds))
     names_of = [feature.name for feature in looked_at] or None
     splits, done = list(manifest.splits), 0
-    for number, shard in enumerate(shards_to_read(store, manifest)):
+    for shard in shards_to_read(store, manifest):
         for batch in shard.batches(names_of):
-            found.add(batch, splits.index(shard.split), number)
+            found.add(batch, splits.index(shard.split))
             done += len(batch)
             on_progress(done, manifest.records)
     return found
@@ -94,15 +94,12 @@ class DatasetStatistics:
         self.names, self.rejects = names, rejects
         # features that are not looked at, as there are too many, or records do not hold them
         self.left_out = len(manifest.features) - len(features)
-        num_splits, splits = len(manifest.splits), manifest.splits.values()
-        of_shards = [n for n, split in enumerate(splits) for _ in split.shards]
+        num_splits = len(manifest.splits)
         self.columns = [ColumnSummary(f, num_splits, len(features)) for f in features]
-        labels = [f for f in features if f.num_classes is not None]
         self.classes = {
-            f.name: ClassCounts(
-                f, names.get(f.name, ()), num_splits, of_shards, MAX_MIX // len(labels)
-            )
-            for f in labels
+            f.name: ClassCounts(f, names.get(f.name, ()), num_splits)
+            for f in features
+            if f.num_classes is not None
         }
         self._label = label = _label_of(features)
         shown = [f for f in features if _is_image(f) or is_pixels(f)][:MAX_SHEETS]
@@ -116,15 +113,15 @@ class DatasetStatistics:
             for f in shown
         }
 
-    def add(self, batch: pa.RecordBatch, split: int, shard: int) -> None:
-        """Adds rows of a shard."""
+    def add(self, batch: pa.RecordBatch, split: int) -> None:
+        """Adds rows of a split."""
         for summary in self.columns:
             feature = summary.feature
             column = batch.column(feature.name)
             summary.add(column, split)
             if feature.name in self.classes:
                 labels = numbers_of(column, feature)
-                self.classes[feature.name].add(labels, shard)
+                self.classes[feature.name].add(labels, split)
             if feature.name in self.sheets:
                 self._add_images(feature, column, batch)
 
