@@ -32,6 +32,7 @@ from recordmill.transforms.statistics.class_counts import (
     LabelCounts,
     count_classes,
     counts_if_small,
+    in_all_splits,
 )
 from recordmill.transforms.statistics.thumbnails import holds_images, png_of
 from recordmill.transforms.storage import open_store
@@ -203,10 +204,10 @@ def _classes(label: LabelCounts) -> Table:
     columns = ["=class", *map(printable, label)]
     if len(label) > 1:
         columns.append("all")
-    rows, classes = [], next(iter(label.values()), {})
-    for name in islice(classes, _CLASSES):
+    rows, classes = [], in_all_splits(label)
+    for name, together in islice(classes.items(), _CLASSES):
         numbers = [counts[name] for counts in label.values()]
-        shown = (f"{n:,}" for n in [*numbers, sum(numbers)][: len(columns) - 1])
+        shown = (f"{n:,}" for n in [*numbers, together][: len(columns) - 1])
         rows.append((printable(name), *shown))
     is_long = len(classes) > _CLASSES
     note = f"... {len(classes):,} classes in all; --json has them" if is_long else ""

@@ -25,6 +25,7 @@ from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.decode.tf_code import loading_code, quoted
+from recordmill.transforms.statistics.class_counts import in_all_splits
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
@@ -117,12 +118,14 @@ def build_page(
     return {
         "title": f"{manifest.name} {manifest.version}",
         "folder": printable(folder),
-        "tiles": _tiles(manifest, statistics),
+        "tiles": _tiles(manifest),
         "facts": _facts(manifest, understood),
         "splits": _splits(manifest),
         "snippets": loading_snippets(manifest, statistics.names, folder),
         "classes": [
-            class_card(classes, splits) for classes in statistics.classes.values()
+            class_card(each.feature, statistics.classes[each.feature.name])
+            for each in statistics.columns
+            if each.feature.num_classes is not None
         ],
         "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
         "images": [image_card(f) for f in statistics.columns if f.images],
@@ -141,7 +144,7 @@ def build_page(
     }
 
 
-def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> list[Fact]:
+def _tiles(manifest: Manifest) -> list[Fact]:
     tiles = {
         "Rows": f"{manifest.records:,}",
         "Size": human_bytes(manifest.num_bytes),
@@ -149,8 +152,8 @@ def _tiles(manifest: Manifest, statistics: DatasetStatistics) -> list[Fact]:
         "Shards": f"{manifest.num_shards:,}",
         "Features": f"{len(manifest.features):,}",
     }
-    for classes in list(statistics.classes.values())[:1]:
-        tiles["Classes"] = f"{len(classes.names):,}"
+    for label in [f for f in manifest.features if f.num_classes is not None][:1]:
+        tiles["Classes"] = f"{label.num_classes:,}"
     tiles["Rejected rows"] = f"{manifest.rows_rejected:,}"
     return list(starmap(Fact, tiles.items()))
 
@@ -194,12 +197,11 @@ def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]
         images = [each for _, row in sheet.rows for each in row]
         rows = [("", "", [_image(*each, feature) for each in enumerate(images, 1)])]
         return {"feature": feature, "rows": rows, "note": "The first ones."}
-    counts = statistics.classes[sheet.label]
+    counts = in_all_splits(statistics.classes[sheet.label])
     rows = []
-    for index, row in sheet.rows:
-        name = shown(counts.names[index])
-        drawn = [_image(*each, name) for each in enumerate(row, 1)]
-        rows.append((name, f"{counts.totals[index]:,}", drawn))
+    for (name, number), (_, row) in zip(counts.items(), sheet.rows, strict=False):
+        drawn = [_image(*each, shown(name)) for each in enumerate(row, 1)]
+        rows.append((shown(name), f"{number:,}", drawn))
     note = f"The first images of each class of {shown(sheet.label)}."
     if (more := sheet.of_classes - len(rows)) > 0:
         note += f" {count(more, 'class')} more."

@@ -25,7 +25,7 @@ from recordmill.beam_jobs.report.tables import Table
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes
-from recordmill.transforms.statistics.class_counts import ClassCounts
+from recordmill.transforms.statistics.class_counts import LabelCounts, in_all_splits
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
     MAX_SIZES,
@@ -260,59 +260,61 @@ OPEN_ROWS = 30  # of a table beside its chart
 _COLOURS = 8  # of the style sheet
 
 
-def class_card(classes: ClassCounts, splits: Sequence[str]) -> Card:
+def class_card(label: FeatureSpec, counts: LabelCounts) -> Card:
     """Returns the card of a label: its classes by split."""
-    present = [number for number in classes.totals if number]
-    facts = {"Classes": f"{len(classes.names):,}"}
+    classes = label.num_classes or 0
+    totals = in_all_splits(counts)
+    numbers = list(totals.values())
+    present = [number for number in numbers[:classes] if number]
+    facts = {"Classes": f"{classes:,}"}
     if present:
         facts["Smallest class"] = f"{min(present):,}"
         facts["Largest class"] = f"{max(present):,}"
-    if empty := len(classes.totals) - len(present):
+    if empty := classes - len(present):
         facts["Without a row"] = count(empty, "class")
-    if classes.outside:
-        facts["Outside of the classes"] = f"{classes.outside:,}"
-    charts = (_by_split(classes, splits),) if present else ()
+    if outside := sum(numbers[classes:]):
+        facts["Outside of the classes"] = f"{outside:,}"
+    charts = (_by_split(label.name, counts, totals),) if present else ()
     return Card(
-        shown(classes.feature), "", [*starmap(Fact, facts.items())], charts, wide=True
+        shown(label.name), "", [*starmap(Fact, facts.items())], charts, wide=True
     )
 
 
-def _by_split(classes: ClassCounts, splits: Sequence[str]) -> Chart:
-    totals, total = classes.totals, sum(classes.totals)
-    names, shown_splits = list(map(shown, classes.names)), list(map(shown, splits))
-    drawn = list(range(len(names)))
-    note = ""
-    if len(names) > DRAWN_CLASSES:
-        drawn = sorted(drawn, key=lambda index: -totals[index])[:DRAWN_CLASSES]
-        note = f"The {DRAWN_CLASSES} commonest of {len(names):,} classes."
-    series = [("all splits", [totals[index] for index in drawn])]
+def _by_split(label: str, counts: LabelCounts, totals: dict[str, int]) -> Chart:
+    total, splits = sum(totals.values()), list(map(shown, counts))
+    drawn, note = list(totals), ""
+    if len(totals) > DRAWN_CLASSES:
+        drawn = sorted(totals, key=lambda name: -totals[name])[:DRAWN_CLASSES]
+        note = f"The {DRAWN_CLASSES} commonest of {len(totals):,} classes."
+    series = [("all splits", [totals[name] for name in drawn])]
     if few := len(splits) <= _COLOURS:
-        numbers = classes.by_split[:, drawn].tolist()
-        series = list(zip(shown_splits, numbers, strict=True))
+        numbers = ([own[name] for name in drawn] for own in counts.values())
+        series = list(zip(splits, numbers, strict=True))
     drawing = stacked_rows(
-        [names[index] for index in drawn],
+        list(map(shown, drawn)),
         series,
-        f"Rows of {count(len(drawn), 'class')} of {shown(classes.feature)}, by split. "
+        f"Rows of {count(len(drawn), 'class')} of {shown(label)}, by split. "
         "The table below has the figures.",
     )
-    listed = range(min(len(names), LISTED_CLASSES))
+    listed = list(totals)[:LISTED_CLASSES]
     rows = tuple(
         (
-            names[index],
-            *(f"{number:,}" for number in classes.by_split[:, index].tolist()),
-            *counted(totals[index], total),
+            shown(name),
+            *(f"{own[name]:,}" for own in counts.values()),
+            *counted(totals[name], total),
         )
-        for index in listed
+        for name in listed
     )
     is_short = len(rows) <= OPEN_ROWS  # it is beside the chart
-    more = len(names) - len(listed)
+    more = len(totals) - len(listed)
+    largest = max(totals.values())
     table = Table(
-        ("Class", *shown_splits, "All", "Share"),
+        ("Class", *splits, "All", "Share"),
         rows,
-        () if is_short else tuple(totals[index] / max(totals) for index in listed),
+        () if is_short else tuple(totals[name] / largest for name in listed),
         f"{more:,} more classes." if more else "",
     )
-    key = tuple(shown_splits) if few and len(splits) > 1 else ()
+    key = tuple(splits) if few and len(splits) > 1 else ()
     return Chart("Rows by class and split", drawing, table, note, key, is_short)
 
 

@@ -21,6 +21,7 @@ from recordmill.schemas.input_summary import CLASSES
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.transforms.statistics.class_counts import in_all_splits
 from recordmill.transforms.tasks.rejects import kind_lines
 
 if TYPE_CHECKING:
@@ -174,11 +175,8 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
 
 def _class_line(label: str, counts: LabelCounts) -> str:
     """Returns a line with the first classes of a label."""
-    classes = list(next(iter(counts.values()), ()))
-    first = [
-        f"{printable(name)} {sum(own[name] for own in counts.values()):,}"
-        for name in classes[:_CLASSES]
-    ]
+    classes = in_all_splits(counts)
+    first = [f"{printable(name)} {rows:,}" for name, rows in classes.items()][:_CLASSES]
     more = f", ... {len(classes):,} in all" if len(classes) > len(first) else ""
     return f"classes of {printable(label)}: {', '.join(first)}{more}"
 

@@ -8,8 +8,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +15,6 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.job import parse_bound
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
@@ -98,7 +95,7 @@ def count_classes(
             schema = shard.only(counts)
             batch = decode_payload(records, schema, shard.payload).batch
             for name in [name for name in counts if name in batch.schema.names]:
-                counts[name][shard.split].update(_counts(batch.column(name)))
+                counts[name][shard.split].update(count_values(batch.column(name)))
                 texts = set().union(*counts[name].values())
                 if features[name].num_classes is None and len(texts) > MAX_TEXTS:
                     del counts[name]  # no label: a text of its own in many rows
@@ -110,7 +107,7 @@ def count_classes(
         few = MIN_ROWS_EACH * len(together) <= together.total()
         is_label = few and not all(map(_is_time, together))
         if together and (is_label or features[name].num_classes is not None):
-            named[name] = _named(features[name], found, names.get(name, ()))
+            named[name] = named_counts(features[name], found, names.get(name, ()))
     return named
 
 
@@ -120,16 +117,17 @@ def _is_time(value: str | bool) -> bool:
     return False
 
 
-def _counts(column: pa.Array) -> Counter[Any]:
-    while pa.types.is_nested(column.type):  # a list: each of its values counts
+def count_values(column: pa.Array) -> Counter[Any]:
+    """Returns how often each value comes; of lists each of their values."""
+    while pa.types.is_nested(column.type):
         column = pc.list_flatten(column)
     found = pc.value_counts(column.drop_null())
     values, counts = found.field("values").to_pylist(), found.field("counts")
     return Counter(dict(zip(values, counts.to_pylist(), strict=True)))
 
 
-def _named(
-    feature: FeatureSpec, found: dict[str, Counter[Any]], names: Sequence[str]
+def named_counts(
+    feature: FeatureSpec, found: Mapping[str, Counter[Any]], names: Sequence[str]
 ) -> LabelCounts:
     """Returns the counts by the names of the classes, in their order."""
     values = set().union(*found.values())
@@ -148,31 +146,7 @@ def _named(
     }
 
 
-class ClassCounts:
-    """How often each class of a label comes."""
-
-    def __init__(
-        self, feature: FeatureSpec, names: Sequence[str], num_splits: int
-    ) -> None:
-        """Starts without a row; classes without a name are their numbers."""
-        classes = feature.num_classes or 0
-        self.feature = feature.name
-        self.outside = 0  # values that no class has
-        self.names = tuple(names) or tuple(map(str, range(classes)))
-        # rows of each class, for each split
-        self.by_split: I64 = np.zeros((num_splits, classes), np.int64)
-
-    def add(self, values: npt.NDArray[np.integer], split: int) -> None:
-        """Counts values of a split."""
-        classes = self.by_split.shape[1]
-        valid = (values >= 0) & (values < classes)
-        if not valid.all():
-            self.outside += int((~valid).sum())
-            values = values[valid]
-        self.by_split[split] += np.bincount(values.astype(np.int64), minlength=classes)
-
-    @property
-    def totals(self) -> list[int]:
-        """Returns the rows of each class in all splits."""
-        totals: list[int] = self.by_split.sum(axis=0).tolist()
-        return totals
+def in_all_splits(label: LabelCounts) -> dict[str, int]:
+    """Returns the rows of each class of a label, in all splits."""
+    classes = next(iter(label.values()), {})
+    return {name: sum(counts[name] for counts in label.values()) for name in classes}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +17,11 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.encode.payloads import raw_feature
-from recordmill.transforms.statistics.class_counts import ClassCounts
+from recordmill.transforms.statistics.class_counts import (
+    LabelCounts,
+    count_values,
+    named_counts,
+)
 from recordmill.transforms.statistics.column_summary import (
     ColumnSummary,
     is_pixels,
@@ -64,10 +71,10 @@ def gather_statistics(
     names = class_names(store, manifest)
     found = DatasetStatistics(manifest, looked_at, names, tuple(kinds))
     names_of = [feature.name for feature in looked_at] or None
-    splits, done = list(manifest.splits), 0
+    done = 0
     for shard in shards_to_read(store, manifest):
         for batch in shard.batches(names_of):
-            found.add(batch, splits.index(shard.split))
+            found.add(batch, shard.split)
             done += len(batch)
             on_progress(done, manifest.records)
     return found
@@ -94,13 +101,16 @@ class DatasetStatistics:
         self.names, self.rejects = names, rejects
         # features that are not looked at, as there are too many, or records do not hold them
         self.left_out = len(manifest.features) - len(features)
-        num_splits = len(manifest.splits)
-        self.columns = [ColumnSummary(f, num_splits, len(features)) for f in features]
-        self.classes = {
-            f.name: ClassCounts(f, names.get(f.name, ()), num_splits)
+        self._splits = list(manifest.splits)
+        self.columns = [
+            ColumnSummary(f, len(self._splits), len(features)) for f in features
+        ]
+        # values of each label, by split
+        self._labels = [
+            (f, {split: Counter[Any]() for split in self._splits})
             for f in features
             if f.num_classes is not None
-        }
+        ]
         self._label = label = _label_of(features)
         shown = [f for f in features if _is_image(f) or is_pixels(f)][:MAX_SHEETS]
         self.sheets = {
@@ -113,17 +123,25 @@ class DatasetStatistics:
             for f in shown
         }
 
-    def add(self, batch: pa.RecordBatch, split: int) -> None:
+    @cached_property
+    def classes(self) -> dict[str, LabelCounts]:
+        """Returns the rows of the classes of each label, once all are there."""
+        return {
+            label.name: named_counts(label, found, self.names.get(label.name, ()))
+            for label, found in self._labels
+        }
+
+    def add(self, batch: pa.RecordBatch, split: str) -> None:
         """Adds rows of a split."""
         for summary in self.columns:
             feature = summary.feature
             column = batch.column(feature.name)
-            summary.add(column, split)
-            if feature.name in self.classes:
-                labels = numbers_of(column, feature)
-                self.classes[feature.name].add(labels, split)
+            summary.add(column, self._splits.index(split))
             if feature.name in self.sheets:
                 self._add_images(feature, column, batch)
+        for label, found in self._labels:
+            numbers = numbers_of(batch.column(label.name), label)
+            found[split].update(count_values(pa.array(numbers)))
 
     def _add_images(
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from job_tools import convert
 from small_dataset import write_dataset
@@ -17,7 +17,6 @@ from recordmill.beam_jobs.report.page_charts import percent, short_number
 from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.statistics.class_counts import ClassCounts
 from recordmill.transforms.statistics.column_summary import ColumnSummary, CommonValues
 from recordmill.transforms.statistics.dataset_statistics import (
     DatasetStatistics,
@@ -167,10 +166,11 @@ def test_a_page_with_many_classes(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "zoo")
     names = tuple(f"class {n}" for n in range(50))
     label = FeatureSpec("label", Kind.INT64, class_names=names)
-    counts = ClassCounts(label, names, len(manifest.splits))
-    counts.add(np.arange(50), 0)
-    figures = DatasetStatistics(manifest, (), {"label": names})
-    figures.classes["label"] = counts
+    figures = DatasetStatistics(manifest, (label,), {"label": names})
+    figures.add(
+        pa.record_batch({"label": [*range(50), 99]}), next(iter(manifest.splits))
+    )
     page = render_page(build_page(manifest, figures, "out", UNKNOWN_INPUT)).decode()
     text = " ".join(Tags(page).texts)
-    assert "The 30 commonest of 50 classes." in text
+    assert "The 30 commonest of 51 classes." in text
+    assert "99 (no class)" in text
