@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.tables import Table, map_text, print_table, sizes_note
+from recordmill.beam_jobs.report.tables import (
+    Table,
+    map_text,
+    print_table,
+    sizes_note,
+    splits_table,
+)
 from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
@@ -109,7 +115,7 @@ def show_inspect(
     print_table(console, _features(manifest), "features")
     if note := sizes_note(manifest):
         console.print(note)
-    print_table(console, _splits(manifest), "splits")
+    print_table(console, splits_table(manifest), "splits")
     if classes is None:
         console.print("\nclasses: --counts reads the whole dataset and counts them")
     for name, counted in (classes or {}).items():
@@ -187,16 +193,6 @@ def _features(manifest: Manifest) -> Table:
     ]
     columns = ("=feature", "=kind", "=dtype", "=shape", "=what", "=optional")
     return Table(columns, rows)
-
-
-def _splits(manifest: Manifest) -> Table:
-    rows = []
-    for name, split in manifest.splits.items():
-        sizes = [shard.bytes for shard in split.shards]
-        ends = [human_bytes(end(sizes)) if sizes else "-" for end in (min, max)]
-        size, shards = human_bytes(split.bytes), f"{len(sizes):,}"
-        rows.append((printable(name), f"{split.records:,}", size, shards, *ends))
-    return Table(("=split", "records", "size", "shards", "smallest", "largest"), rows)
 
 
 def _classes(label: LabelCounts) -> Table:

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from recordmill.beam_jobs.report.page_cards import (
-    balance_table,
     class_card,
     image_card,
     kind_text,
@@ -19,7 +18,7 @@ from recordmill.beam_jobs.report.page_cards import (
     value_card,
 )
 from recordmill.beam_jobs.report.page_charts import Fact, percent, shown
-from recordmill.beam_jobs.report.tables import Table
+from recordmill.beam_jobs.report.tables import Table, splits_table
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
@@ -137,7 +136,6 @@ def build_page(
         "values_note": more,
         "missing": _missing(statistics.columns, splits),
         "shards": size_chart(manifest),
-        "balance": balance_table(manifest) if splits else None,
         "rejects": rejects,
         "rejects_note": note,
         "schema": _schema(manifest),
@@ -179,15 +177,15 @@ def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
 
 def _splits(manifest: Manifest) -> Table:
     total = manifest.records
+    numbers = [split.records for split in manifest.splits.values()]
     rows = [
-        (
-            *(shown(name), f"{split.records:,}", percent(split.records, total)),
-            *(human_bytes(split.bytes), f"{len(split.shards):,}"),
+        (name, records, percent(number, total), *sizes)
+        for number, (name, records, *sizes) in zip(
+            numbers, splits_table(manifest).rows, strict=True
         )
-        for name, split in manifest.splits.items()
     ]
-    shares = tuple(split.records / max(1, total) for split in manifest.splits.values())
-    return Table(("Split", "Rows", "Share", "Size", "Shards"), rows, shares)
+    columns = ("Split", "Rows", "Share", "Size", "Shards", "Smallest", "Largest")
+    return Table(columns, rows, tuple(number / max(1, total) for number in numbers))
 
 
 def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]:

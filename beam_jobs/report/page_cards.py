@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import starmap
 
-import numpy as np
-
 from recordmill.beam_jobs.report.page_charts import (
     Card,
     Chart,
@@ -322,21 +320,6 @@ BAR_SHARDS = 120  # one by one
 LISTED_SHARDS = 500
 
 
-def balance_table(manifest: Manifest) -> Table:
-    """Returns the sizes of the shards of each split."""
-    rows = []
-    for name, split in manifest.splits.items():
-        sizes = [shard.bytes for shard in split.shards]
-        texts = ["–"] * 4
-        if sizes:
-            mean = sum(sizes) / len(sizes)
-            texts = list(map(human_bytes, (min(sizes), mean, max(sizes))))
-            texts.append(f"{max(sizes) / mean:.3f}" if mean else "–")
-        rows.append((shown(name), f"{len(sizes):,}", *texts))
-    columns = ("Split", "Shards", "Smallest", "Mean", "Largest", "Largest / mean")
-    return Table(columns, tuple(rows))
-
-
 def size_chart(manifest: Manifest) -> Chart | None:
     """Returns the chart of the sizes of all shards; None without two to compare."""
     shards, sizes = manifest.shards, [shard.bytes for shard in manifest.shards]
@@ -354,18 +337,14 @@ def size_chart(manifest: Manifest) -> Chart | None:
         tuple(size / max(1, *sizes) for size in sizes[:LISTED_SHARDS]),
         f"{more:,} more shards; manifest.json has all." if more else "",
     )
+    drawn = rows[:BAR_SHARDS]
+    names, texts = [row[0] for row in drawn], [row[-1] for row in drawn]
+    note = ""
+    if len(shards) > BAR_SHARDS:
+        note = f"The first {BAR_SHARDS} of {len(shards):,} shards are drawn."
     told = (
         f"Sizes of {count(len(sizes), 'shard')}, from {human_bytes(min(sizes))} to "
         f"{human_bytes(max(sizes))}. The table below has the figures."
     )
-    if len(shards) <= BAR_SHARDS:
-        names = [shown(shard.file) for shard in shards]
-        drawing = bar_chart(names, sizes, [human_bytes(size) for size in sizes], told)
-        return Chart("Bytes of each shard, in order", drawing, table)
-    sketch = NumberSummary(whole=True)
-    sketch.add(np.array(sizes, np.int64))
-    histogram = sketch.histogram
-    assert histogram is not None
-    peak = bin_labels(histogram)[int(np.argmax(histogram.counts))]
-    drawing = histogram_chart(histogram, f"{told} Most have {peak} bytes.")
-    return Chart("Shards by their bytes", drawing, table)
+    drawing = bar_chart(names, sizes[:BAR_SHARDS], texts, told)
+    return Chart("Bytes of each shard, in order", drawing, table, note)

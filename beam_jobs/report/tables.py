@@ -45,6 +45,17 @@ def sizes_note(manifest: Manifest) -> str:
     )
 
 
+def splits_table(manifest: Manifest) -> Table:
+    """Returns the rows, bytes and shards of each split."""
+    rows = []
+    for name, split in manifest.splits.items():
+        sizes = [shard.bytes for shard in split.shards]
+        ends = [human_bytes(end(sizes)) if sizes else "-" for end in (min, max)]
+        size, shards = human_bytes(split.bytes), f"{len(sizes):,}"
+        rows.append((printable(name), f"{split.records:,}", size, shards, *ends))
+    return Table(("=split", "records", "size", "shards", "smallest", "largest"), rows)
+
+
 def print_table(console: Console, table: Table, title: str = "") -> None:
     """Prints a table; under a title, with a line of space above."""
     from rich import box
