@@ -129,7 +129,7 @@ def build_page(
         "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
         "images": [image_card(f) for f in statistics.columns if f.images],
         "value_cards": [
-            value_card(feature, splits)
+            value_card(feature)
             for feature in statistics.columns
             if not feature.images and feature.feature.num_classes is None
         ],

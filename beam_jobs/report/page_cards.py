@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import starmap
 
 from recordmill.beam_jobs.report.page_charts import (
@@ -37,11 +36,10 @@ from recordmill.transforms.tasks.rejects import readable_raw
 _FEW = 40  # different values: their sizes tell nothing
 _FLAT = 0.02  # of all values: no value is common
 _FEW_SHOWN = 5
-_SPLITS = 3  # that a table has room for
 
 
-def value_card(summary: ColumnSummary, splits: Sequence[str] = ()) -> Card:
-    """Returns the card of a feature that is not an image; `splits` are all names."""
+def value_card(summary: ColumnSummary) -> Card:
+    """Returns the card of a feature that is not an image."""
     facts, charts, tables = _common_facts(summary), [], []
     numbers, common, sizes = summary.numbers, summary.common, summary.sizes
     if numbers is not None and numbers.values:
@@ -56,7 +54,7 @@ def value_card(summary: ColumnSummary, splits: Sequence[str] = ()) -> Card:
     if common is not None and common.total:
         facts += _value_facts(common)
         if _stands_out(common):
-            tables.append(("Commonest values", _value_table(common, splits)))
+            tables.append(("Commonest values", _value_table(common)))
     if sizes is not None and sizes.values:
         unit = "Characters" if summary.feature.dtype == "string" else "Bytes"
         facts.append(_range_fact(unit, sizes))
@@ -199,21 +197,15 @@ def _stands_out(common: CommonValues) -> bool:
     return bool(common.values) and common.values[0][1] > common.too_low
 
 
-def _value_table(common: CommonValues, splits: Sequence[str]) -> Table:
+def _value_table(common: CommonValues) -> Table:
     bound = "≥ " if common.too_low else ""
     values = common.values
     stands_out = values[0][1] > max(1, _FLAT * common.total)
     if not stands_out:
         values = values[:_FEW_SHOWN]
-    names = splits if 1 < len(splits) <= _SPLITS and common.by_split else ()
     rows = tuple(
-        (
-            _value_text(value),
-            *(f"{n:,}" for n in (common.by_split[index] if names else ())),
-            f"{bound}{number:,}",
-            percent(number, common.total),
-        )
-        for index, (value, number) in enumerate(values)
+        (_value_text(value), f"{bound}{number:,}", percent(number, common.total))
+        for value, number in values
     )
     largest = values[0][1]
     shares = tuple(number / largest for _, number in values) if stands_out else ()
@@ -226,8 +218,7 @@ def _value_table(common: CommonValues, splits: Sequence[str]) -> Table:
         notes.append(
             f"Estimated: a count may be too low by {common.too_low:,} at most."
         )
-    columns = ("Value", *map(shown, names), "All" if names else "Count", "Share")
-    return Table(columns, rows, shares, " ".join(notes))
+    return Table(("Value", "Count", "Share"), rows, shares, " ".join(notes))
 
 
 def _value_text(value: str | bytes | bool) -> str:

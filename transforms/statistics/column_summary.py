@@ -308,7 +308,6 @@ def _commonest_first(counts: Counter[_Key]) -> list[tuple[_Key, int]]:
 KEPT = 10_000  # values counted one by one
 KEPT_BYTES = 1 << 20  # of them
 MAX_BYTES = 256  # of a value that is counted; longer ones are counted together
-MAX_BY_SPLIT = 64  # different values that are counted for each split
 _PENDING = 4  # times what is kept is collected before it is joined
 
 Value = str | bytes | bool
@@ -325,9 +324,6 @@ class CommonValues:
     distinct: int = 0  # how many different ones are counted; all of them if `complete`
     too_low: int = 0  # a count is too low by at most this; 0 if all are exact
     long: int = 0  # values above MAX_BYTES, which are not counted one by one
-    # for each of `values` its count in each split; empty if there are more than
-    # MAX_BY_SPLIT different values
-    by_split: tuple[tuple[int, ...], ...] = ()
 
     @property
     def at_most(self) -> int:
@@ -341,18 +337,15 @@ class CommonValues:
 
 
 class ValueCounts:
-    """Values seen so far, and how often, for each split; memory is bounded."""
+    """Values seen so far, and how often; memory is bounded."""
 
-    def __init__(
-        self, num_splits: int = 1, kept: int = KEPT, kept_bytes: int = KEPT_BYTES
-    ) -> None:
-        self._num_splits, self._kept, self._kept_bytes = num_splits, kept, kept_bytes
+    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept, self._kept_bytes = kept, kept_bytes
         self._pending: list[pa.Table] = []
         self._num_pending = self._pending_bytes = 0
-        self._by_split: dict[Value, list[int]] | None = {}
         self._total = self._too_low = self._long = 0
 
-    def add(self, values: pa.Array, split: int = 0) -> None:
+    def add(self, values: pa.Array) -> None:
         """Adds values of text, bytes or bool, none of them null."""
         self._total += len(values)
         if not pa.types.is_boolean(values.type):
@@ -361,7 +354,6 @@ class ValueCounts:
             self._long += len(values) - len(kept)
             values = kept
         counted = pc.value_counts(values)
-        self._count_by_split(counted, split)
         self._append(
             pa.table([counted.field("values"), counted.field("counts")], ["v", "n"])
         )
@@ -375,16 +367,6 @@ class ValueCounts:
         self._pending.append(counts)
         self._num_pending += len(counts)
         self._pending_bytes += int(_lengths(counts).sum())
-
-    def _count_by_split(self, counted: pa.StructArray, split: int) -> None:
-        if self._by_split is None or self._long or len(counted) > MAX_BY_SPLIT:
-            self._by_split = None
-            return
-        for item in counted.to_pylist():  # at most MAX_BY_SPLIT
-            counts = self._by_split.setdefault(item["values"], [0] * self._num_splits)
-            counts[split] += item["counts"]
-        if len(self._by_split) > MAX_BY_SPLIT:
-            self._by_split = None
 
     def _joined(self) -> pa.Table:
         """Returns the counts of all pending values, the commonest first."""
@@ -414,15 +396,14 @@ class ValueCounts:
             return CommonValues()
         joined = self._joined()
         first = joined[:limit]
-        values = first["v"].to_pylist()
-        by_split = self._by_split
         return CommonValues(
-            values=tuple(zip(values, first["n"].to_pylist(), strict=True)),
+            values=tuple(
+                zip(first["v"].to_pylist(), first["n"].to_pylist(), strict=True)
+            ),
             total=self._total,
             distinct=len(joined),
             too_low=self._too_low,
             long=self._long,
-            by_split=tuple(tuple(by_split[v]) for v in values) if by_split else (),
         )
 
 
@@ -460,7 +441,7 @@ class ColumnSummary:
         is_number = not (is_image or is_counted) and feature.num_classes is None
         whole = not feature.dtype.startswith("float")
         kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
-        counts = ValueCounts(num_splits, kept_bytes=kept_bytes)
+        counts = ValueCounts(kept_bytes=kept_bytes)
         self._lengths = NumberSummary(whole=True)
         self._counts = counts if is_counted else None
         # of all values in the rows that were looked at
@@ -493,7 +474,7 @@ class ColumnSummary:
             self.images.add(values_of(present))
         if self._counts is not None:
             values = values_of(present)
-            self._counts.add(values, split)
+            self._counts.add(values)
             if self.sizes is not None:
                 is_string = pt.is_string(values.type)
                 measure = pc.utf8_length if is_string else pc.binary_length

@@ -146,9 +146,9 @@ TEXTS = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=60), max_size=6)
 
 
 def counts(batches: list[list[str]], kept: int) -> ValueCounts:
-    made = ValueCounts(2, kept)
-    for number, batch in enumerate(batches):
-        made.add(pa.array(batch, pa.string()), number % 2)
+    made = ValueCounts(kept)
+    for batch in batches:
+        made.add(pa.array(batch, pa.string()))
     return made
 
 
@@ -161,10 +161,6 @@ def test_with_room_for_all_every_count_is_exact(batches: list[list[str]]) -> Non
     assert list(found.values) == sorted(found.values, key=lambda v: (-v[1], v[0]))
     assert found.complete
     assert (found.total, found.distinct) == (oracle.total(), len(oracle))
-    for (value, _), by_split in zip(found.values, found.by_split, strict=True):
-        assert by_split == tuple(
-            sum(batch.count(value) for batch in batches[split::2]) for split in (0, 1)
-        )
 
 
 @examples(300)
@@ -192,14 +188,6 @@ def test_the_bytes_of_values_are_bounded() -> None:
     ((value, number),) = found.values
     assert value == "often"
     assert number <= 100 <= number + found.too_low
-
-
-def test_many_values_are_not_counted_by_split() -> None:
-    made = ValueCounts(2)
-    made.add(pa.array([f"{n}" for n in range(40)]), 0)
-    assert len(made.commonest(limit=3).by_split) == 3
-    made.add(pa.array([f"{n}" for n in range(30, 70)]), 1)
-    assert made.commonest(limit=3).by_split == ()
 
 
 def test_long_values_are_counted_together() -> None:
