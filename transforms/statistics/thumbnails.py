@@ -21,7 +21,6 @@ SIDE = 112  # pixels of the longer side, at most
 MAX_PIXELS = 1 << 26  # of an image that is decoded: 200 MB as RGB
 _QUALITY = 78
 _EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
-_MAX_BYTES = 48_000
 
 
 class Thumbnail(NamedTuple):
@@ -71,10 +70,7 @@ def thumbnail_of_file(data: bytes) -> Thumbnail:
         with open_image(data, read_header(data), MAX_PIXELS) as opened:
             width, height = opened.size
             opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            small = to_8_bits(opened)
-            if small.mode == "LA":
-                small = small.convert("RGBA")
-            return _encoded(small, width, height)
+            return _encoded(to_8_bits(opened), width, height)
     except ImageHeaderError as error:
         return Thumbnail("", b"", problem=str(error))
 
@@ -93,21 +89,13 @@ def _image_of(pixels: U8) -> Image.Image:
 
 
 def _encoded(image: Image.Image, width: int, height: int) -> Thumbnail:
-    from PIL import features
-
     small = image.copy()
     small.thumbnail((SIDE, SIDE))
-    exact = small.width * small.height <= _EXACT_PIXELS
-    for form in ("PNG",) if exact else ("WEBP", "JPEG", "PNG"):
-        if form == "WEBP" and not features.check("webp"):
-            continue
-        if form == "JPEG" and small.mode == "RGBA":
-            continue
-        file = io.BytesIO()
-        small.save(file, form, **({} if form == "PNG" else {"quality": _QUALITY}))
-        if len(file.getvalue()) <= _MAX_BYTES:
-            return Thumbnail(f"image/{form.lower()}", file.getvalue(), width, height)
-    return Thumbnail("", b"", width, height, "too large for this page")
+    is_exact = small.width * small.height <= _EXACT_PIXELS
+    form = "PNG" if is_exact else "WEBP"
+    file = io.BytesIO()
+    small.save(file, form, **({} if is_exact else {"quality": _QUALITY}))
+    return Thumbnail(f"image/{form.lower()}", file.getvalue(), width, height)
 
 
 MAX_IMAGES = 480  # of a dataset
