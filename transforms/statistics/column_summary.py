@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -559,12 +559,11 @@ class ColumnStats:
     words: int = (
         0  # cells like NA, which are missing if the column comes out as numbers
     )
-    # of the numbers (NaN left out), None if there is none; they mean nothing if the
-    # column's final type is not a number
-    minimum: Number | None = None
-    maximum: Number | None = None
-    shortest: int | None = None  # UTF-8 bytes of a cell's text, None if there is none
-    longest: int | None = None
+    # lowest and highest number (NaN left out), None if there is none; they mean nothing
+    # if the column's final type is not a number
+    numbers: tuple[Number, Number] | None = None
+    # UTF-8 bytes of the shortest and the longest text of a cell, None if there is none
+    lengths: tuple[int, int] | None = None
     # rows of each distinct text, as UTF-8 (of a long one a digest); None if there are
     # more than MAX_DISTINCT
     values: Mapping[bytes, int] | None = field(default_factory=dict)
@@ -582,13 +581,12 @@ class ColumnStats:
     @property
     def limits(self) -> tuple[Number, Number] | None:
         """Returns the lowest and highest value of a column of numbers, else None."""
-        if self.minimum is None or self.maximum is None:
-            return None
-        if self.dtype == "int64":
-            return self.minimum, self.maximum
+        if self.numbers is None or self.dtype == "int64":
+            return self.numbers
         if self.dtype == "float32":
             # Integers may have been seen before the first decimal; and no -0.0.
-            return float(self.minimum) + 0.0, float(self.maximum) + 0.0
+            low, high = self.numbers
+            return float(low) + 0.0, float(high) + 0.0
         return None
 
     @property
@@ -614,10 +612,8 @@ class ColumnStats:
             rows=self.rows + other.rows,
             nulls=self.nulls + other.nulls,
             words=self.words + other.words,
-            minimum=_extreme(min, self.minimum, other.minimum),
-            maximum=_extreme(max, self.maximum, other.maximum),
-            shortest=_extreme(min, self.shortest, other.shortest),
-            longest=_extreme(max, self.longest, other.longest),
+            numbers=_ends_of_both(self.numbers, other.numbers),
+            lengths=_ends_of_both(self.lengths, other.lengths),
             values=values if values is None or len(values) <= MAX_DISTINCT else None,
         )
 
@@ -637,21 +633,14 @@ def column_stats(
     words = 0
     if flags & TypeFlag.MISSING and not is_text(flags):
         words = without_missing(cells).null_count - cells.null_count
-    lengths = pc.min_max(pc.binary_length(cells))
-    minimum = maximum = None
-    if pt.is_integer(converted.type) or pt.is_floating(converted.type):
-        minimum, maximum = pc.min_max(converted).as_py().values()  # ignores NaN
-        if minimum is None or math.isnan(minimum):
-            minimum = maximum = None
+    is_number = pt.is_integer(converted.type) or pt.is_floating(converted.type)
     return ColumnStats(
         flags=flags,
         rows=len(cells),
         nulls=cells.null_count,
         words=words,
-        minimum=minimum,
-        maximum=maximum,
-        shortest=lengths["min"].as_py(),
-        longest=lengths["max"].as_py(),
+        numbers=_ends(converted) if is_number else None,
+        lengths=_ends(pc.binary_length(cells)),
         values=_count(cells) if counted else None,
     )
 
@@ -673,11 +662,15 @@ def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
     }
 
 
-_Known = TypeVar("_Known", int, Number)
+def _ends(values: pa.Array) -> tuple[Any, Any] | None:
+    low, high = pc.min_max(values).as_py().values()  # ignores NaN among others
+    return None if low is None or math.isnan(low) else (low, high)
 
 
-def _extreme(
-    choose: Callable[[list[_Known]], _Known], *values: _Known | None
-) -> _Known | None:
-    known = [value for value in values if value is not None]
-    return choose(known) if known else None
+_Ends = TypeVar("_Ends", tuple[int, int] | None, tuple[Number, Number] | None)
+
+
+def _ends_of_both(one: _Ends, other: _Ends) -> _Ends:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])

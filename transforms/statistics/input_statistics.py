@@ -252,13 +252,13 @@ def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
 
 
 def _values_line(stats: ColumnStats) -> str:
-    if stats.shortest is None or stats.longest is None:
+    if stats.lengths is None:
         return "no value in any row, so its type is unknown"
     words = []
     if stats.limits:
         words.append(_span(*stats.limits))
     if stats.dtype == "string":
-        words.append(f"{_span(stats.shortest, stats.longest)} bytes")
+        words.append(f"{_span(*stats.lengths)} bytes")
     if stats.dtype == "bool":
         counts = sorted((stats.texts() or {}).items())
         words += [f"{text}: {count}" for text, count in counts]
@@ -337,14 +337,15 @@ def _column_json(stats: ColumnStats) -> dict[str, Any]:
         str(number) if number is not None and math.isinf(number) else number
         for number in stats.limits or (None, None)
     )
+    shortest, longest = stats.lengths or (None, None)
     return {
         "dtype": stats.dtype,
         "rows": stats.rows,
         "nulls": stats.missing,
         "min": low,
         "max": high,
-        "shortest_bytes": stats.shortest,
-        "longest_bytes": stats.longest,
+        "shortest_bytes": shortest,
+        "longest_bytes": longest,
         "distinct": stats.distinct,
         "values": dict(sorted(_few_texts(stats).items())),
     }

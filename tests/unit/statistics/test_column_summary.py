@@ -233,7 +233,7 @@ def summary(stats: ColumnStats) -> dict[str, object]:
         "rows": stats.rows,
         "missing": stats.missing,
         "limits": repr(stats.limits),  # tells 1 from 1.0 and 0.0 from -0.0
-        "lengths": (stats.shortest, stats.longest),
+        "lengths": stats.lengths,
         "values": stats.values,
         "huge": is_huge(stats.flags),
     }
@@ -257,7 +257,7 @@ def naive_summary(texts: Texts) -> dict[str, object]:
         "rows": len(texts),
         "missing": len(texts) - len(valued),
         "limits": repr(limits),
-        "lengths": (min(lengths, default=None), max(lengths, default=None)),
+        "lengths": (min(lengths), max(lengths)) if lengths else None,
         "values": Counter(map(kept_of, there)),
         "huge": is_huge(holds_of_all(texts)),
     }
