@@ -42,6 +42,20 @@ def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
+def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
+    """Returns spans of bytes as an Arrow array; they ascend, and no two overlap.
+
+    The spans and the gaps between them form one array with the offsets (edges) start,
+    end, start, end, ...; taking every second item leaves the spans.
+    """
+    if not len(starts):
+        return pa.array([], pa.binary())
+    first = int(starts[0])
+    edges = np.column_stack([starts, starts + lengths]).ravel() - first
+    spans = np.arange(0, len(edges), 2, dtype=np.int32)
+    return binary_array(edges, data[first:]).take(pa.array(spans))
+
+
 def array_parts(array: pa.BinaryArray) -> tuple[I64, U8]:
     """Returns offsets (rows + 1) and data buffer of a binary array, without a copy."""
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)

@@ -9,28 +9,34 @@ file is the whole stream through gzip. A masked crc is ((crc >> 15) | (crc << 17
     03 00 00 00 00 00 00 00 | b0 99 49 0e | 61 62 63 | 6e 57 f1 21
 
 Frames tell their length only at their start, so one is found from the end of the one
-before. Where a length is damaged, each later byte is tried as the start of a frame: its
-length must fit, and both of its checksums must be right.
+before. A record whose data is damaged is left out by itself. Where a length is damaged, each
+later byte is tried as the start of a frame: its length must fit, and both of its checksums
+must be right. What lies between is lost.
 
 Source: tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Iterator
-from io import RawIOBase
-from itertools import pairwise
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import crc32c as _crc32c
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.errors import CorruptRecordError, RecordmillError
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.text import count
 from recordmill.transforms import native
-from recordmill.transforms.arrow import I64, U8, array_parts
+from recordmill.transforms.arrow import (
+    I64,
+    U8,
+    array_parts,
+    binary_array,
+    extract_binary,
+)
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.numpy_loops import length_crcs, unaligned_rows
 
@@ -39,7 +45,6 @@ TAIL_BYTES = numpy_loops.TAIL_BYTES  # the data's checksum
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 
-_READ_BYTES = 8 << 20
 MOST_FRAMES = 1 << 17  # found at once
 _TRIED_AT_ONCE = 1 << 18  # bytes, each as the start of a frame
 
@@ -101,80 +106,6 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
     return None if found < 0 else found
 
 
-def open_stream(raw: BinaryIO | RawIOBase, compression: str) -> BinaryIO:
-    """Opens the uncompressed stream of a TFRecord file."""
-    return gzip.GzipFile(fileobj=raw) if compression == "gzip" else raw  # type: ignore[return-value]
-
-
-def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
-    """Yields the data of every record of an uncompressed stream, both checksums verified.
-
-    Raises:
-      CorruptRecordError: a record is damaged; names file, record and byte offset.
-    """
-    # read1 returns what can be read of a damaged gzip stream before it raises.
-    read = getattr(stream, "read1", stream.read)
-    rest = b""  # read so far, from the first unfinished record
-    needed, record_index, offset = 1, 0, 0
-    while True:
-        chunks, num_bytes = [rest] if rest else [], len(rest)
-        while num_bytes < needed:
-            try:
-                chunk = read(_READ_BYTES)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                problem = f"damaged gzip stream: {error}"
-                raise CorruptRecordError(uri, record_index, offset, problem) from error
-            if not chunk and num_bytes:
-                problem = "the file ends inside this record, "
-                problem += f"{num_bytes} bytes after its start"
-                raise CorruptRecordError(uri, record_index, offset, problem)
-            if not chunk:
-                return
-            chunks.append(chunk)
-            num_bytes += len(chunk)
-        block = b"".join(chunks)
-        view, data = memoryview(block), np.frombuffer(block, np.uint8)
-        start, is_more = 0, True
-        while is_more:
-            edges = find_frames(data, start)
-            bad = damaged_frame(data, edges[:-1], np.diff(edges))
-            is_more = bad is None and len(edges) > MOST_FRAMES
-            good = edges[: None if bad is None else bad + 1].tolist()
-            for begin, end in pairwise(good):
-                yield view[begin + HEAD_BYTES : end - TAIL_BYTES]
-                record_index += 1
-                start = end
-        problem, needed = _next_frame(view[start:])
-        offset += start
-        if problem:
-            raise CorruptRecordError(uri, record_index, offset, problem)
-        rest = block[start:]
-        needed = max(needed, len(rest) + 1)
-
-
-def _next_frame(rest: memoryview) -> tuple[str, int]:
-    """Returns what is wrong with a frame that is not whole, or how many bytes it has."""
-    if len(rest) < HEAD_BYTES:
-        return "", HEAD_BYTES
-    length, found = frame_bytes(rest) - FRAME_BYTES, rest[8:HEAD_BYTES]
-    if not is_head(rest):
-        return _describe("length", found, rest[:8]), 0
-    if length > MAX_EXAMPLE_BYTES:
-        return (
-            f"length is {length} bytes, but a tf.train.Example has at most "
-            f"{MAX_EXAMPLE_BYTES} bytes"
-        ), 0
-    if len(rest) < length + FRAME_BYTES:
-        return "", length + FRAME_BYTES
-    stop = HEAD_BYTES + length
-    return _describe("data", rest[stop : stop + TAIL_BYTES], rest[HEAD_BYTES:stop]), 0
-
-
-def _describe(field: str, found: memoryview, data: memoryview) -> str:
-    crc = int.from_bytes(found, "little")
-    return f"checksum of the {field} is {crc:08x}, expected {mask(crc32c(data)):08x}"
-
-
 def find_frames(data: U8, at: int = 0) -> I64:
     """Returns where frames begin that follow each other, and where the last one ends.
 
@@ -230,3 +161,207 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
 def _is_whole(frame: memoryview) -> bool:
     found = int.from_bytes(frame[-4:], "little")
     return found == mask(crc32c(frame[HEAD_BYTES:-4]))
+
+
+WINDOW_BYTES = 8 << 20
+SEARCH_BYTES = 1 << 20  # searched at first for the next whole frame; then more
+MOST_SEARCHED = 64 << 20  # then the rest of the file is given up
+_MOST_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame
+
+# What follows some frames: nothing, what must be read first, a head, or damage.
+_State = Literal["done", "more", "head", "broken"]
+
+
+class Lost(NamedTuple):
+    """Bytes that are no whole record, or the first of them; why; and their offset."""
+
+    offset: int
+    reason: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWindow:
+    """Frames that follow each other in a file."""
+
+    offset: int  # of the data, in the (unpacked) file
+    data: U8  # bytes of the file
+    starts: I64  # where each whole frame begins in the data
+    lengths: I64  # their bytes
+    lost: tuple[Lost, ...] = ()  # what is lost between and behind them
+
+    @property
+    def offsets(self) -> I64:
+        """Returns where each frame begins in the (unpacked) file."""
+        return self.starts + self.offset
+
+    def frames(self) -> pa.BinaryArray:
+        """Returns the frames; not copied, if none is lost between them."""
+        ends = self.starts + self.lengths
+        if len(ends) and (self.starts[1:] == ends[:-1]).all():
+            return binary_array(np.append(self.starts, ends[-1]), self.data)
+        return extract_binary(self.data, self.starts, self.lengths)
+
+    def records(self) -> pa.BinaryArray:
+        """Returns the data of the frames."""
+        starts, lengths = self.starts + HEAD_BYTES, self.lengths - FRAME_BYTES
+        return extract_binary(self.data, starts, lengths)
+
+    def raw(self, row: int) -> tuple[int, bytes]:
+        """Returns the offset and the bytes of a frame."""
+        start = int(self.starts[row])
+        return self.offset + start, bytes(
+            self.data[start : start + int(self.lengths[row])]
+        )
+
+
+ReadPart = Callable[[int, int], bytes]
+"""Reads the (unpacked) file from a byte to another one; fewer where it ends."""
+
+
+def read_frames(
+    read: ReadPart,
+    start: int,
+    stop: int | None,
+    window_bytes: int = WINDOW_BYTES,
+    *,
+    is_cut: bool = False,
+    searches: bool = True,
+) -> Iterator[FrameWindow]:
+    """Yields all frames that begin in a range, whose first byte begins one.
+
+    The range ends at `stop`, or with the file; a record may be larger than a window. A
+    file that `is_cut` may end anywhere. Without `searches`, a damaged length ends it.
+    """
+    at, needed = start, 0
+    while stop is None or at < stop:
+        limit = at + window_bytes if stop is None else min(at + window_bytes, stop)
+        limit = max(limit, at + needed)
+        data = np.frombuffer(read(at, limit), np.uint8)
+        if not len(data):
+            return
+        edges = find_frames(data)
+        if stop is not None:  # frames that begin behind the range are another one's
+            edges = edges[: int(np.searchsorted(edges[:-1], stop - at)) + 1]
+        good = _whole_frames(data, edges)
+        is_end = len(data) < limit - at
+        state = _state(data, int(edges[-1]), at, stop, is_end=is_end)
+        if len(good) and not good[-1] and state in ("more", "broken"):
+            # Its length may be wrong, too: what begins behind it tells.
+            if state == "more" and len(good) == 1:
+                needed = int(edges[-1]) + HEAD_BYTES
+                continue
+            edges, good = edges[:-1], good[:-1]
+        end = int(edges[-1])
+        window = _window(at, data, edges, good)
+        if state == "broken" and not (is_cut and is_end):
+            lost = Lost(at + end, frame_problem(data[end:], len(data) - end), b"")
+            following = None
+            if searches:
+                lost, following = _search(read, at + end, stop)
+            yield replace(window, lost=(*window.lost, lost))
+            if following is None:
+                return
+            at, needed = following, 0
+            continue
+        if end:
+            yield window
+        if state in ("done", "broken"):
+            return
+        at, rest = at + end, data[end : end + HEAD_BYTES].data
+        needed = HEAD_BYTES if len(rest) < HEAD_BYTES else frame_bytes(rest)
+
+
+def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _State:
+    """Tells what follows the frames that were found in some bytes."""
+    rest = data[end:]
+    if (stop is not None and at + end >= stop) or (is_end and not len(rest)):
+        return "done"
+    if len(rest) < HEAD_BYTES:
+        return "broken" if is_end else "more"
+    head = rest[:HEAD_BYTES].data
+    size = frame_bytes(head)
+    if not is_head(head) or size > _MOST_BYTES or (is_end and size > len(rest)):
+        return "broken"
+    return "head"
+
+
+def _whole_frames(data: U8, edges: I64) -> npt.NDArray[np.bool_]:
+    """Returns a mask of the frames whose data has the right checksum."""
+    starts, lengths = edges[:-1], np.diff(edges)
+    good, at = np.ones(len(starts), np.bool_), 0
+    while (found := damaged_frame(data, starts[at:], lengths[at:])) is not None:
+        good[at + found] = False
+        at += found + 1
+    return good
+
+
+def _window(
+    offset: int, data: U8, edges: I64, good: npt.NDArray[np.bool_]
+) -> FrameWindow:
+    starts, lengths = edges[:-1], np.diff(edges)
+    lost = []
+    for row in np.flatnonzero(~good).tolist():
+        start, stop = edges[row : row + 2].tolist()
+        raw = data[start:stop]
+        lost.append(Lost(offset + start, frame_problem(raw), bytes(raw)))
+    return FrameWindow(offset, data, starts[good], lengths[good], tuple(lost))
+
+
+def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None]:
+    """Returns what is lost up to the next whole frame, and where that is, or None."""
+    span = SEARCH_BYTES
+    while True:
+        data = np.frombuffer(read(at, at + span), np.uint8)
+        if stop is not None:
+            data = data[: stop - at]
+        is_end = len(data) < span
+        found, needed = find_whole_frame(data, 1)
+        if needed > len(data) and not is_end and needed <= _MOST_BYTES + span:
+            span = max(2 * span, needed)  # one that may begin before what was found
+            continue
+        if found is not None:
+            reason = (
+                f"{frame_problem(data[:found])}; reading goes on {found:,} bytes later, "
+                "where the next whole record begins"
+            )
+            return Lost(at, reason, bytes(data[:found])), at + found
+        if is_end or span >= MOST_SEARCHED:
+            break
+        span *= 2
+    lost = len(data)
+    while more := len(read(at + lost, at + lost + SEARCH_BYTES)):
+        lost += more
+        if stop is not None and at + lost >= stop:
+            break
+    if stop is not None:
+        lost = stop - at
+    problem = frame_problem(data, lost)
+    reason = f"{problem}; no whole record follows: {lost:,} bytes are lost"
+    return Lost(at, reason, bytes(data)), None
+
+
+def frame_problem(data: U8, left: int | None = None) -> str:
+    """Returns what is wrong with the frame that some bytes begin with.
+
+    `left` is how many there are up to the end of the file, if that is known.
+    """
+    head = data[:HEAD_BYTES].data
+    if len(head) < HEAD_BYTES:
+        return (
+            f"the file ends {count(len(data), 'byte')} after the start of a record, which "
+            f"begins with {HEAD_BYTES}"
+        )
+    if not is_head(head):
+        return "the checksum of the record's length is wrong"
+    length = frame_bytes(head) - FRAME_BYTES
+    if length > MAX_EXAMPLE_BYTES:
+        return (
+            f"the record has {length:,} bytes, expected at most {MAX_EXAMPLE_BYTES:,}"
+        )
+    if left is not None and left < length + FRAME_BYTES:
+        return (
+            f"the file ends {left:,} bytes after the start of a record of "
+            f"{length + FRAME_BYTES:,}"
+        )
+    return f"the checksum of the record's {length:,} bytes is wrong: they are damaged"

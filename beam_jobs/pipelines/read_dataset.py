@@ -116,11 +116,10 @@ def _list_shards(
 def read_shard(shard: ShardToRead, as_: As) -> Iterator[Any]:
     """Yields the elements of one shard."""
     if as_ == "bytes":
-        yield from map(bytes, shard.records())
+        yield from shard.records()
     elif as_ == "example":
         parse = _MESSAGES[shard.payload].FromString
-        for record in shard.records():
-            yield parse(bytes(record))
+        yield from map(parse, shard.records())
     else:
         for batch in shard.batches():
             if as_ == "batch":

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import base64
-import io
+from collections.abc import Iterator
 
-from recordmill.transforms.tfrecord import crc32c, mask, read_records
+from recordmill.transforms.dataset.reader import read_records
+from recordmill.transforms.storage.input_stream import InputStream, ReadBytes
+from recordmill.transforms.tfrecord import crc32c, mask
 
 # TensorFlow's writer, write(b"foo"), as in apache_beam/io/tfrecordio_test.py.
 FOO_RECORD = base64.b64decode("AwAAAAAAAACwmUkOZm9vYYq+/g==")
 
 
-def records_of(data: bytes, uri: str = "a.tfrecord") -> list[bytes]:
-    return [bytes(record) for record in read_records(io.BytesIO(data), uri)]
+def read_file(
+    read: ReadBytes, size: int, uri: str = "a.tfrecord", compression: str = ""
+) -> Iterator[bytes]:
+    """The records of a file, up to the first that is damaged."""
+    file = InputStream(read, size, uri=uri, compression=compression)
+    for window in read_records(file):
+        yield from window.to_pylist()
+
+
+def read_bytes(data: bytes, *how: str) -> Iterator[bytes]:
+    return read_file(lambda start, stop: bytes(data[start:stop]), len(data), *how)
+
+
+def records_of(data: bytes) -> list[bytes]:
+    return list(read_bytes(data))
 
 
 def frame(examples: list[bytes]) -> bytes:

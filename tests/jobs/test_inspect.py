@@ -266,7 +266,7 @@ def test_damaged_first_record(tmp_path: Path) -> None:
 def test_missing_first_shard(tmp_path: Path) -> None:
     write_dataset(tmp_path / "zoo")
     (tmp_path / "zoo" / "zoo-train.tfrecord-00000-of-00002").unlink()
-    with pytest.raises(OutputError, match="00000-of-00002: no such file; run"):
+    with pytest.raises(OutputError, match="00000-of-00002: is missing, the manifest"):
         inspected(tmp_path / "zoo", as_json=True)
 
 

@@ -162,7 +162,7 @@ def test_a_flipped_bit_is_named(damaged: Path) -> None:
     shard.write_bytes(data)
     error = error_of(lambda: read(damaged))
     assert "CorruptRecordError" in error
-    assert f"{shard}: record 0 at byte 0: checksum of the data is" in error
+    assert f"{shard}: record 0 at byte 0: the checksum of the record's" in error
 
 
 def test_a_shard_of_another_size(damaged: Path) -> None:

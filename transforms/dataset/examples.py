@@ -17,7 +17,6 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.options import Payload
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.dataset.files import open_file
 from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.decode.examples import decode_records
 from recordmill.transforms.decode.payloads import decode_payload
@@ -28,7 +27,6 @@ from recordmill.transforms.decode.readable import (
 )
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.storage import Store
-from recordmill.transforms.tfrecord import open_stream, read_records
 
 _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
@@ -172,23 +170,12 @@ def _selected(
             found = _matching(shard, selection.conditions)
             records = (each for each in found if each[0] >= skipped)
         else:
-            records = islice(enumerate(_records(shard)), skipped, None)
+            records = islice(enumerate(shard.records()), skipped, None)
         for index, data in islice(records, left):
             values, text = _contents(data, shard.schema, shard.payload)
             yield ExamplePreview(shard.split, shard.entry.file, index, values, text)
             left -= 1
         skipped = 0
-
-
-def _records(shard: ShardToRead) -> Iterator[bytes]:
-    """Yields the records of a shard, also of one that is not that of the manifest."""
-    if shard.container == "array_record":
-        yield from map(bytes, shard.records())
-        return
-    name = shard.entry.file
-    with open_file(shard.store, name) as file:
-        stream = open_stream(file, shard.compression)
-        yield from map(bytes, read_records(stream, name))
 
 
 def _contents(

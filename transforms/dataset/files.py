@@ -41,7 +41,7 @@ from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c
 
-_READ_BYTES = 8 << 20  # of a file at once
+_READ_BYTES = 4 << 20  # of a file at once
 _MAX_FOLDERS = 100  # in which datasets are looked for, for a message
 
 
@@ -165,13 +165,16 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
 
 
 def open_file(
-    store: Store, name: str, on_bytes: Callable[[int], None] = lambda _: None
+    store: Store,
+    name: str,
+    compression: str = "none",
+    on_bytes: Callable[[int], None] = lambda _: None,
 ) -> InputStream:
     """Opens a file of a dataset, to be read from front to end; it has a checksum then.
 
-    `on_bytes` is called with the number of bytes after each reading.
+    `on_bytes` is called after each reading with the number of bytes that are new.
     """
-    size = store.size(name)
+    size, done = store.size(name), 0
     if size is None:
         raise MissingFileError(
             f"{store.uri_of(name)}: no such file; run `recordmill verify` to see what else "
@@ -179,22 +182,39 @@ def open_file(
         )
 
     def read(start: int, stop: int) -> bytes:
+        nonlocal done
         data = store.read_range(name, start, stop)
-        on_bytes(len(data))
+        on_bytes(max(0, start + len(data) - done))
+        done = max(done, start + len(data))
         return data
 
-    return InputStream(read, size, uri=store.uri_of(name), window_bytes=_READ_BYTES)
+    return InputStream(
+        read,
+        size,
+        uri=store.uri_of(name),
+        compression="" if compression == "none" else compression,
+        window_bytes=_READ_BYTES,
+    )
 
 
-def require_crc(file: InputStream, entry: ShardEntry) -> None:
-    """Reads the rest of a file, and checks that it is the shard that was written."""
-    crc = f"{file.drain():08x}"
-    if crc != entry.crc32c:
-        raise OutputError(
-            f"{file.uri}: CRC-32C {crc}, the manifest says {entry.crc32c}: this is not "
-            "the file that was written. Run `recordmill verify` to see what else is "
-            "wrong, and convert again or restore it"
-        )
+def require_written(
+    file: InputStream, entry: ShardEntry, num_records: int | None = None
+) -> None:
+    """Reads the rest of a file, and checks that it is the shard that was written.
+
+    Its records are those that were found whole, or None if nobody looked at them.
+    """
+    crc32c = f"{file.drain():08x}"
+    found, expected = f"CRC-32C {crc32c}", entry.crc32c
+    what = "this is not the file that was written. Convert again or restore it"
+    if num_records is None:
+        what += "; `recordmill verify` shows what else is damaged"
+    else:
+        found = f"{count(num_records, 'record')} and {found}"
+        expected = f"{entry.records:,} and {expected}"
+        what = f"no record is damaged, but {what}"
+    if crc32c != entry.crc32c or num_records not in (None, entry.records):
+        raise OutputError(f"{file.uri}: {found}, the manifest says {expected}: {what}")
 
 
 def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:

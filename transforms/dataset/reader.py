@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,17 +14,23 @@ from tempfile import mkdtemp
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
+from recordmill.schemas.errors import (
+    CorruptRecordError,
+    InputError,
+    OutputError,
+    UsageError,
+)
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.names import INDEX_SUFFIX, check_file_name
 from recordmill.schemas.options import Container, Payload
-from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of
-from recordmill.transforms.dataset.files import open_file, require_crc, require_size
+from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of, value_lengths
+from recordmill.transforms.dataset.files import open_file, require_size, require_written
 from recordmill.transforms.dataset.record_index import index_text, parse_index
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.shard_file import ArrayRecordFile
 from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
@@ -33,12 +38,14 @@ from recordmill.transforms.tfrecord import (
     TAIL_BYTES,
     damaged_frame,
     find_frames,
-    open_stream,
-    read_records,
+    frame_bytes,
+    frame_problem,
+    is_head,
+    read_frames,
 )
 
-WINDOW_BYTES = 8 << 20  # of records decoded at once; a single record may be larger
-WINDOW_RECORDS = 1 << 12
+WINDOW_BYTES = 4 << 20  # of a file at once; a single record may be larger
+WINDOW_RECORDS = 1 << 12  # decoded at once
 
 _GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
 _PARALLEL = 16  # requests at once
@@ -60,39 +67,40 @@ class ShardToRead:
     def uri(self) -> str:
         return self.store.uri_of(self.entry.file)
 
-    def records(self) -> Iterator[memoryview]:
-        """Yields the data of every record in order; keeps a window of the file in memory.
+    def records(self) -> Iterator[bytes]:
+        """Yields the data of every record in order; see `windows`."""
+        for window in self.windows():
+            yield from window.to_pylist()
+
+    def windows(
+        self,
+        on_bytes: Callable[[int], None] = lambda _: None,
+        *,
+        any_size: bool = False,
+    ) -> Iterator[pa.BinaryArray]:
+        """Yields the records as arrays of bounded size; a window of the file is in memory.
 
         Both checksums of each record are verified before it is yielded; at the end the
-        number of records and the file's checksum. Of an ArrayRecord file, which has no
-        such checksums, the whole file is verified first.
+        number of records and the file's checksum, and before all its size, unless it may
+        be of `any_size`. Of an ArrayRecord file, which has no such checksums, the whole
+        file is verified first.
 
         Raises:
           CorruptRecordError: a record is damaged; names file, record and byte offset.
           OutputError: the file is not the one that the manifest describes.
         """
         if self.container == "array_record":
-            yield from ArrayRecordShard(self).records()
+            yield from ArrayRecordShard(self).windows()
             return
-        expected = self.entry
-        require_size(self.store, expected)
-        count = 0
-        with open_file(self.store, expected.file) as file:
-            stream = open_stream(file, self.compression)
-            for record in read_records(stream, self.uri):
-                count += 1
-                yield record
-            crc32c = f"{file.drain():08x}"
-        if (count, crc32c) != (expected.records, expected.crc32c):
-            raise OutputError(
-                f"{self.uri}: {count} records and CRC-32C {crc32c}, the manifest says "
-                f"{expected.records} and {expected.crc32c}: no record is damaged, but "
-                "this is not the file that was written. Convert again or restore it"
-            )
-
-    def windows(self) -> Iterator[pa.BinaryArray]:
-        """Yields the records as arrays of bounded size."""
-        return record_windows(self.records())
+        if not any_size:
+            require_size(self.store, self.entry)
+        num_records = 0
+        how = self.compression, on_bytes
+        with open_file(self.store, self.entry.file, *how) as file:
+            for window in read_records(file):
+                num_records += len(window)
+                yield window
+            require_written(file, self.entry, num_records)
 
     def only(self, names: Collection[str]) -> Schema:
         """Returns the features to decode for some of them: of plain examples no others."""
@@ -124,8 +132,10 @@ class ShardToRead:
 
     def index(self) -> I64:
         """Reads all records; returns where each frame begins, and where the last ends."""
-        lengths = [len(record) + FRAME_BYTES for record in self.records()]
-        return offsets_of(np.array(lengths, np.int64))
+        lengths = [value_lengths(window) for window in self.windows()]
+        return offsets_of(
+            np.concatenate([np.zeros(0, np.int64), *lengths]) + FRAME_BYTES
+        )
 
 
 def shards_to_read(
@@ -152,27 +162,43 @@ def shards_to_read(
     ]
 
 
-def record_windows(records: Iterable[bytes | memoryview]) -> Iterator[pa.BinaryArray]:
-    """Yields records as arrays of bounded size; those before a damaged one come first."""
-    window: list[bytes | memoryview] = []
-    num_bytes = 0
-    damage = None
-    try:
-        for record in records:
-            window.append(record)
-            num_bytes += len(record)
-            if num_bytes >= WINDOW_BYTES or len(window) >= WINDOW_RECORDS:
-                yield _binary_array(window)
-                window, num_bytes = [], 0
-    except CorruptRecordError as error:
-        damage = error
-    if window:
-        yield _binary_array(window)
-    if damage is not None:
-        raise damage
+def read_records(file: InputStream) -> Iterator[pa.BinaryArray]:
+    """Yields the records of a file, up to the first one that is damaged.
+
+    Raises:
+      CorruptRecordError: a record is damaged; names file, record and byte offset.
+    """
+    damage = ""  # of the compressed bytes
+
+    def read(start: int, stop: int) -> bytes:
+        nonlocal damage
+        try:
+            return file.part(start, stop)
+        except InputError as error:
+            damage = str(error).removeprefix(f"{file.uri}: ")
+            held, begin = file.window(start, start)  # what comes before the damage
+            return held[max(0, start - begin) :]
+
+    index = end = 0
+    stop = None if file.is_packed else file.size
+    for frames in read_frames(read, 0, stop, WINDOW_BYTES, searches=False):
+        records, num_whole = frames.records(), len(frames.starts)
+        if frames.lost:
+            lost = frames.lost[0]
+            num_whole = int(np.searchsorted(frames.offsets, lost.offset))
+        for start in range(0, num_whole, WINDOW_RECORDS):
+            yield records[start : min(num_whole, start + WINDOW_RECORDS)]
+        index += num_whole
+        if frames.lost:
+            # Only what breaks off, of which nothing is kept, may be of damage elsewhere.
+            what = lost.reason if lost.raw else damage or lost.reason
+            raise CorruptRecordError(file.uri, index, lost.offset, what)
+        end = int((frames.offsets + frames.lengths)[-1])
+    if damage:
+        raise CorruptRecordError(file.uri, index, end, damage)
 
 
-def _binary_array(records: Sequence[bytes | memoryview]) -> pa.BinaryArray:
+def _binary_array(records: Sequence[bytes]) -> pa.BinaryArray:
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     return binary_array(offsets_of(lengths), np.frombuffer(b"".join(records), np.uint8))
 
@@ -196,7 +222,7 @@ class ArrayRecordShard:
         if self._is_copy:
             with open_file(store, name) as source, self._path.open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-                require_crc(source, self._entry)
+                require_written(source, self._entry)
         self._file = ArrayRecordFile(self._path, self._uri)
         if self._file.records != self._entry.records:
             raise OutputError(
@@ -213,13 +239,12 @@ class ArrayRecordShard:
         """Returns records by their positions; the package checks the hash of each."""
         return _binary_array(self._file.read(positions.tolist()))
 
-    def records(self) -> Iterator[memoryview]:
+    def windows(self) -> Iterator[pa.BinaryArray]:
         """Yields all records in order, after a check of the whole file."""
         if not self._is_copy:
             with open_file(self._store, self._entry.file) as file:
-                require_crc(file, self._entry)
-        for record in self._file.read_all():
-            yield memoryview(record)
+                require_written(file, self._entry)
+        yield from map(_binary_array, self._file.read_all())
 
 
 def _remove(folder: str, process: int) -> None:
@@ -264,20 +289,13 @@ class OpenShard:
         lengths = ends - starts
         bad = damaged_frame(file, local, lengths)
         if bad is not None:
-            frame = file[local[bad] : local[bad] + lengths[bad]].tobytes()
-            self._refuse(int(positions[bad]), int(starts[bad]), frame)
+            frame = file[local[bad] : local[bad] + lengths[bad]]
+            what = frame_problem(frame)
+            if is_head(frame.data) and frame_bytes(frame.data) != len(frame):
+                what = "is not one record, as the index says"
+            location = int(positions[bad]), int(starts[bad])
+            raise CorruptRecordError(self._shard.uri, *location, what)
         return _without_frames(file, local, lengths)
-
-    def _refuse(self, index: int, offset: int, frame: bytes) -> None:
-        """Raises the error that reading this frame alone raises, at its true place."""
-        try:
-            list(read_records(io.BytesIO(frame), self._shard.uri))
-        except CorruptRecordError as error:
-            raise CorruptRecordError(error.uri, index, offset, error.what) from None
-        # A frame that holds other frames: the index does not belong to this file.
-        raise CorruptRecordError(
-            self._shard.uri, index, offset, "is not one record, as the index says"
-        )
 
     def _fetched(self, starts: I64, ends: I64) -> tuple[U8, I64]:
         """Returns bytes from a store, and where the frames begin in them.

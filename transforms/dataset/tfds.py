@@ -23,10 +23,8 @@ Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.names import format_labels, labels_file_name, shard_file_name
@@ -43,11 +41,11 @@ from recordmill.schemas.text import json_bytes
 from recordmill.transforms.dataset.files import (
     class_names,
     open_file,
-    require_crc,
     require_size,
+    require_written,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.tfrecord import FRAME_BYTES, open_stream
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
@@ -279,7 +277,6 @@ def export_tfds(
 
 def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
     """Puts a shard there, linked or decompressed; returns its bytes."""
-    uri = store.uri_of(shard.file)
     require_size(store, shard)
     if isinstance(store, LocalStore) and compression == "none":
         try:
@@ -288,11 +285,10 @@ def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int
             pass  # another disk, or a file system without links
         else:
             return shard.bytes
-    with open_file(store, shard.file) as file, target.open("xb") as copy:
-        stream = open_stream(file, compression)
+    with open_file(store, shard.file, compression) as file, target.open("xb") as copy:
         try:
-            shutil.copyfileobj(stream, copy, 1 << 20)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise OutputError(f"{uri}: {error}; run `recordmill verify`") from error
-        require_crc(file, shard)
+            shutil.copyfileobj(file, copy, 1 << 20)
+        except InputError as error:
+            raise OutputError(f"{error}; run `recordmill verify`") from error
+        require_written(file, shard)
     return target.stat().st_size

@@ -44,11 +44,12 @@ from recordmill.transforms.dataset.files import (
     read_manifest,
     rejects_files,
     replaced_name,
+    require_written,
 )
 from recordmill.transforms.dataset.record_index import parse_index
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.tfrecord import crc32c, open_stream, read_records
+from recordmill.transforms.tfrecord import crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,56 +387,33 @@ def _check_shard(
     shard: ShardEntry,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; returns (number of whole records, problems)."""
-    records = 0
-    damage: str | None = None
-    is_framed = manifest.container == "tfrecord"
-    deep = None
-    if schema is not None:
-        # Only here: it imports all that decodes records, which runs do not need.
-        from recordmill.transforms.dataset.deep_check import DeepCheck
-        from recordmill.transforms.dataset.reader import ShardToRead, record_windows
+    # Only here: they import all that decodes records, which runs do not need.
+    from recordmill.transforms.dataset.deep_check import DeepCheck
+    from recordmill.transforms.dataset.reader import ShardToRead
 
-        deep = DeepCheck(schema, manifest.payload, is_framed=is_framed)
+    is_framed = manifest.container == "tfrecord"
+    how = manifest.compression, manifest.container, schema or schema_of(manifest)
+    to_read = ShardToRead(store, "", shard, *how, manifest.payload)
+    deep = DeepCheck(to_read.schema, manifest.payload, is_framed=is_framed)
+    records, damage = 0, ""
     try:
-        with open_file(store, shard.file, on_bytes) as file:
-            stream = open_stream(file, manifest.compression)
-            found = read_records(stream, shard.file) if is_framed else iter(())
-            try:
-                if deep is None:
-                    for _ in found:
-                        records += 1
-                else:
-                    for window in record_windows(found):
-                        records += len(window)
-                        deep.add(window)
-            except CorruptRecordError as error:
-                damage = (
-                    f"record {error.record_index} at byte {error.offset}: {error.what}"
-                )
-            crc32c = f"{file.drain():08x}"
-        same = crc32c == shard.crc32c
-        if not is_framed and same:
-            # The bytes are those that were written, and their records were counted then.
-            records = shard.records
-            if deep is not None and schema is not None:
-                how = manifest.compression, manifest.container, schema, manifest.payload
-                for window in ShardToRead(store, "", shard, *how).windows():
-                    deep.add(window)
-    except (OSError, OutputError) as error:
-        return records, [Problem(shard.file, f"cannot be read: {error}")]
-    if is_framed and damage is None and records != shard.records:
-        damage = f"{records} records, expected {shard.records}"
-    if damage is None and not same and file.size == shard.bytes:
-        whole = "no record is damaged, but " if is_framed else ""
-        damage = (
-            f"CRC-32C of the whole file is {crc32c}, expected {shard.crc32c}; "
-            f"{whole}this is not the file that was written"
-        )
-    messages = [] if deep is None else deep.problems()
-    problems = [Problem(shard.file, message, "values") for message in messages]
-    if damage is not None:
-        problems.append(Problem(shard.file, damage))
-    return records, problems
+        if not is_framed:
+            with open_file(store, shard.file, on_bytes=on_bytes) as file:
+                require_written(file, shard)
+            if schema is None:  # they are those that were counted when it was written
+                return shard.records, []
+        for window in to_read.windows(on_bytes, any_size=True):
+            records += len(window)
+            if schema is not None:
+                deep.add(window)
+    except CorruptRecordError as error:
+        damage = f"record {error.record_index} at byte {error.offset}: {error.what}"
+    except OutputError as error:
+        damage = str(error).removeprefix(f"{to_read.uri}: ")
+    except OSError as error:
+        damage = f"cannot be read: {error}"
+    problems = [Problem(shard.file, text, "values") for text in deep.problems()]
+    return records, [*problems, *([Problem(shard.file, damage)] if damage else [])]
 
 
 def _in_turn(on_progress: Callable[[int], None]) -> Callable[[int], None]:

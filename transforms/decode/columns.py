@@ -22,13 +22,12 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, shape_text
 from recordmill.schemas.proto.example_pb2 import BytesList
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
-from recordmill.transforms.arrow import I64, U8, offsets_of
+from recordmill.transforms.arrow import I64, U8, extract_binary, offsets_of
 from recordmill.transforms.cast.text_values import ARROW_TYPES
 from recordmill.transforms.decode.wire import (
     Mask,
     Spans,
     extract,
-    extract_binary,
     gather,
     gather_words,
     read_int64,

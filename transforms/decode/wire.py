@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.transforms.arrow import I64, U8, U64, array_parts, offsets_of
+from recordmill.transforms.arrow import (
+    I64,
+    U8,
+    U64,
+    array_parts,
+    extract_binary,
+    offsets_of,
+)
 from recordmill.transforms.native.numpy_loops import MAX_VARINT_BYTES, unaligned_rows
 
 Mask = npt.NDArray[np.bool_]
@@ -180,18 +187,3 @@ def extract(data: U8, starts: I64, lengths: I64) -> tuple[U8, I64]:
         joined = extract_binary(data, starts, lengths)
         out[:total] = np.frombuffer(joined.buffers()[2], np.uint8)[:total]
     return out, offsets
-
-
-def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
-    """Returns the spans as an Arrow array; arguments as in `extract`.
-
-    The spans and the gaps between them form one array with the offsets (edges) start,
-    end, start, end, ...; taking every second item leaves the spans.
-    """
-    edges = np.empty(2 * len(starts), np.int32)
-    edges[0::2] = starts
-    edges[1::2] = starts + lengths
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
-    rows = max(len(edges) - 1, 0)
-    array = pa.BinaryArray.from_buffers(pa.binary(), rows, buffers)
-    return array.take(pa.array(np.arange(0, rows, 2, dtype=np.int32)))

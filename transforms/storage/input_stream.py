@@ -203,13 +203,15 @@ class InputStream(io.RawIOBase):
         most = STEP_BYTES if self.is_cut else self._window_bytes
         parts = [self._held[max(0, kept - self._begin) :]]
         self._begin = max(self._begin, min(kept, end))
-        while end < stop and (more := self._more(most or stop - end)):
-            if end <= kept:  # nothing of what came before is asked for
-                parts, self._begin = [], end
-            parts.append(more)
-            end += len(more)
-            self._note(end)
-        self._held = b"".join(parts)
+        try:
+            while end < stop and (more := self._more(most or stop - end)):
+                if end <= kept:  # nothing of what came before is asked for
+                    parts, self._begin = [], end
+                parts.append(more)
+                end += len(more)
+                self._note(end)
+        finally:  # what comes before damage can still be read
+            self._held = b"".join(parts)
 
     def piece(self) -> bytes:
         """Returns the next bytes of a text, for who reads nothing twice; none at its end."""

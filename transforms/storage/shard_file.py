@@ -407,9 +407,9 @@ class ArrayRecordFile:
         """Returns records in the order of their positions, which may repeat."""
         return self._read(positions) if len(positions) else []
 
-    def read_all(self) -> Iterator[bytes]:
-        """Yields all records in order; some MB of them are in memory, or a large one."""
+    def read_all(self) -> Iterator[list[bytes]]:
+        """Yields all records in order, some MB of them at once, or a large one."""
         mean = self._path.stat().st_size // max(1, self.records)
         step = max(1, min(_READ_RECORDS, _READ_BYTES // max(1, mean)))
         for start in range(0, self.records, step):
-            yield from self._read(start, min(start + step, self.records))
+            yield self._read(start, min(start + step, self.records))

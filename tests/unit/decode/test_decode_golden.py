@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from decode_cases import decode_batch, plain, stored
+from frames import records_of
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.decode import examples as module
 from recordmill.transforms.encode.tensors import DATA_TYPES
-from recordmill.transforms.tfrecord import read_records
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
@@ -51,8 +51,7 @@ def test_tensor_of_loose_values(
 
 
 def golden_records(name: str) -> list[bytes]:
-    with (GOLDEN / name).open("rb") as file:
-        return [bytes(record) for record in read_records(file, name)]
+    return records_of((GOLDEN / name).read_bytes())
 
 
 def test_golden_zoo() -> None:

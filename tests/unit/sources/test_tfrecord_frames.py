@@ -17,16 +17,18 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms import native
-from recordmill.transforms import tfrecord as find_frames_module
+from recordmill.transforms import tfrecord as frames_of
 from recordmill.transforms.native import numpy_loops
-from recordmill.transforms.sources.tfrecord import frames as frames_of
-from recordmill.transforms.sources.tfrecord.frames import (
+from recordmill.transforms.sources.tfrecord.frames import cut_files
+from recordmill.transforms.tfrecord import (
     FrameWindow,
     Lost,
-    cut_files,
+    crc32c,
+    find_frames,
+    find_whole_frame,
+    mask,
     read_frames,
 )
-from recordmill.transforms.tfrecord import crc32c, find_frames, find_whole_frame, mask
 
 RECORDS = [b"a" * n for n in (0, 5, 300, 1, 40, 2, 2, 90)]
 
@@ -40,7 +42,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def windows_of(path: Path, window_bytes: int = 1 << 20) -> list[FrameWindow]:
     file = whole_file(path)
     stop = None if file.is_packed else path.stat().st_size
-    return list(read_frames(file, 0, stop, window_bytes))
+    return list(read_frames(file.part, 0, stop, window_bytes))
 
 
 def read_all(path: Path, window_bytes: int = 1 << 20) -> tuple[list[bytes], list[Lost]]:
@@ -68,7 +70,7 @@ def test_frames_are_found_up_to_damage() -> None:
 
 @pytest.mark.usefixtures("loops")
 def test_so_many_frames_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_frames_module, "MOST_FRAMES", 3)
+    monkeypatch.setattr(frames_of, "MOST_FRAMES", 3)
     data = np.frombuffer(frame(RECORDS), np.uint8)
     starts = find_frames(data)
     assert len(starts) == 3 + 1
@@ -80,7 +82,7 @@ def test_so_many_frames_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_frame_at_the_very_end_is_found(
     before: int, tried_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find_frames_module, "_TRIED_AT_ONCE", tried_at_once)
+    monkeypatch.setattr(frames_of, "_TRIED_AT_ONCE", tried_at_once)
     for record in (b"", b"abc"):
         whole = frame([record])
         data = np.frombuffer(b"\xff" * before + whole, np.uint8)
@@ -151,7 +153,7 @@ def test_bytes_that_are_missing_in_the_middle_cost_what_they_touch(
     path.write_bytes(data[:90] + data[110:])
     found, (lost,) = read_all(path)
     assert found == [frame([b"a" * 50]), frame([b"c" * 50])]
-    assert "none begins behind; reading goes on 46 bytes later" in lost.reason
+    assert "they are damaged; reading goes on 46 bytes later" in lost.reason
 
 
 def test_a_huge_length_is_damage(tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""Reads the frames of TFRecord files: in windows, by reference, or only to cut a file.
-
-A record whose data is damaged is left out by itself, as its length tells where the next
-one begins. Where a length is damaged, reading goes on at the next place where a frame has
-both checksums right; what lies between is lost, and becomes one reject.
+"""Opens and cuts TFRecord files, and reads their frames by reference.
 
 A reference has 16 bytes, little-endian:
 
@@ -12,21 +8,17 @@ A reference has 16 bytes, little-endian:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
+from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
 from recordmill.transforms.sources.base import FRAMED, ReferencedRows
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import (
@@ -37,13 +29,9 @@ from recordmill.transforms.storage.reading import (
     read_range,
 )
 from recordmill.transforms.tfrecord import (
-    FRAME_BYTES,
     HEAD_BYTES,
-    MAX_EXAMPLE_BYTES,
-    TAIL_BYTES,
     damaged_frame,
     find_frames,
-    find_whole_frame,
     frame_bytes,
     is_head,
 )
@@ -80,203 +68,6 @@ def look_at(uri: str, storage: StorageOptions, seen: Seen | None) -> tuple[str, 
         if name == "gzip":
             return name, False
     return "plain", False
-
-
-WINDOW_BYTES = 8 << 20
-SEARCH_BYTES = 1 << 20  # searched at first for the next whole frame; then more
-MOST_SEARCHED = 64 << 20  # then the rest of the file is given up
-_MOST_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame
-
-# What follows some frames: nothing, what must be read first, a head, or damage.
-_State = Literal["done", "more", "head", "broken"]
-
-
-class Lost(NamedTuple):
-    """Bytes that are no whole record, or the first of them; why; and their offset."""
-
-    offset: int
-    reason: str
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class FrameWindow:
-    """Frames that follow each other in a file."""
-
-    offset: int  # of the data, in the (unpacked) file
-    data: U8  # bytes of the file
-    starts: I64  # where each whole frame begins in the data
-    lengths: I64  # their bytes
-    lost: tuple[Lost, ...] = ()  # what is lost between and behind them
-
-    @property
-    def offsets(self) -> I64:
-        """Returns where each frame begins in the (unpacked) file."""
-        return self.starts + self.offset
-
-    def frames(self) -> pa.BinaryArray:
-        """Returns the frames; not copied, if none is lost between them."""
-        ends = self.starts + self.lengths
-        if len(ends) and (self.starts[1:] == ends[:-1]).all():
-            return binary_array(np.append(self.starts, ends[-1]), self.data)
-        return self._between(self.starts, ends)
-
-    def records(self) -> pa.BinaryArray:
-        """Returns the data of the frames."""
-        ends = self.starts + self.lengths
-        return self._between(self.starts + HEAD_BYTES, ends - TAIL_BYTES)
-
-    def _between(self, starts: I64, ends: I64) -> pa.BinaryArray:
-        """Returns pieces of the data; every second row of piece, gap, piece, gap, ..."""
-        if not len(starts):
-            return pa.array([], pa.binary())
-        edges = np.column_stack([starts, ends]).ravel()
-        return binary_array(edges, self.data).take(
-            pa.array(np.arange(0, len(edges), 2))
-        )
-
-    def raw(self, row: int) -> tuple[int, bytes]:
-        """Returns the offset and the bytes of a frame."""
-        start = int(self.starts[row])
-        return self.offset + start, bytes(
-            self.data[start : start + int(self.lengths[row])]
-        )
-
-
-def read_frames(
-    file: InputStream, start: int, stop: int | None, window_bytes: int = WINDOW_BYTES
-) -> Iterator[FrameWindow]:
-    """Yields all frames that begin in a range, whose first byte begins one.
-
-    The range ends at `stop`, or with the file; a record may be larger than a window.
-    """
-    at, needed = start, 0
-    while stop is None or at < stop:
-        limit = at + window_bytes if stop is None else min(at + window_bytes, stop)
-        limit = max(limit, at + needed)
-        data = np.frombuffer(file.part(at, limit), np.uint8)
-        if not len(data):
-            return
-        edges = find_frames(data)
-        if stop is not None:  # frames that begin behind the range are another one's
-            edges = edges[: int(np.searchsorted(edges[:-1], stop - at)) + 1]
-        good = _whole_frames(data, edges)
-        is_end = len(data) < limit - at
-        state = _state(data, int(edges[-1]), at, stop, is_end=is_end)
-        if len(good) and not good[-1] and state in ("more", "broken"):
-            # Its length may be wrong, too: what begins behind it tells.
-            if state == "more" and len(good) == 1:
-                needed = int(edges[-1]) + HEAD_BYTES
-                continue
-            edges, good = edges[:-1], good[:-1]
-        end = int(edges[-1])
-        window = _window(at, data, edges, good)
-        if state == "broken" and not (file.is_cut and is_end):
-            lost, following = _search(file, at + end, stop)
-            yield replace(window, lost=(*window.lost, lost))
-            if following is None:
-                return
-            at, needed = following, 0
-            continue
-        if end:
-            yield window
-        if state in ("done", "broken"):
-            return
-        at, rest = at + end, data[end : end + HEAD_BYTES].data
-        needed = HEAD_BYTES if len(rest) < HEAD_BYTES else frame_bytes(rest)
-
-
-def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _State:
-    """Tells what follows the frames that were found in some bytes."""
-    rest = data[end:]
-    if (stop is not None and at + end >= stop) or (is_end and not len(rest)):
-        return "done"
-    if len(rest) < HEAD_BYTES:
-        return "broken" if is_end else "more"
-    head = rest[:HEAD_BYTES].data
-    size = frame_bytes(head)
-    if not is_head(head) or size > _MOST_BYTES or (is_end and size > len(rest)):
-        return "broken"
-    return "head"
-
-
-def _whole_frames(data: U8, edges: I64) -> npt.NDArray[np.bool_]:
-    """Returns a mask of the frames whose data has the right checksum."""
-    starts, lengths = edges[:-1], np.diff(edges)
-    good, at = np.ones(len(starts), np.bool_), 0
-    while (found := damaged_frame(data, starts[at:], lengths[at:])) is not None:
-        good[at + found] = False
-        at += found + 1
-    return good
-
-
-def _window(
-    offset: int, data: U8, edges: I64, good: npt.NDArray[np.bool_]
-) -> FrameWindow:
-    starts, lengths = edges[:-1], np.diff(edges)
-    lost = []
-    for row in np.flatnonzero(~good).tolist():
-        start, stop = edges[row : row + 2].tolist()
-        reason = (
-            f"the checksum of the record's {stop - start - FRAME_BYTES:,} bytes is "
-        )
-        raw = bytes(data[start:stop])
-        lost.append(Lost(offset + start, f"{reason}wrong: they are damaged", raw))
-    return FrameWindow(offset, data, starts[good], lengths[good], tuple(lost))
-
-
-def _search(file: InputStream, at: int, stop: int | None) -> tuple[Lost, int | None]:
-    """Returns what is lost up to the next whole frame, and where that is, or None."""
-    span = SEARCH_BYTES
-    while True:
-        data = np.frombuffer(file.part(at, at + span), np.uint8)
-        if stop is not None:
-            data = data[: stop - at]
-        is_end = len(data) < span
-        found, needed = find_whole_frame(data, 1)
-        if needed > len(data) and not is_end and needed <= _MOST_BYTES + span:
-            span = max(2 * span, needed)  # one that may begin before what was found
-            continue
-        if found is not None:
-            reason = (
-                f"{_what(data[:found])}; reading goes on {found:,} bytes later, where the "
-                "next whole record begins"
-            )
-            return Lost(at, reason, bytes(data[:found])), at + found
-        if is_end or span >= MOST_SEARCHED:
-            break
-        span *= 2
-    lost = len(data)
-    while more := len(file.part(at + lost, at + lost + SEARCH_BYTES)):
-        lost += more
-        if stop is not None and at + lost >= stop:
-            break
-    if stop is not None:
-        lost = stop - at
-    reason = f"{_what(data, lost)}; no whole record follows: {lost:,} bytes are lost"
-    return Lost(at, reason, bytes(data)), None
-
-
-def _what(data: U8, left: int | None = None) -> str:
-    head = data[:HEAD_BYTES].data
-    if len(head) < HEAD_BYTES:
-        return (
-            f"the file ends {count(len(data), 'byte')} after the start of a record, which "
-            f"begins with {HEAD_BYTES}"
-        )
-    if not is_head(head):
-        return "the checksum of the record's length is wrong"
-    length = frame_bytes(head) - FRAME_BYTES
-    if length > MAX_EXAMPLE_BYTES:
-        return (
-            f"the record has {length:,} bytes, expected at most {MAX_EXAMPLE_BYTES:,}"
-        )
-    if left is not None and left < length + FRAME_BYTES:
-        return (
-            f"the file ends {left:,} bytes after the start of a record of "
-            f"{length + FRAME_BYTES:,}"
-        )
-    return f"the checksum of the record's {length:,} bytes is wrong, and none begins behind"
 
 
 WHOLE_BYTES = 256 << 20  # a file of so many bytes is one range

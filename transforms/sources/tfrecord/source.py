@@ -64,18 +64,21 @@ from recordmill.transforms.sources.tfrecord.features import (
 from recordmill.transforms.sources.tfrecord.frames import (
     STEP_BYTES,
     WHOLE_BYTES,
-    WINDOW_BYTES,
-    FrameWindow,
     cut_files,
     look_at,
     make_references,
     open_range,
-    read_frames,
     read_references,
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import available_memory, is_local
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
+from recordmill.transforms.tfrecord import (
+    HEAD_BYTES,
+    TAIL_BYTES,
+    WINDOW_BYTES,
+    FrameWindow,
+    read_frames,
+)
 
 # mnist-train.tfrecord-00000-of-00001, train-00000-of-01024, part-3.tfrecords.gz
 _NAMED = re.compile(r"\.(tfrecords?|tfrec|tfr)\b|-\d{5,}-of-\d{5,}$", re.IGNORECASE)
@@ -204,7 +207,7 @@ def _read_sample(
         stop = None if opened.is_packed else file.size
         frames = (
             window.raw(row)
-            for window in read_frames(opened, 0, stop, share)
+            for window in read_frames(opened.part, 0, stop, share)
             for row in range(len(window.starts))
         )
         for offset, raw in islice(frames, most):
@@ -424,7 +427,9 @@ class TfrecordSource(Source):
         file, path = open_range(input_range, self.storage), input_range.path
         stop = None if file.is_packed else input_range.stop
         before = file.consumed
-        for window in read_frames(file, input_range.start, stop, self.window_bytes):
+        for window in read_frames(
+            *(file.part, input_range.start, stop, self.window_bytes), is_cut=file.is_cut
+        ):
             positions = window.offsets - input_range.start
             if file.is_packed:  # about where they are in the file
                 span, rows = file.consumed - before, len(positions)
