@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.tables import (
     Table,
+    features_table,
     map_text,
     print_table,
     sizes_note,
@@ -20,7 +21,7 @@ from recordmill.beam_jobs.report.tables import (
 )
 from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, human_bytes, printable
@@ -112,7 +113,7 @@ def show_inspect(
         return
     console = make_console()
     _print_header(console, output, manifest)
-    print_table(console, _features(manifest), "features")
+    print_table(console, features_table(manifest.features), "features")
     if note := sizes_note(manifest):
         console.print(note)
     print_table(console, splits_table(manifest), "splits")
@@ -179,22 +180,6 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
         console.print(text)
 
 
-def _features(manifest: Manifest) -> Table:
-    rows = [
-        (
-            printable(feature.name),
-            feature.kind,
-            printable(feature.dtype),
-            _shape(feature),
-            _what(feature),
-            "yes" if feature.optional else "no",
-        )
-        for feature in manifest.features
-    ]
-    columns = ("=feature", "=kind", "=dtype", "=shape", "=what", "=optional")
-    return Table(columns, rows)
-
-
 def _classes(label: LabelCounts) -> Table:
     """Returns the classes of a label, with a column for each split."""
     columns = ["=class", *map(printable, label)]
@@ -241,24 +226,6 @@ def _print_example(
 def _entry_of(name: str, entries: Mapping[str, FeatureSpec]) -> FeatureSpec:
     """Returns a feature of the manifest; one for plain values if it has none."""
     return entries.get(name) or FeatureSpec(name, Kind.BYTES, shape=(None,))
-
-
-def _shape(feature: FeatureSpec) -> str:
-    sides = ["?" if size is None else str(size) for size in feature.shape]
-    shape = "x".join(sides) or "scalar"
-    return f"steps of {shape}" if feature.sequence else shape
-
-
-def _what(feature: FeatureSpec) -> str:
-    if feature.content is Content.IMAGE:
-        return "image"
-    if feature.content is not Content.VALUES:
-        return str(feature.content)
-    if feature.num_classes is not None:
-        return count(feature.num_classes, "class")
-    if feature.kind != "bytes_list":
-        return "truth value" if feature.dtype == "bool" else "number"
-    return "text" if feature.dtype == "string" else "bytes"
 
 
 def _inspect_json(

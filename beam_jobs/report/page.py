@@ -13,12 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from recordmill.beam_jobs.report.page_cards import (
     class_card,
     image_card,
-    kind_text,
     size_chart,
     value_card,
 )
 from recordmill.beam_jobs.report.page_charts import Fact, percent, shown
-from recordmill.beam_jobs.report.tables import Table, splits_table
+from recordmill.beam_jobs.report.tables import Table, features_table, splits_table
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
@@ -267,11 +266,9 @@ def _rejects(
 def _schema(manifest: Manifest) -> Table:
     features = manifest.features[:LISTED_FEATURES]
     more = len(manifest.features) - len(features)
-    return Table(
-        ("Feature", "=Holds", "=Stored as"),
-        tuple((shown(f.name), kind_text(f), str(f.kind)) for f in features),
-        note=f"{more:,} more features; manifest.json has all." if more else "",
-    )
+    note = f"{more:,} more features; manifest.json has all." if more else ""
+    columns = ("Feature", "=Holds", "=Stored as")
+    return Table(columns, features_table(features).rows, note=note)
 
 
 # By it a page is known to be one of ours, so that the next one may replace it.

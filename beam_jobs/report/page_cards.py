@@ -18,8 +18,8 @@ from recordmill.beam_jobs.report.page_charts import (
     shown,
     stacked_rows,
 )
-from recordmill.beam_jobs.report.tables import Table
-from recordmill.schemas.feature_spec import Content, FeatureSpec
+from recordmill.beam_jobs.report.tables import Table, kind_text
+from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.statistics.class_counts import LabelCounts, in_all_splits
@@ -86,23 +86,6 @@ def image_card(summary: ColumnSummary) -> Card:
         facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
     name, kind = shown(summary.feature.name), kind_text(summary.feature)
     return Card(name, kind, facts, charts, tables, wide=True)
-
-
-def kind_text(feature: FeatureSpec) -> str:
-    """Describes what a feature holds: "uint8 array, 32 × 32 × 3"."""
-    what = feature.dtype
-    if feature.content is Content.IMAGE:
-        what = "images"
-    elif feature.content is not Content.VALUES:
-        what += f" {feature.content}"
-    if feature.num_classes is not None:
-        what += f", {count(feature.num_classes, 'class')}"
-    if feature.shape and feature.content is not Content.IMAGE:
-        sides = ("any" if side is None else f"{side:,}" for side in feature.shape)
-        what += f", {' × '.join(sides)}"
-    if feature.sequence:
-        what = f"steps of {what}"
-    return f"{what}, optional" if feature.optional else what
 
 
 def _common_facts(summary: ColumnSummary) -> list[Fact]:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recordmill.beam_jobs.report.terminal import make_console, write_json
-from recordmill.schemas.feature_spec import Content
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.tasks.rejects import RejectKind, RejectLocator, readable_raw
@@ -43,6 +43,28 @@ def sizes_note(manifest: Manifest) -> str:
         "Images may differ in size: for batches of one shape convert with --resize, or "
         "pad each batch, in PyTorch by collate_fn=data.collate (docs/reading-datasets.md)"
     )
+
+
+def kind_text(feature: FeatureSpec) -> str:
+    """Describes what a feature holds: "uint8 array, 32 x 32 x 3"."""
+    what = feature.dtype
+    if feature.content is not Content.VALUES:
+        is_image = feature.content is Content.IMAGE
+        what += f" {'image' if is_image else feature.content}"
+    if feature.num_classes is not None:
+        what += f", {count(feature.num_classes, 'class')}"
+    if feature.shape:
+        sides = ("any" if side is None else f"{side:,}" for side in feature.shape)
+        what += f", {' x '.join(sides)}"
+    if feature.sequence:
+        what = f"steps of {what}"
+    return f"{what}, optional" if feature.optional else what
+
+
+def features_table(features: Sequence[FeatureSpec]) -> Table:
+    """Returns what features hold, and as which list of an example it is stored."""
+    rows = [(printable(f.name), printable(kind_text(f)), f.kind) for f in features]
+    return Table(("=feature", "=holds", "=stored as"), rows)
 
 
 def splits_table(manifest: Manifest) -> Table:

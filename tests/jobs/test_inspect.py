@@ -183,12 +183,12 @@ def test_tables(tmp_path: Path, compression: str) -> None:
     assert f"compression {compression}, shuffled with seed 7" in words[2]
     assert words[3] == "10 rows read, 1 rejected"
     for line in [
-        "image/class/label int64_list int64 scalar 2 classes no",
-        "image/encoded bytes_list uint8 ?x?x? image no",
-        "pixels bytes_list uint8 2x3 array no",
-        "age int64_list int64 scalar number yes",
-        "sure int64_list bool scalar truth value no",
-        "tags bytes_list string ? text no",
+        "image/class/label int64, 2 classes int64_list",
+        "image/encoded uint8 image, any x any x any bytes_list",
+        "pixels uint8 array, 2 x 3 bytes_list",
+        "age int64, optional int64_list",
+        "sure bool int64_list",
+        "tags string, any bytes_list",
         "image/class/label 1 (dog [red])",
         f"image/encoded PNG 6x8x4, {len(IMAGES[1])} B",
         "pixels uint8 2x3, mean 2.5",
@@ -365,8 +365,8 @@ def test_tensors_and_ragged_features(
     write(tmp_path / "zoo", [LABEL, TOKENS, GRID, WORDS], "example")
     lines = shown(tmp_path / "zoo", monkeypatch)
     for line in [
-        "grid bytes_list int8 ?x2 tensor no",
-        "tokens int64_list int64 ?x? number no",
+        "grid int8 tensor, any x 2 bytes_list",
+        "tokens int64, any x any int64_list",
         "grid int8 tensor 2x2 [1, -2, 3, 4]",
         "grid int8 tensor 10x2 [0, 1, 2, 3, 4, 5, ...]",
         "tokens [[1, 2], [], [3]]",
@@ -399,7 +399,7 @@ def test_sequence_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write(tmp_path / "zoo", [LABEL, FRAMES], "sequence_example")
     lines = shown(tmp_path / "zoo", monkeypatch)
     for line in [
-        "frames float_list float32 steps of 2 number yes",
+        "frames steps of float32, 2, optional float_list",
         "frames 5 steps: [0.5, 1.5], [0.5, 1.5], [0.5, 1.5], ...",
         "frames -",
         "label 7",
