@@ -511,29 +511,6 @@ def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
     return used.view(np.dtype(feature.dtype).newbyteorder("<"))
 
 
-def is_pixels(feature: FeatureSpec) -> bool:
-    """Tells whether the values are the pixels of images of one size."""
-    if feature.dtype != "uint8" or feature.sequence or None in feature.shape:
-        return False
-    if feature.content not in (Content.VALUES, Content.ARRAY):
-        return False
-    sides, channels = feature.shape[:2], feature.shape[2:]
-    return (
-        len(sides) == 2
-        and min(side or 0 for side in sides) > 1
-        and channels in ((), (1,), (3,), (4,))
-    )
-
-
-def pixels_at(
-    column: pa.Array, index: int, feature: FeatureSpec
-) -> npt.NDArray[np.uint8]:
-    """Returns the pixels in a row, of shape (height, width, channels)."""
-    pixels = numbers_of(column.slice(index, 1), feature).astype(np.uint8, copy=False)
-    height, width, *channels = (side or 0 for side in feature.shape)
-    return pixels.reshape(height, width, *(channels or [1]))
-
-
 #     ["1", "", "3"]    INTEGER            3 rows, 1 null, 1 to 3,   values {"1": 1, "3": 1}
 #     ["2.5"]           DECIMAL            1 row,  0 null, 2.5,      values {"2.5": 1}
 #     merged            INTEGER | DECIMAL  4 rows, 1 null, 1 to 3,   3 distinct values

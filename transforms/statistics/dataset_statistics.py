@@ -24,17 +24,14 @@ from recordmill.transforms.statistics.class_counts import (
 )
 from recordmill.transforms.statistics.column_summary import (
     ColumnSummary,
-    is_pixels,
     numbers_of,
-    pixels_at,
     values_of,
 )
 from recordmill.transforms.statistics.thumbnails import (
     MAX_IMAGES,
     ContactSheet,
-    Thumbnail,
-    thumbnail_of_file,
-    thumbnail_of_pixels,
+    holds_images,
+    thumbnail_of,
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.rejects import (
@@ -112,7 +109,7 @@ class DatasetStatistics:
             if f.num_classes is not None
         ]
         self._label = label = _label_of(features)
-        shown = [f for f in features if _is_image(f) or is_pixels(f)][:MAX_SHEETS]
+        shown = list(filter(holds_images, features))[:MAX_SHEETS]
         self.sheets = {
             f.name: ContactSheet(
                 f.name,
@@ -147,21 +144,15 @@ class DatasetStatistics:
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
     ) -> None:
         classes: I64 | None = None
-        images = values_of(column) if _is_image(feature) else column.drop_null()
+        images = values_of(column)
         if not feature.sequence and self._label is not None:
             labels = batch.column(self._label.name).filter(column.is_valid())
             classes = pc.fill_null(labels.cast(pa.int64()), -1).to_numpy()
-
-        def make(index: int) -> Thumbnail:
-            if _is_image(feature):
-                return thumbnail_of_file(images[index].as_py())
-            return thumbnail_of_pixels(pixels_at(images, index, feature))
-
-        self.sheets[feature.name].add(classes, len(images), make)
-
-
-def _is_image(feature: FeatureSpec) -> bool:
-    return feature.content is Content.IMAGE
+        self.sheets[feature.name].add(
+            classes,
+            len(images),
+            lambda index: thumbnail_of(images[index].as_py(), feature),
+        )
 
 
 def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:

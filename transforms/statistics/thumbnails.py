@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
-from recordmill.transforms.arrow import I64, U8
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.images.decode import open_image, to_8_bits
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
@@ -42,59 +43,49 @@ def holds_images(feature: FeatureSpec) -> bool:
     return feature.content is Content.ARRAY and feature.dtype == "uint8" and colours
 
 
-def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
-    """Returns a PNG file of 8 bits a channel, its width and its height.
-
-    Args:
-      value: of a feature for which `holds_images` is true.
-      feature: that it belongs to.
+@contextmanager
+def _opened(value: bytes, feature: FeatureSpec) -> Iterator[Image.Image]:
+    """Opens a value of a feature for which `holds_images` is true.
 
     Raises:
       ImageHeaderError: the image cannot be decoded.
       ValueError: the array is not of the feature's shape.
     """
-    if feature.content is Content.IMAGE:
-        with open_image(value, read_header(value), MAX_PIXELS) as opened:
-            image = to_8_bits(opened).copy()
-    else:
-        sides = [-1 if side is None else side for side in feature.shape]
-        image = _image_of(np.frombuffer(value, np.uint8).reshape(sides))
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue(), image.width, image.height
-
-
-def thumbnail_of_file(data: bytes) -> Thumbnail:
-    """Returns the thumbnail of an image file's first frame, as it is stored."""
-    try:
-        with open_image(data, read_header(data), MAX_PIXELS) as opened:
-            width, height = opened.size
-            opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            return _encoded(to_8_bits(opened), width, height)
-    except ImageHeaderError as error:
-        return Thumbnail("", b"", problem=str(error))
-
-
-def thumbnail_of_pixels(pixels: U8) -> Thumbnail:
-    """Returns the thumbnail of pixels of shape (height, width, 1, 3 or 4)."""
-    height, width, _ = pixels.shape
-    return _encoded(_image_of(pixels), width, height)
-
-
-def _image_of(pixels: U8) -> Image.Image:
     from PIL import Image
 
-    gray = pixels.ndim == 3 and pixels.shape[2] == 1
-    return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if gray else pixels))
+    if feature.content is Content.IMAGE:
+        with open_image(value, read_header(value), MAX_PIXELS) as opened:
+            yield opened
+        return
+    sides = [-1 if side is None else side for side in feature.shape]
+    pixels = np.frombuffer(value, np.uint8).reshape(sides)
+    yield Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels)
 
 
-def _encoded(image: Image.Image, width: int, height: int) -> Thumbnail:
-    small = image.copy()
-    small.thumbnail((SIDE, SIDE))
-    is_exact = small.width * small.height <= _EXACT_PIXELS
-    form = "PNG" if is_exact else "WEBP"
-    file = io.BytesIO()
-    small.save(file, form, **({} if is_exact else {"quality": _QUALITY}))
+def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
+    """Returns a PNG file of 8 bits a channel, its width and its height.
+
+    For value, feature and errors see `_opened`.
+    """
+    with _opened(value, feature) as opened:
+        image, file = to_8_bits(opened), io.BytesIO()
+        image.save(file, "PNG")
+        return file.getvalue(), image.width, image.height
+
+
+def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
+    """Returns the thumbnail of an image, of several frames the first one."""
+    try:
+        with _opened(value, feature) as opened:
+            width, height = opened.size
+            opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
+            small, file = to_8_bits(opened), io.BytesIO()
+            small.thumbnail((SIDE, SIDE))
+            is_exact = small.width * small.height <= _EXACT_PIXELS
+            form = "PNG" if is_exact else "WEBP"
+            small.save(file, form, **({} if is_exact else {"quality": _QUALITY}))
+    except (ImageHeaderError, ValueError) as error:
+        return Thumbnail("", b"", problem=str(error))
     return Thumbnail(f"image/{form.lower()}", file.getvalue(), width, height)
 
 

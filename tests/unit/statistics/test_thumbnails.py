@@ -20,9 +20,15 @@ from recordmill.transforms.statistics.thumbnails import (
     Thumbnail,
     holds_images,
     png_of,
-    thumbnail_of_file,
-    thumbnail_of_pixels,
+    thumbnail_of,
 )
+
+
+def feature(**facts: Any) -> FeatureSpec:
+    return FeatureSpec("f", Kind.BYTES, **{"dtype": "uint8", **facts})
+
+
+FILE = feature(shape=(None, None, None), content=Content.IMAGE)
 
 
 def opened(thumbnail: Thumbnail) -> Image.Image:
@@ -32,7 +38,7 @@ def opened(thumbnail: Thumbnail) -> Image.Image:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_every_kind_of_image(name: str) -> None:
-    made = thumbnail_of_file(IMAGES[name][0])
+    made = thumbnail_of(IMAGES[name][0], FILE)
     if made.mime:
         assert max(opened(made).size) <= SIDE
     else:
@@ -42,7 +48,7 @@ def test_every_kind_of_image(name: str) -> None:
 def test_large_ones_become_small_and_keep_their_sides() -> None:
     file = io.BytesIO()
     Image.new("RGB", (4000, 1000), (200, 10, 10)).save(file, "JPEG")
-    made = thumbnail_of_file(file.getvalue())
+    made = thumbnail_of(file.getvalue(), FILE)
     assert opened(made).size == (SIDE, SIDE // 4)
     assert (made.width, made.height) == (4000, 1000)
     assert len(made.data) < 4000
@@ -50,23 +56,25 @@ def test_large_ones_become_small_and_keep_their_sides() -> None:
 
 def test_small_ones_keep_every_pixel() -> None:
     pixels = np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)
-    made = thumbnail_of_pixels(pixels)
+    spec = feature(shape=(32, 32, 3), content=Content.ARRAY)
+    made = thumbnail_of(pixels.tobytes(), spec)
     assert made.mime == "image/png"
     assert np.array_equal(np.asarray(opened(made)), pixels)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_pixels_of_any_channels(channels: int) -> None:
-    made = thumbnail_of_pixels(np.zeros((200, 100, channels), np.uint8))
+    spec = feature(shape=(200, 100, channels), content=Content.ARRAY)
+    made = thumbnail_of(bytes(200 * 100 * channels), spec)
     assert opened(made).size == (SIDE // 2, SIDE)
 
 
 def test_what_cannot_be_decoded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "not an image" in thumbnail_of_file(b"hello").problem
+    assert "not an image" in thumbnail_of(b"hello", FILE).problem
     file = io.BytesIO()
     Image.new("L", (60, 60)).save(file, "PNG")
     monkeypatch.setattr(thumbnails, "MAX_PIXELS", 100)
-    assert thumbnail_of_file(file.getvalue()).problem
+    assert thumbnail_of(file.getvalue(), FILE).problem
 
 
 def test_the_first_images_of_each_class() -> None:
@@ -90,13 +98,6 @@ def test_images_without_classes() -> None:
         sheet.add(None, 2, lambda index: Thumbnail("image/png", b"x"))
     ((name, row),) = sheet.rows
     assert (name, len(row)) == (ALL, 5)
-
-
-def feature(**facts: Any) -> FeatureSpec:
-    return FeatureSpec("f", Kind.BYTES, **{"dtype": "uint8", **facts})
-
-
-FILE = feature(shape=(None, None, None), content=Content.IMAGE)
 
 
 def encoded(pixels: np.ndarray[Any, Any], form: str = "PNG") -> bytes:
