@@ -11,12 +11,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from recordmill.beam_jobs.report.page_cards import (
+    Fact,
     class_card,
     image_card,
-    size_chart,
+    percent,
+    shards_table,
+    shown,
     value_card,
 )
-from recordmill.beam_jobs.report.page_charts import Fact, percent, shown
 from recordmill.beam_jobs.report.tables import Table, features_table, splits_table
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
@@ -134,7 +136,7 @@ def build_page(
         ],
         "values_note": more,
         "missing": _missing(statistics.columns, splits),
-        "shards": size_chart(manifest),
+        "shards": shards_table(manifest),
         "rejects": rejects,
         "rejects_note": note,
         "schema": _schema(manifest),
@@ -184,7 +186,7 @@ def _splits(manifest: Manifest) -> Table:
         )
     ]
     columns = ("Split", "Rows", "Share", "Size", "Shards", "Smallest", "Largest")
-    return Table(columns, rows, tuple(number / max(1, total) for number in numbers))
+    return Table(columns, rows, tuple((number / max(1, total),) for number in numbers))
 
 
 def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]:
@@ -226,7 +228,7 @@ def _missing(features: Sequence[ColumnSummary], splits: Sequence[str]) -> Table 
     if not lacking:
         return None
     lacking.sort(key=lambda feature: -sum(feature.missing))
-    shares = [sum(f.missing) / (sum(f.missing) + f.rows) for f in lacking]
+    shares = [(sum(f.missing) / (sum(f.missing) + f.rows),) for f in lacking]
     rows = tuple(
         (
             shown(feature.feature.name),

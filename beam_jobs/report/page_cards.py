@@ -2,36 +2,114 @@
 
 from __future__ import annotations
 
-from itertools import starmap
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from recordmill.beam_jobs.report.page_charts import (
-    Card,
-    Chart,
-    Fact,
-    bar_chart,
-    bin_labels,
-    counted,
-    counts_table,
-    histogram_chart,
-    number_text,
-    percent,
-    shown,
-    stacked_rows,
-)
 from recordmill.beam_jobs.report.tables import Table, kind_text
 from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.text import count, human_bytes
+from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.statistics.class_counts import LabelCounts, in_all_splits
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
     MAX_SIZES,
     ColumnSummary,
     CommonValues,
+    Histogram,
     ImageSummary,
     NumberSummary,
 )
 from recordmill.transforms.tasks.rejects import readable_raw
+
+_SHOWN_CHARACTERS = 100
+
+
+class Fact(NamedTuple):
+    """A figure with its name, and what must be known of it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+class Chart(NamedTuple):
+    """A histogram, with the figures behind it."""
+
+    caption: str  # what it shows
+    # what each column stands for, its figure, and its height from 0 to 1
+    columns: Sequence[tuple[str, str, float]]
+    told: str  # to those who do not see it
+    table: Table  # its figures
+    note: str = ""  # what is not drawn, or estimated
+
+
+class Card(NamedTuple):
+    """What is known of one feature; a wide one has its parts side by side."""
+
+    name: str
+    kind: str
+    facts: Sequence[Fact] = ()
+    charts: Sequence[Chart] = ()
+    tables: Sequence[tuple[str, Table]] = ()
+    wide: bool = False
+
+
+def number_text(number: float | None) -> str:
+    """Returns a number with up to six digits; whole ones with all of theirs.
+
+    >>> number_text(1234567), number_text(0.1 + 0.2), number_text(1e-9), number_text(None)
+    ('1,234,567', '0.3', '1e-09', '–')
+    """
+    if number is None:
+        return "–"
+    if isinstance(number, int):
+        return f"{number:,}"
+    if math.isfinite(number) and number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}"
+    return f"{number:,.6g}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Returns a share; the smallest ones and those just below all are not rounded away.
+
+    >>> percent(1, 3), percent(0, 5), percent(1, 10**6), percent(999_999, 10**6)
+    ('33.3 %', '0 %', '< 0.1 %', '> 99.9 %')
+    """
+    if not whole or not part:
+        return "0 %"
+    share = 100 * part / whole
+    if part == whole:
+        return "100 %"
+    if share < 0.1:
+        return "< 0.1 %"
+    if share > 99.9:
+        return "> 99.9 %"
+    return f"{share:.1f} %"
+
+
+def counted(number: int, total: int) -> tuple[str, str]:
+    """Returns a count and its share."""
+    return f"{number:,}", percent(number, total)
+
+
+def counts_table(
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[tuple[str, ...], int]],
+    total: int,
+    note: str = "",
+) -> Table:
+    """Returns a table of things with their counts and shares, the latter drawn, too."""
+    cells = tuple((*texts, *counted(number, total)) for texts, number in rows)
+    shares = tuple((number / total,) for _, number in rows)
+    return Table((*columns, "Count", "Share"), cells, shares, note)
+
+
+def shown(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    """Returns a name from the data: without control characters, and not too long."""
+    return printable(f"{text[: most - 1]}…" if len(text) > most else text)
+
 
 _FEW = 40  # different values: their sizes tell nothing
 _FLAT = 0.02  # of all values: no value is common
@@ -145,22 +223,37 @@ def _number_charts(caption: str, numbers: NumberSummary, note: str = "") -> list
         return []
     below, above = histogram.below, histogram.above
     total = sum(histogram.counts) + below + above
-    names = bin_labels(histogram)
+    names = _bin_labels(histogram)
     bins = [("below", below)] if below else []
     bins += zip(names, histogram.counts, strict=True)
     bins += [("above", above)] if above else []
     ends = [f"{n:,} {end}" for n, end in ((below, "below"), (above, "above")) if n]
     if ends:
         note = f"Not drawn: {' and '.join(ends)}. {note}".strip()
-    peak = names[histogram.counts.index(max(histogram.counts))]
-    description = (
+    largest = max(histogram.counts)
+    columns = [
+        (name, f"{number:,}", number / largest)
+        for name, number in zip(names, histogram.counts, strict=True)
+    ]
+    told = (
         f"Histogram, {caption.lower()}: {count(total, 'value')} from "
         f"{number_text(numbers.minimum)} to {number_text(numbers.maximum)}, most of them "
-        f"in {peak}. The table below has its figures."
+        f"in {names[histogram.counts.index(largest)]}. The table below has its figures."
     )
     rows = tuple((name, *counted(number, total)) for name, number in bins)
     table = Table((caption, "Count", "Share"), rows)
-    return [Chart(caption, histogram_chart(histogram, description), table, note)]
+    return [Chart(caption, columns, told, table, note)]
+
+
+def _bin_labels(histogram: Histogram) -> list[str]:
+    """Returns the name of each interval: "4", or "0.5 to 0.75"."""
+    edges = histogram.edges
+    if histogram.discrete:
+        return [number_text(edge) for edge in edges[:-1]]
+    return [
+        f"{number_text(low)} to {number_text(high)}"
+        for low, high in itertools.pairwise(edges)
+    ]
 
 
 def _value_facts(common: CommonValues) -> list[Fact]:
@@ -191,7 +284,7 @@ def _value_table(common: CommonValues) -> Table:
         for value, number in values
     )
     largest = values[0][1]
-    shares = tuple(number / largest for _, number in values) if stands_out else ()
+    shares = tuple((number / largest,) for _, number in values) if stands_out else ()
     notes = []
     if (more := common.distinct - len(values)) > 0 and common.complete:
         notes.append(f"{more:,} more.")
@@ -226,9 +319,7 @@ def _image_tables(images: ImageSummary) -> list[tuple[str, Table]]:
     ]
 
 
-DRAWN_CLASSES = 30  # by split
 LISTED_CLASSES = 1_000
-OPEN_ROWS = 30  # of a table beside its chart
 _COLOURS = 8  # of the style sheet
 
 
@@ -238,87 +329,46 @@ def class_card(label: FeatureSpec, counts: LabelCounts) -> Card:
     totals = in_all_splits(counts)
     numbers = list(totals.values())
     present = [number for number in numbers[:classes] if number]
-    facts = {"Classes": f"{classes:,}"}
+    facts = [Fact("Classes", f"{classes:,}")]
     if present:
-        facts["Smallest class"] = f"{min(present):,}"
-        facts["Largest class"] = f"{max(present):,}"
+        facts.append(Fact("Smallest class", f"{min(present):,}"))
+        facts.append(Fact("Largest class", f"{max(present):,}"))
     if empty := classes - len(present):
-        facts["Without a row"] = count(empty, "class")
+        facts.append(Fact("Without a row", count(empty, "class")))
     if outside := sum(numbers[classes:]):
-        facts["Outside of the classes"] = f"{outside:,}"
-    charts = (_by_split(label.name, counts, totals),) if present else ()
-    return Card(
-        shown(label.name), "", [*starmap(Fact, facts.items())], charts, wide=True
-    )
+        facts.append(Fact("Outside of the classes", f"{outside:,}"))
+    tables = [("Rows by class and split", _by_split(counts, totals))] if totals else []
+    return Card(shown(label.name), "", facts, tables=tables, wide=True)
 
 
-def _by_split(label: str, counts: LabelCounts, totals: dict[str, int]) -> Chart:
-    total, splits = sum(totals.values()), list(map(shown, counts))
-    drawn, note = list(totals), ""
-    if len(totals) > DRAWN_CLASSES:
-        drawn = sorted(totals, key=lambda name: -totals[name])[:DRAWN_CLASSES]
-        note = f"The {DRAWN_CLASSES} commonest of {len(totals):,} classes."
-    series = [("all splits", [totals[name] for name in drawn])]
-    if few := len(splits) <= _COLOURS:
-        numbers = ([own[name] for name in drawn] for own in counts.values())
-        series = list(zip(splits, numbers, strict=True))
-    drawing = stacked_rows(
-        list(map(shown, drawn)),
-        series,
-        f"Rows of {count(len(drawn), 'class')} of {shown(label)}, by split. "
-        "The table below has the figures.",
-    )
-    listed = list(totals)[:LISTED_CLASSES]
-    rows = tuple(
-        (
-            shown(name),
-            *(f"{own[name]:,}" for own in counts.values()),
-            *counted(totals[name], total),
-        )
-        for name in listed
-    )
-    is_short = len(rows) <= OPEN_ROWS  # it is beside the chart
-    more = len(totals) - len(listed)
-    largest = max(totals.values())
-    table = Table(
-        ("Class", *splits, "All", "Share"),
-        rows,
-        () if is_short else tuple(totals[name] / largest for name in listed),
-        f"{more:,} more classes." if more else "",
-    )
-    key = tuple(splits) if few and len(splits) > 1 else ()
-    return Chart("Rows by class and split", drawing, table, note, key, is_short)
+def _by_split(counts: LabelCounts, totals: dict[str, int]) -> Table:
+    total, largest = sum(totals.values()), max(1, *totals.values())
+    rows, shares = [], []
+    for name in itertools.islice(totals, LISTED_CLASSES):
+        numbers = [own[name] for own in counts.values()]
+        figures = *(f"{number:,}" for number in numbers), *counted(totals[name], total)
+        rows.append((shown(name), *figures))
+        parts = numbers if len(numbers) <= _COLOURS else [totals[name]]
+        shares.append(tuple(number / largest for number in parts))
+    more = len(totals) - len(rows)
+    note = f"{more:,} more classes." if more else ""
+    columns = ("Class", *map(shown, counts), "All", "Share")
+    return Table(columns, rows, tuple(shares), note)
 
 
-BAR_SHARDS = 120  # one by one
 LISTED_SHARDS = 500
 
 
-def size_chart(manifest: Manifest) -> Chart | None:
-    """Returns the chart of the sizes of all shards; None without two to compare."""
-    shards, sizes = manifest.shards, [shard.bytes for shard in manifest.shards]
-    if len(shards) < 2:
-        return None
-    rows = tuple(
+def shards_table(manifest: Manifest) -> Table:
+    """Returns rows and size of each shard."""
+    largest = max((shard.bytes for shard in manifest.shards), default=0)
+    rows = [
         (shown(shard.file), shown(name), f"{shard.records:,}", human_bytes(shard.bytes))
         for name, split in manifest.splits.items()
         for shard in split.shards
-    )[:LISTED_SHARDS]
-    more = len(shards) - len(rows)
-    table = Table(
-        ("Shard", "=Split", "Rows", "Size"),
-        rows,
-        tuple(size / max(1, *sizes) for size in sizes[:LISTED_SHARDS]),
-        f"{more:,} more shards; manifest.json has all." if more else "",
-    )
-    drawn = rows[:BAR_SHARDS]
-    names, texts = [row[0] for row in drawn], [row[-1] for row in drawn]
-    note = ""
-    if len(shards) > BAR_SHARDS:
-        note = f"The first {BAR_SHARDS} of {len(shards):,} shards are drawn."
-    told = (
-        f"Sizes of {count(len(sizes), 'shard')}, from {human_bytes(min(sizes))} to "
-        f"{human_bytes(max(sizes))}. The table below has the figures."
-    )
-    drawing = bar_chart(names, sizes[:BAR_SHARDS], texts, told)
-    return Chart("Bytes of each shard, in order", drawing, table, note)
+    ][:LISTED_SHARDS]
+    sizes = [shard.bytes for shard in manifest.shards[:LISTED_SHARDS]]
+    shares = tuple((size / max(1, largest),) for size in sizes)
+    more = manifest.num_shards - len(rows)
+    note = f"{more:,} more shards; manifest.json has all." if more else ""
+    return Table(("Shard", "=Split", "Rows", "Size"), rows, shares, note)

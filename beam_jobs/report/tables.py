@@ -29,8 +29,9 @@ class Table(NamedTuple):
     # the first of a page's table, which names the row
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]  # texts, one for each column
-    # of each row, from 0 to 1, drawn as a bar on a page; empty for none
-    shares: tuple[float, ...] = ()
+    # of each row the parts of a bar on a page, from 0 to 1; several are those of the
+    # columns after the first one. Empty for no bars
+    shares: tuple[tuple[float, ...], ...] = ()
     note: str = ""  # what is left out
 
 

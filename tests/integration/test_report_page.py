@@ -46,8 +46,7 @@ while (walker.nextNode()) {
   if (!node.data.trim() || !element.checkVisibility() || element.tagName === "title")
     continue;
   const style = getComputedStyle(element);
-  const drawn = element.namespaceURI.endsWith("svg");
-  const front = luminance(parse(drawn ? style.fill : style.color).rgb);
+  const front = luminance(parse(style.color).rgb);
   const back = luminance(behind(element));
   const [high, low] = front > back ? [front, back] : [back, front];
   found.push([(high + 0.05) / (low + 0.05), node.data.trim().slice(0, 40)]);
@@ -60,7 +59,7 @@ const all = name => [...document.querySelectorAll(name)];
 return {
   levels: all("h1, h2, h3, h4").map(heading => Number(heading.tagName[1])),
   landmarks: ["header", "nav", "main", "footer"].filter(name => all(name).length === 1),
-  silent: all("img:not([alt]), img[alt=''], svg:not([role=img]), svg:not([aria-label])")
+  silent: all("img:not([alt]), img[alt=''], [role=img]:not([aria-label])")
     .map(element => element.outerHTML.slice(0, 200)),
   undescribed: all("figure").filter(figure => !figure.querySelector("details table"))
     .map(figure => figure.innerText),
