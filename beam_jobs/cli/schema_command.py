@@ -156,14 +156,9 @@ def _infer(
 ) -> Inferred:
     """Reads the whole input of a format with these options of its own."""
     from recordmill.beam_jobs.report.progress import showing
-    from recordmill.schemas.job import JobSpec
+    from recordmill.beam_jobs.service.inputs import list_all_inputs
+    from recordmill.schemas.job import JobSpec, RunOptions
     from recordmill.schemas.source_options import make_options
-    from recordmill.transforms.sources.listing import (
-        exclude_files,
-        list_with_named,
-        unreadable_error,
-        without_documents,
-    )
     from recordmill.transforms.sources.other_format import naming_other_format
     from recordmill.transforms.sources.registry import make_source
     from recordmill.transforms.statistics import input_statistics
@@ -172,17 +167,9 @@ def _infer(
     job = JobSpec(source=source.name, name=source.name, source_options=own_options)
     doing = "listing the inputs"
     with showing(sys.stderr, "read", doing, unit="range", wanted=shown) as on_progress:
+        options = RunOptions(inputs, "", exclude=exclude, storage=storage)
+        files = list_all_inputs(job, options).files
         made = make_source(job, storage.input)
-        _, _, files = list_with_named(
-            inputs,
-            made.named_files,
-            storage.input,
-            open_archives=not made.reads_archives,
-        )
-        files = exclude_files(files, exclude, made.named_files)[0]
-        files = without_documents(files, source.name, storage.input)[0]
-        if unreadable := [file for file in files if file.problem]:
-            raise unreadable_error(unreadable[0])
         with naming_other_format(source.name, files, storage.input):
             return input_statistics.infer(made, files, workers, on_progress)
 

@@ -44,7 +44,9 @@ _WAY_OUT = "choose another output or other inputs"
 
 
 def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
-    """Returns the inputs of a job without the output folder, which `data/*` may name."""
+    """Returns the inputs without the output folder, if any, which `data/*` may name."""
+    if not output:
+        return list(inputs)
     folder = _real_uri(output)
     for name in inputs:
         if _real_uri(name).startswith(f"{folder}/"):
@@ -63,6 +65,8 @@ def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
 
 def _files_outside(files: Sequence[InputFile], output: str) -> list[InputFile]:
     """Returns the files that are not below the output folder, also not by links to it."""
+    if not output:
+        return list(files)
     folder = _real_uri(output)
 
     @cache
@@ -126,6 +130,7 @@ def list_all_inputs(
 ) -> Inputs:
     """Lists all input files, and those that cells may name: all below the input root.
 
+    Without an output only the inputs are read, as for `schema infer`.
     `tell` is called before files are read to compare them.
     """
     listed_at = time.time()
@@ -133,7 +138,7 @@ def list_all_inputs(
     links: list[str] = []
     source = make_source(job, storage)
     # Where an archive has to be unpacked: on the disk of the other temporary files.
-    if options.scratch or is_local(output):
+    if options.scratch or (output and is_local(output)):
         UNPACKED.choose_folder(options.scratch or full_uri(output))
     apart, root, found = list_with_named(
         _inputs_outside(options.inputs, output),
