@@ -242,7 +242,20 @@ Variant = Literal["auto", "cifar10", "cifar100"]
 ByteOrder = Literal["little", "big"]
 Layout = Literal["auto", "stl10"]
 Records = Literal["keep", "decode"]
-SplitFrom = Literal["auto", "none"]
+SplitFrom = Annotated[
+    Literal["auto", "none"],
+    Field(
+        description="whether names of files (and of arrays) tell splits: train, t10k, "
+        "test, ..."
+    ),
+]
+ClassNames = Annotated[
+    str,
+    Field(
+        description="input file with the names of the classes of the column label, one a "
+        "line, in place of numbers; or COLUMN=FILE, with commas between several"
+    ),
+]
 
 
 class CifarOptions(SourceOptions):
@@ -266,32 +279,19 @@ class BinaryOptions(SourceOptions):
     header_bytes: int = Field(
         0, ge=0, description="bytes before the first record of each file"
     )
-    class_names: str = Field(
-        "",
-        description="input file with the names of the classes of the field label, one a "
-        "line; or FIELD=FILE, with commas between several",
-    )
+    class_names: ClassNames = ""
     layout: Layout = Field(
         "auto",
         description="a published layout; auto: what `record` says, else by file names",
     )
-    split_from: SplitFrom = Field(
-        "auto", description="whether names of files tell splits (train, test, ...)"
-    )
+    split_from: SplitFrom = "auto"
 
 
 class IdxOptions(SourceOptions):
     """Options of IDX files."""
 
-    class_names: str = Field(
-        "",
-        description="input file with the names of the classes of the column label, one a "
-        "line; without it they are numbers",
-    )
-    split_from: SplitFrom = Field(
-        "auto",
-        description="whether names of files tell splits (train, t10k, test, ...)",
-    )
+    class_names: ClassNames = ""
+    split_from: SplitFrom = "auto"
 
 
 class NumpyOptions(SourceOptions):
@@ -302,15 +302,8 @@ class NumpyOptions(SourceOptions):
         description="the file, or array of an .npz, that holds the labels: it becomes "
         "the column label",
     )
-    class_names: str = Field(
-        "",
-        description="input file with the names of the classes of the column label, one a "
-        "line; or COLUMN=FILE, with commas between several",
-    )
-    split_from: SplitFrom = Field(
-        "auto",
-        description="whether names of files and arrays tell splits (train, test, ...)",
-    )
+    class_names: ClassNames = ""
+    split_from: SplitFrom = "auto"
 
 
 class TfrecordOptions(SourceOptions):
@@ -321,9 +314,7 @@ class TfrecordOptions(SourceOptions):
         description="whether the records are kept byte for byte, unread, or decoded into "
         "columns, so that a schema can change them",
     )
-    split_from: SplitFrom = Field(
-        "auto", description="whether names of files tell splits (train, test, ...)"
-    )
+    split_from: SplitFrom = "auto"
 
 
 def _load(name: str) -> Any:
@@ -342,13 +333,6 @@ def _arrays(find: str) -> Callable[[Any, Request], Any]:
 def _later(name: str) -> Callable[..., Any]:
     """Returns a function that is imported when it is called."""
     return lambda *arguments: _load(name)(*arguments)
-
-
-def _objects(source: str) -> Callable[[Any, Request], Any]:
-    """Returns what makes a source whose rows are objects with keys."""
-    return lambda _, request: _load(source)(
-        as_declared=request.as_text, wanted=request.columns, storage=request.storage
-    )
 
 
 def _examples(text: str) -> tuple[tuple[str, str], ...]:
@@ -418,12 +402,6 @@ def _mark(text: str) -> str:
     raise ValueError(f"expected none or one ASCII character, found {text!r}")
 
 
-def _quote(text: str) -> str:
-    if text == "none" or _one_mark(text):
-        return text
-    raise ValueError(f"expected none or one ASCII character, found {text!r}")
-
-
 def _encoding(text: str) -> str:
     if text == "auto":
         return text
@@ -450,18 +428,20 @@ def _as_text(value: Any) -> Any:
 _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 
 
-OddCells = Literal["refuse", "reject", "widen"]
-_ODD_CELLS = (
-    "what becomes of the few cells that keep a column from being of numbers or "
-    "booleans (1 % at most, and 1,000): refuse: publish nothing; reject: reject their "
-    "rows; widen: make the column text"
-)
+OddCells = Annotated[
+    Literal["refuse", "reject", "widen"],
+    Field(
+        description="what becomes of the few cells that keep a column from being of "
+        "numbers or booleans (1 % at most, and 1,000): refuse: publish nothing; reject: "
+        "reject their rows; widen: make the column text"
+    ),
+]
 
 
 class JsonLinesOptions(SourceOptions):
     """Options of JSON Lines."""
 
-    odd_cells: OddCells = Field("refuse", description=_ODD_CELLS)
+    odd_cells: OddCells = "refuse"
 
 
 class CsvOptions(SourceOptions):
@@ -477,7 +457,7 @@ class CsvOptions(SourceOptions):
         description="what stands between cells: comma, tab, semicolon, pipe, space, colon, "
         "caret, tilde, 0x01 or one character; auto finds it in the first rows",
     )
-    quote: Annotated[str, AfterValidator(_quote)] = Field(
+    quote: Annotated[str, AfterValidator(_mark)] = Field(
         '"',
         description="the character around cells that hold delimiters or newlines, or "
         "none",
@@ -520,7 +500,7 @@ class CsvOptions(SourceOptions):
     input_compression: Literal["auto", "none", "gzip", "bz2", "xz", "zstd"] = Field(
         "auto", description="of the files; auto finds it in their first bytes"
     )
-    odd_cells: OddCells = Field("refuse", description=_ODD_CELLS)
+    odd_cells: OddCells = "refuse"
     exact: bool = Field(
         False,
         description="publish nothing if float32 would lose digits of a decimal, instead "
@@ -660,7 +640,9 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="webdataset",
         summary="WebDataset: the samples in tar shards.",
         options=SourceOptions,
-        make_source=_objects("webdataset.source.WebDatasetSource"),
+        make_source=lambda _, request: _load("webdataset.source.WebDatasetSource")(
+            as_declared=request.as_text, wanted=request.columns, storage=request.storage
+        ),
         examples=_examples("""
             all shards of a folder
                 recordmill convert webdataset samples out/samples
