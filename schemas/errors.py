@@ -8,7 +8,7 @@ name in sysexits.h are the ones of that file, so that systemd shows the name.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from contextlib import ExitStack
 from typing import ClassVar, Final
 
 OTHER, USAGE, DATA, OUTPUT = "other", "usage", "data", "output"
@@ -148,20 +148,12 @@ class Interrupted(BaseException):
         self.number, self.name = number, name  # of the signal, like 15 and SIGTERM
         # what was done and how to resume, if it was a run that was interrupted
         self.state = ""
-        self._held: list[Callable[[], object]] = []
+        # what is released last: threads may still write until then
+        self.ending = ExitStack()
 
     def __str__(self) -> str:
         """Returns the message for people."""
         return ": ".join(filter(None, (f"interrupted by {self.name}", self.state)))
-
-    def keep(self, release: Callable[[], object]) -> None:
-        """Keeps what is to be released last: threads may still write until then."""
-        self._held.append(release)
-
-    def release(self) -> None:
-        """Releases what was kept; the last act of a process."""
-        while self._held:
-            self._held.pop()()
 
     def for_people(self) -> str:
         """Returns the message as a sentence."""

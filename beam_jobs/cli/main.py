@@ -202,7 +202,7 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
         if isinstance(error, Interrupted):
             message = error.for_people()
             if signals is not None:
-                signals.ending.callback(error.release)
+                signals.ending.push(error.ending)
         if not error.in_log:
             _show(message)
         return exit_status(error)

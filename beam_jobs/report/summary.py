@@ -157,11 +157,10 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
         )
         told = kind_lines(outcome.reject_kinds, outcome.locator)
         lines += [f"    {line}" for line in told]
-    if outcome.replaced_shards:
+    if outcome.keeps_replaced:
         lines.append(
-            f"  kept of the replaced dataset: {count(outcome.replaced_shards, 'shard')}, for "
-            "its readers, until the next run or `recordmill clean`. A glob finds both: take "
-            "the names from manifest.json"
+            "  the files of the replaced dataset stay for its readers, until the next run or "
+            "`recordmill clean`. A glob finds both: take the names from manifest.json"
         )
     for launch in outcome.at_work:
         lines.append(

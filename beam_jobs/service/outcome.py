@@ -16,7 +16,6 @@ from recordmill.schemas.errors import MissingFileError
 from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
-from recordmill.transforms.commit.commit import replaced_dataset
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.rejects import (
@@ -48,8 +47,8 @@ class Outcome:
     # why rows were rejected, the commonest first
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT  # finds the lines of rejects
-    # shards of the replaced dataset that stay until the next run
-    replaced_shards: int = 0
+    # whether files of a dataset that was replaced stay until the next run
+    keeps_replaced: bool = False
     # detached jobs that may be at work for the same output
     at_work: tuple[str, ...] = ()
     # how often each class comes; None if that was not counted
@@ -98,19 +97,19 @@ def outcome_of(
     from recordmill.transforms.dataset.files import class_names
     from recordmill.transforms.statistics.class_counts import counts_if_small
 
-    replaced, classes = replaced_dataset(store, manifest), None
+    classes = None
     # The dataset is published: whatever goes wrong here must not look like a failed run.
     with suppress(Exception):
         names = class_names(store, manifest)
         classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
+    is_later = manifest.generation > 0  # a dataset was here before
     versions = run.version_plan.found.values() if run.version_plan else ()
-    spared = {*replaced.shard_files} - {*manifest.shard_files} if replaced else ()
     return replace(
         found,
         understood=understood_at_end(store, manifest),
-        replaced_shards=len(spared),
+        keeps_replaced=is_later and run.base is None and run.options.grace != "0",
         classes=classes,
-        is_first=not (run.base or replaced or any(versions)),
+        is_first=not (is_later or any(versions)),
     )
 
 

@@ -121,13 +121,6 @@ def find_records(store: Store) -> list[CommitRecord]:
     return [CommitRecord(store, mark, tuple(names[mark])) for mark in sorted(names)]
 
 
-def replaced_dataset(store: Store, manifest: Manifest) -> Manifest | None:
-    """Returns the dataset whose files stay for its readers until the next run."""
-    if not manifest.generation:
-        return None
-    return CommitRecord(store, manifest.mark).replaced()
-
-
 def fixed_names(manifest: Manifest) -> list[str]:
     """Returns the files that may lie beside a dataset under names that are no commit's.
 

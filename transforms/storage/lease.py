@@ -364,7 +364,7 @@ class Lease:
     ) -> None:
         self.end_publishing()
         if isinstance(error, Interrupted):
-            error.keep(self.release)  # threads of this run may still write
+            error.ending.callback(self.release)  # threads of this run may still write
             return
         with suppress(OutputError), self._guard:
             self._check()
