@@ -33,7 +33,6 @@ from recordmill.schemas.options import (
 )
 
 if TYPE_CHECKING:
-    from recordmill.schemas.job import RunOptions
     from recordmill.schemas.job_options import LoadedJob, Problems
     from recordmill.transforms.sources.registry import SourceFormat
 
@@ -103,16 +102,16 @@ convert.examples = (
 def _convert(
     ctx: click.Context, paths: tuple[str, ...], values: dict[str, Any]
 ) -> None:
-    as_json, only_plan, detach = (values.pop(name) for name in _OWN)
     values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
-    loaded = _load_typed(values)
-    signals, beam_args = Invocation.of(ctx)
-    options = replace(
-        loaded.options, detach=detach, beam_args=beam_args, as_json=as_json
-    )
+    in_file = {name: value for name, value in values.items() if name not in _OWN}
+    loaded = _with_given(_load_typed(in_file), ctx, values)
+    _start(loaded, ctx, only_plan=values["plan"])
+
+
+def _start(loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False) -> None:
     from recordmill.beam_jobs.service.inputs import with_standard_input
 
-    with with_standard_input(options) as options:
+    with with_standard_input(loaded.options) as options:
         if only_plan:
             from recordmill.beam_jobs.report.summary import show_plan
 
@@ -120,7 +119,7 @@ def _convert(
         else:
             from recordmill.beam_jobs.cli.execute import execute
 
-            execute(loaded.job, options, signals)
+            execute(loaded.job, options, Invocation.of(ctx).signals)
 
 
 def _load_typed(values: dict[str, Any]) -> LoadedJob:
@@ -205,16 +204,14 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     An option replaces what the file says. Arguments after -- are passed to Beam, behind
     the file's own.
     """
-    from recordmill.beam_jobs.cli.execute import execute, report_failure
-    from recordmill.beam_jobs.service.inputs import with_standard_input
+    from recordmill.beam_jobs.cli.execute import report_failure
     from recordmill.schemas.job import RunOptions
 
-    signals = Invocation.of(ctx).signals
-    given = _with_given(RunOptions((), "", style="job_file"), values)
-    with report_failure(signals, given, ""):
+    apart = {"output": ""} | _apart(values)
+    given = RunOptions(inputs=(), style="job_file", **apart)
+    with report_failure(Invocation.of(ctx).signals, given, ""):
         loaded = _load_file(ctx, values)
-    with with_standard_input(loaded.options) as options:
-        execute(loaded.job, options, signals)
+    _start(loaded, ctx)
 
 
 @command(
@@ -229,12 +226,7 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
 
     Exit status: that of the run, if it would be refused.
     """
-    from recordmill.beam_jobs.report.summary import show_plan
-    from recordmill.beam_jobs.service.inputs import with_standard_input
-
-    loaded = _load_file(ctx, values)
-    with with_standard_input(loaded.options) as options:
-        show_plan(loaded.job, options)
+    _start(_load_file(ctx, values), ctx, only_plan=True)
 
 
 def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
@@ -256,12 +248,17 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         InstalledFormats(),
         {name: given[name] for name in names & given.keys()},
     )
+    return _with_given(loaded, ctx, values)
+
+
+def _with_given(
+    loaded: LoadedJob, ctx: click.Context, values: dict[str, Any]
+) -> LoadedJob:
+    """Adds what the command line gives apart from the job."""
     beam_args = (*loaded.options.beam_args, *Invocation.of(ctx).beam_args)
-    options = replace(loaded.options, beam_args=beam_args)
-    return loaded._replace(options=_with_given(options, values))
+    options = replace(loaded.options, beam_args=beam_args, **_apart(values))
+    return loaded._replace(options=options)
 
 
-def _with_given(options: RunOptions, values: dict[str, Any]) -> RunOptions:
-    """Replaces what the command line gives apart from the job."""
-    changes = {name: values[name] for name in _APART if values.get(name) is not None}
-    return replace(options, **changes)
+def _apart(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in _APART if values.get(name) is not None}
