@@ -12,7 +12,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import ArchiveMember, Seen, member_uri
@@ -96,12 +96,26 @@ def is_tar(start: bytes) -> bool:
     return True
 
 
+def open_tar(file: Any) -> tarfile.TarFile:
+    """Opens a tar archive that is not compressed."""
+    return tarfile.open(
+        fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
+    )
+
+
+def members_of(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yields the members of an archive, and keeps few of them: each has a kilobyte."""
+    held: list[tarfile.TarInfo] = vars(tar)["members"]
+    while (info := tar.next()) is not None:
+        if len(held) > _KEPT:
+            held.clear()
+        yield info
+
+
 def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundMember]:
     """Returns the files in a tar archive, in its order."""
     try:
-        with tarfile.open(
-            fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
-        ) as tar:
+        with open_tar(file) as tar:
             found = list(_tar_members(tar, size, uri, kind))
             if not has_end(file, tar.offset, _COPY):
                 raise InputError(
@@ -118,10 +132,7 @@ def _tar_members(
     tar: tarfile.TarFile, size: int, uri: str, kind: str
 ) -> Iterator[_FoundMember]:
     known: dict[str, _FoundMember] = {}
-    held: list[tarfile.TarInfo] = vars(tar)["members"]
-    while (info := tar.next()) is not None:
-        if len(held) > _KEPT:
-            held.clear()  # a kilobyte each
+    for info in members_of(tar):
         if info.isdir():
             continue
         name, problem = _safe_name(info.name, uri), problem_of(info)

@@ -266,20 +266,11 @@ def test_what_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     damaged = bytearray(NINE)
     damaged[5 * 1536 + 3] ^= 1
     assert cuts_of(bytes(damaged)) == [0]
-    for kind in (tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.XGLTYPE):
-        assert cuts_of(with_member(NINE, kind)) == [0], kind
+    assert cuts_of(with_member(NINE, tarfile.XGLTYPE)) == [0]
+    assert len(cuts_of(with_member(NINE, tarfile.FIFOTYPE))) > 3
+    assert cuts_of(NINE[: 6 * 1536 + 700]) == [0]  # breaks off
     monkeypatch.setattr(shards, "MAX_CUT_SHARDS", 1)
     assert cuts_of(NINE, 2) == [0]
-
-
-def test_a_shard_that_breaks_off_is_cut_before(tmp_path: Path) -> None:
-    (tmp_path / "0.tar").write_bytes(NINE[: 6 * 1536 + 700])
-    whole = read(WebDatasetSource(), tmp_path)
-    found = read(replace(WebDatasetSource(), range_bytes=2000), tmp_path)
-    assert len(found.ranges) > 2
-    assert found.rows == whole.rows
-    assert found.rejects == whole.rejects
-    assert len(found.rejects) == 1
 
 
 @pytest.mark.parametrize("size", [4 * 1536, 4 * 1536 + 100], ids=["whole", "part"])
