@@ -170,7 +170,8 @@ class RowIssue:
         for issue in chain.from_iterable(parts):
             kind = issue.code, issue.column, issue.changes
             if other := found.get(kind):
-                example = min(issue.example, other.example)
+                examples = filter(None, (issue.example, other.example))
+                example = min(examples, default="")
                 issue = replace(issue, count=issue.count + other.count, example=example)
             found[kind] = issue
         return tuple(found[kind] for kind in sorted(found))

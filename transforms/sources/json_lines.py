@@ -601,12 +601,12 @@ class JsonLinesSource(ObjectsSource):
             # A number among numbers is beyond int64, or 2.5 among integers.
             if not kind or isinstance(value, list) or (is_number and kind == "number"):
                 continue
-            text = ""
+            example = ""
             if not is_named(sink.issues, name):
                 line = None if self.compression else partial(line_at, position)
                 where = place_of(input_range.path, position, line)
-                text = f"{where}: {shown(value)}"
-            example = first_example(input_range.first_position + position, text)
+                at = input_range.first_position + position
+                example = first_example(at, f"{where}: {shown(value)}")
             fits = RowIssue(ODD, name, 0, "", (kind,))
             sink.add(issues=[fits, RowIssue(ODD, name, 1, example, ("text",))])
 

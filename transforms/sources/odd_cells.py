@@ -54,7 +54,7 @@ class OddColumn(NamedTuple):
 
     def types_of_others(self, flags: int) -> int:
         """Returns the type flags of the column with its odd cells rejected."""
-        return flags & _CLASSES[self.kind] | int(TypeFlag.REJECTED)
+        return flags & _CLASSES[self.kind] | int(TypeFlag.DECIDED)
 
     @property
     def described(self) -> str:
@@ -127,14 +127,6 @@ def count_classes(
     odd, total = np.count_nonzero(masks["text"]), np.count_nonzero(found)
     is_text = bool(odd > MAX_ODD and odd * _WARNED_SHARE > total)
     return issues, int(np.bitwise_or.reduce(found, initial=0)), is_text
-
-
-def odd_rows(cells: pa.StringArray, flags: int) -> Mask:
-    """Returns which cells are odd in a column whose type is that of its other cells."""
-    found = flags_of_each(cells)
-    family = NUMBERS if flags & NUMBERS else int(TypeFlag.BOOLEAN)
-    odd: Mask = (found != 0) & (found & family == 0)
-    return odd
 
 
 def odd_columns(

@@ -221,6 +221,16 @@ _LEAVES = {
 }
 
 
+def require_features(names: Iterable[str], schema: Schema) -> None:
+    """Checks that the columns of new files are the features of their dataset."""
+    features = {feature.name for feature in schema.features}
+    if {*names} != features:
+        raise SchemaError(
+            f"the columns are {', '.join(sorted(names))}, but the dataset's features "
+            f"are {', '.join(sorted(features))}"
+        )
+
+
 def types_to_append(schema: Schema, found: Iterable[str]) -> dict[str, pa.DataType]:
     """Returns the types that columns of new files must have, by the dataset's features.
 

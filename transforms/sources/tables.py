@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
@@ -46,6 +46,7 @@ from recordmill.transforms.sources.plain_types import (
     lists_of,
     merged_columns,
     plain_columns,
+    require_features,
 )
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_stream, size_of
@@ -306,12 +307,7 @@ class ColumnarSource(Source):
         found = list(ahead(tables, self._look_at, _OPENED_AT_ONCE))
         types = merged_columns([(file.uri, columns) for file, columns, _ in found])
         if append and append.schema:
-            names = [feature.name for feature in append.schema.features]
-            if {*names} != {*types}:
-                raise SchemaError(
-                    f"the columns are {', '.join(sorted(types))}, but the dataset's "
-                    f"features are {', '.join(names)}"
-                )
+            require_features(types, append.schema)
         cuts, unread, num_bytes = [], [], 0
         entries = sum(len(name) + _ENTRY_BYTES for name in types)
         for file, _, groups in found:

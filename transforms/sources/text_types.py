@@ -34,8 +34,8 @@ class TypeFlag(IntFlag):
     TEXT = 8
     HUGE = 16  # decimals beyond float32, but within float64: they stay text
     MISSING = 32  # words like NA, and nothing but blanks
-    # Not of cells: odd ones were rejected, and the type is that of the others.
-    REJECTED = 64
+    # Not of cells: the type is decided, and cells that do not fit it are rejected.
+    DECIDED = 64
 
 
 # How the cells are read, by the feature's dtype. Decimals stay float64 until they are
@@ -50,7 +50,7 @@ _DTYPE_OF: dict[int, str] = {
     TypeFlag.INTEGER | TypeFlag.DECIMAL: "float32",
 }
 _MISSING = int(TypeFlag.MISSING)  # as a number: flags take some microseconds
-_NO_TYPES = int(TypeFlag.MISSING | TypeFlag.REJECTED)
+_NO_TYPES = int(TypeFlag.MISSING | TypeFlag.DECIDED)
 NUMBERS = int(TypeFlag.INTEGER | TypeFlag.DECIMAL)
 
 
@@ -124,13 +124,12 @@ def flags_of_each(cells: pa.StringArray) -> I64:
     return found
 
 
-def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, Mask]:
-    """Returns a column as a given dtype, null where cells are not valid, and which are."""
-    if (converted := read_as(cells, dtype)) is not None:
-        return converted, np.zeros(len(cells), np.bool_)
+def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
+    """Returns which cells are not valid for a dtype; missing ones are."""
     cells = without_missing(cells)
     values, _ = read_each(cells, _READ_AS[dtype], strict=True)
-    return values, present(cells) & ~present(values)
+    invalid: Mask = present(cells) & ~present(values)
+    return invalid
 
 
 def read_as(cells: pa.StringArray, dtype: str) -> pa.Array | None:

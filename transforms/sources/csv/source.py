@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import groupby, pairwise
 from typing import Self
 
@@ -25,7 +26,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange, RangeFile, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
+from recordmill.transforms.cast.text_values import shown, swap_in_numbers
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
@@ -33,6 +34,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
+    missing_required,
     number_ranges,
     spread_evenly,
 )
@@ -75,19 +77,19 @@ from recordmill.transforms.sources.odd_cells import (
     odd_columns,
     odd_fact,
     odd_problem,
-    odd_rows,
     odd_warnings,
     place_of,
     without_odd,
 )
+from recordmill.transforms.sources.plain_types import require_features
 from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
+    are_invalid,
     classify_columns,
     column_dtype,
     convert_columns,
-    convert_to_dtype,
     is_huge,
 )
 from recordmill.transforms.storage.input_stream import (
@@ -243,34 +245,6 @@ def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
     return replace(group[0], index=index, stop=stop, seen=None, files=files)
 
 
-def _fit_rows(
-    rows: Rows, schema: Schema, input_range: InputRange, decimal: str, sink: RowSink
-) -> tuple[Rows, pa.RecordBatch]:
-    """Returns the rows of text that fit a dataset's schema, and their typed columns."""
-    names = rows.batch.schema.names
-    columns = []
-    reasons: dict[int, str] = {}
-    for name, dtype in _dtypes(names, schema).items():
-        cells = rows.batch.column(name)
-        own = swap_points(cells) if decimal == "," and dtype != "string" else cells
-        column, wrong = convert_to_dtype(own, dtype)
-        columns.append(column)
-        invalid = wrong
-        if column.null_count and not schema[name].optional:
-            invalid = column.is_null().to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(invalid).tolist():
-            reason = "missing; every record of the dataset has it"
-            if wrong[row]:
-                value = shown(cells[row].as_py())
-                reason = f"{value} is not a valid {dtype}, its type in the dataset"
-            reasons.setdefault(row, f"{name}: {reason}")
-    batch = pa.RecordBatch.from_arrays(columns, names=names)
-    if not reasons:
-        return rows, batch
-    kept = np.delete(np.arange(batch.num_rows), list(reasons))
-    return sink.reject(rows, reasons, input_range), batch.take(pa.array(kept))
-
-
 def _typed(
     text: pa.RecordBatch, expected: TypeFlags, dialect: Dialect
 ) -> tuple[pa.RecordBatch, TypeFlags]:
@@ -284,22 +258,28 @@ def _typed(
     return batch, tuple(observed)
 
 
-def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
-    """Returns the dtype that each column's cells are converted to."""
-    features = {feature.name: feature for feature in schema.features}
-    if features.keys() != set(names):
-        raise SchemaError(
-            f"the columns are {', '.join(sorted(names))}, but the dataset's features "
-            f"are {', '.join(sorted(features))}"
-        )
-    for feature in features.values():
+_DECIDED = int(TypeFlag.DECIDED)  # as a number: flags take some microseconds
+_FLAGS = {
+    "bool": TypeFlag.BOOLEAN,
+    "int64": TypeFlag.INTEGER,
+    "float32": TypeFlag.DECIMAL,
+    "string": TypeFlag.TEXT,
+}
+
+
+def _flags_to_append(names: Sequence[str], schema: Schema) -> TypeFlags:
+    """Returns the type flags of columns whose types a dataset has decided."""
+    require_features(names, schema)
+    flags = {}
+    for feature in schema.features:
         dtype = feature.dtype
-        if dtype not in ARROW_TYPES or feature.kind is not usual_kind(dtype):
+        if dtype not in _FLAGS or feature.kind is not usual_kind(dtype):
             raise SchemaError(
                 f"feature {feature.name!r} of the dataset is {dtype} in "
                 f"{feature.kind}; without a declared schema no CSV column becomes that"
             )
-    return {name: features[name].dtype for name in names}
+        flags[feature.name] = int(_FLAGS[dtype]) | _DECIDED
+    return tuple(flags[name] for name in names)
 
 
 _NOTES = 5  # columns with odd cells that a changed schema is explained by
@@ -352,11 +332,16 @@ class CsvSource(Source):
         return self.rows.dialect.decimal == ","
 
     def columns(self) -> pa.Schema:
-        if self.fixed_schema is not None:
-            dtypes = _dtypes(self.names, self.fixed_schema)
-            return pa.schema([(name, ARROW_TYPES[d]) for name, d in dtypes.items()])
-        # As text: types are known only once all cells were read.
-        return pa.schema([(name, pa.string()) for name in self.names])
+        # As text, where types are known only once all cells were read.
+        types = self._fixed_types or (int(TypeFlag.TEXT),) * len(self.names)
+        arrow_types = map(ARROW_TYPES.__getitem__, map(column_dtype, types))
+        return pa.schema(list(zip(self.names, arrow_types, strict=True)))
+
+    @cached_property
+    def _fixed_types(self) -> TypeFlags:
+        """Returns the type flags that a dataset has decided, or ()."""
+        schema = self.fixed_schema
+        return _flags_to_append(self.names, schema) if schema is not None else ()
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         files, wanted = [file for file in files if file.size], self.wanted
@@ -526,56 +511,60 @@ class CsvSource(Source):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         nothing = (int(TypeFlag.NOTHING),) * len(self.names)
-        decimal, expected = self.rows.dialect.decimal, expected or nothing
+        expected = self._fixed_types or expected or nothing
         if self.infers_types:
             sink.add(observed=nothing, nulls=nothing)
         files = {file.path: index for index, file in enumerate(input_range.files)}
         first = len(sink.rejects)
         for rows in self.rows.text_rows(input_range, sink):
-            text, observed = rows.batch, tuple[int, ...]()
-            if not text.num_rows:
+            if not rows.batch.num_rows:
                 continue  # its rejects are sorted with those of the next one
-            if self.fixed_schema is not None:
-                schema = self.fixed_schema
-                rows, typed = _fit_rows(rows, schema, input_range, decimal, sink)
-                text = rows.batch
-            elif not self.as_text:
-                rows = self._without_odd(rows, expected, input_range, sink)
-                text = rows.batch
-                typed, observed = _typed(text, expected, self.rows.dialect)
-                nulls = [column.null_count for column in text.columns]
-                expected = merge_type_flags(expected, observed)
-                mixed, expected = self._count_odd(rows, expected, input_range, sink)
-                sink.add(observed=merge_type_flags(observed, mixed), nulls=nulls)
             if not self.as_text:
+                rows, typed, observed = self._fitting(rows, expected, input_range, sink)
+                text = rows.batch
+                if self.infers_types:
+                    nulls = [column.null_count for column in text.columns]
+                    expected = merge_type_flags(expected, observed)
+                    mixed, expected = self._count_odd(rows, expected, input_range, sink)
+                    sink.add(observed=merge_type_flags(observed, mixed), nulls=nulls)
                 sink.rejects[first:] = sorted(
                     sink.rejects[first:],
                     key=lambda each: (files.get(each.path, 0), each.position),
                 )
                 rows.batch = typed
-                marked = self.first.marked
-                issues = inspect.count_issues(text, typed, observed, marked, decimal)
+                seen = observed if self.infers_types else ()
+                marked, decimal = self.first.marked, self.rows.dialect.decimal
+                issues = inspect.count_issues(text, typed, seen, marked, decimal)
                 sink.add(issues=issues)
             yield rows
             first = len(sink.rejects)  # the caller may have added its own
 
-    def _without_odd(
+    def _fitting(
         self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
-    ) -> Rows:
-        """Rejects the rows with odd cells, in columns where that was decided."""
-        reasons: dict[int, str] = {}
-        for at, flags in enumerate(types):
-            if flags & TypeFlag.REJECTED:
-                cells = rows.batch.column(at)
-                [own] = inspect.with_points([cells], self.rows.dialect)
-                for row in np.flatnonzero(odd_rows(own, flags)).tolist():
-                    kind = "boolean" if flags & TypeFlag.BOOLEAN else "number"
-                    reasons.setdefault(
-                        row,
-                        f"{self.names[at]}: {shown(cells[row].as_py())} is not a {kind}, "
-                        "as all but a few cells of the column are",
-                    )
-        return sink.reject(rows, reasons, input_range)
+    ) -> tuple[Rows, pa.RecordBatch, TypeFlags]:
+        """Rejects the rows that do not fit the columns whose type is decided.
+
+        Returns the others, as text and typed, and the type flags of their columns.
+        """
+        schema, dialect = self.fixed_schema, self.rows.dialect
+        whose = "as all but a few cells of the column are"
+        if schema is not None:
+            whose = "its type in the dataset"
+        while True:
+            typed, observed = _typed(rows.batch, types, dialect)
+            reasons: dict[int, str] = {}
+            for at, flags in enumerate(types):
+                dtype = column_dtype(flags) if flags & _DECIDED else ""
+                if dtype and column_dtype(observed[at]) != dtype:
+                    name, cells = self.names[at], rows.batch.column(at)
+                    [own] = inspect.with_points([cells], dialect)
+                    for row in np.flatnonzero(are_invalid(own, dtype)).tolist():
+                        reason = f"{shown(cells[row].as_py())} is not a valid {dtype}"
+                        reasons.setdefault(row, f"{name}: {reason}, {whose}")
+            reasons = reasons or missing_required(typed, schema)
+            if not reasons:
+                return rows, typed, observed
+            rows = sink.reject(rows, reasons, input_range)
 
     def _count_odd(
         self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
@@ -586,32 +575,33 @@ class CsvSource(Source):
         """
         mixed, expected = [0] * len(types), list(types)
         for at, flags in enumerate(types):
-            if not is_mixed(flags):
-                continue
-            name, cells = self.names[at], rows.batch.column(at)
-
-            known = is_named(sink.issues, name)
-
-            def named(
-                chosen: Sequence[int],
-                cells: pa.StringArray = cells,
-                known: bool = known,
-            ) -> str:
-                texts = [
-                    f"{self._line(rows, row, input_range)}: {shown(cells[row].as_py())}"
-                    for row in chosen
-                    if not known
-                ]
-                at = input_range.first_position + int(rows.positions[chosen[0]])
-                return first_example(at, ", ".join(texts))
-
-            [own] = inspect.with_points([cells], self.rows.dialect)
-            issues, seen, is_text = count_classes(name, own, named)
-            sink.add(issues=issues)
-            mixed[at] = expected[at] = flags | seen
-            if is_text:
-                expected[at] = int(TypeFlag.TEXT)
+            if is_mixed(flags):
+                [own] = inspect.with_points([rows.batch.column(at)], self.rows.dialect)
+                named = partial(self._named, rows, at, input_range, sink)
+                issues, seen, is_text = count_classes(self.names[at], own, named)
+                sink.add(issues=issues)
+                mixed[at] = expected[at] = flags | seen
+                if is_text:
+                    expected[at] = int(TypeFlag.TEXT)
         return tuple(mixed), tuple(expected)
+
+    def _named(
+        self,
+        rows: Rows,
+        column: int,
+        input_range: InputRange,
+        sink: RowSink,
+        chosen: Sequence[int],
+    ) -> str:
+        """Returns odd cells of a column as an example; "" if others were before them."""
+        if is_named(sink.issues, self.names[column]):
+            return ""  # lines take long to count
+        cells, texts = rows.batch.column(column), []
+        for row in chosen:
+            line = self._line(rows, row, input_range)
+            texts.append(f"{line}: {shown(cells[row].as_py())}")
+        position = input_range.first_position + int(rows.positions[chosen[0]])
+        return first_example(position, ", ".join(texts))
 
     def _line(self, rows: Rows, row: int, input_range: InputRange) -> str:
         """Returns where a row is, for people."""
