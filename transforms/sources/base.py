@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary
@@ -39,6 +40,8 @@ from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
@@ -115,13 +118,19 @@ class RowSink:
         self, rows: Rows, reasons: Mapping[int, str], input_range: InputRange
     ) -> Rows:
         """Rejects some rows, by their index; returns the others."""
+        if not reasons:
+            return rows
+        self.add_rejects(rows, reasons, input_range)
+        return rows.taken(np.delete(np.arange(rows.batch.num_rows), list(reasons)))
+
+    def add_rejects(
+        self, rows: Rows, reasons: Mapping[int, str], input_range: InputRange
+    ) -> None:
+        """Adds rows, by their index, to the rejects."""
         for row in sorted(reasons):
             path = rows.paths[row] if rows.paths else input_range.path
             position, raw = rows.raw(row)
             self.rejects.append(Reject(path, position, reasons[row], raw))
-        if not reasons:
-            return rows
-        return rows.taken(np.delete(np.arange(rows.batch.num_rows), list(reasons)))
 
 
 @dataclass(slots=True)
@@ -472,6 +481,30 @@ def spread_evenly(
             first_position=input_range.first_position + start - input_range.start,
         )
     return list(chosen.values())
+
+
+def map_readable(
+    read: Callable[[InputRange], _Found], ranges: Sequence[InputRange]
+) -> Iterator[_Found]:
+    """Yields what is read of each range of a sample, but for those that cannot be read.
+
+    A range can begin inside a quoted field, as a boundary scan would have found.
+
+    Raises:
+      InputError: none can be read.
+    """
+    problem: InputError | None = None
+    any_read = False
+    for input_range in ranges:
+        try:
+            found = read(input_range)
+        except InputError as error:
+            problem = error
+            continue
+        any_read = True
+        yield found
+    if problem is not None and not any_read:
+        raise problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ from recordmill.transforms.sources.base import (
     RowSink,
     RowSource,
     Source,
+    map_readable,
     missing_required,
 )
 from recordmill.transforms.sources.plain_types import (
@@ -598,26 +599,20 @@ def _copies(rows: I64) -> I64:
 def _first_rows(
     source: Source, ranges: Sequence[InputRange], types: TypeFlags = ()
 ) -> tuple[pa.RecordBatch, TypeFlags]:
-    """Returns a few rows of several ranges, with the types that they need together.
-
-    Of ranges that cannot be read on their own, the others are enough.
-    """
+    """Returns a few rows of several ranges, with the types that they need together."""
     ranges = ranges[:_RANGES]
-    parts, seen, problems = [], types, []
-    for input_range in ranges:
+
+    def read(input_range: InputRange) -> tuple[pa.RecordBatch | None, TypeFlags]:
         sink = RowSink()
-        try:
-            found = source.read(input_range, types, sink)
-            batch = next((r.batch for r in found if r.batch.num_rows), None)
-        except InputError as error:
-            problems.append(error)  # a range that begins inside a quoted field
-            continue
+        found = source.read(input_range, types, sink)
+        batch = next((rows.batch for rows in found if rows.batch.num_rows), None)
+        return batch, sink.observed if source.infers_types else ()
+
+    parts, seen = [], types
+    for batch, observed in map_readable(read, ranges):
         if batch is not None:
             parts.append(batch.slice(0, -(-_TRIED_ROWS // len(ranges))))
-            if source.infers_types:
-                seen = merge_type_flags(seen, sink.observed)
-    if problems and len(problems) == len(ranges):
-        raise problems[-1]
+            seen = merge_type_flags(seen, observed)
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=source.columns()), types
     if seen != types:  # again, as the first parts may have narrower types

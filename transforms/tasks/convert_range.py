@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
-    Reject,
     ShardPlan,
     SortedRunRef,
     TypeFlags,
@@ -82,12 +82,13 @@ class RangeReader:
     # whether all rows were read; if not, read again with `encoded_types`
     is_whole: bool = False
     live: LiveCounts = NO_COUNTS  # where it notes how far it is
-    _rows_given: int = 0  # by the source
-    _invalid: int = 0  # those of them that are rejects
+    max_rows: int = sys.maxsize  # of a batch, that are encoded: some, for an estimate
+    rows_given: int = 0  # by the source
+    rows_invalid: int = 0  # those that were to be encoded, and are rejects
     _files: SideFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._files = side_files_of(self.context, self.input_range)
+        self._files = _side_files_of(self.context, self.input_range)
 
     def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
         """Yields all rows in lists; stops where a batch turns out to need wider types.
@@ -113,7 +114,7 @@ class RangeReader:
             if source.needs_reencode(observed, before, self.encoded_types):
                 return
             observed = sink.observed
-            self._rows_given += rows.batch.num_rows
+            self.rows_given += rows.batch.num_rows
             if len(rows.positions):
                 done = int(rows.positions[-1]) + 1
                 self.live.note(Counts(done, self.rows_read, len(sink.rejects)))
@@ -140,8 +141,8 @@ class RangeReader:
     def rows_read(self) -> int:
         """Returns how many rows of the input were read, rejects included."""
         sink = self.sink
-        unread = len(sink.rejects) - self._invalid + sink.dropped - sink.added
-        return self._rows_given + unread
+        unread = len(sink.rejects) - self.rows_invalid + sink.dropped - sink.added
+        return self.rows_given + unread
 
     @property
     def checksums(self) -> list[FileChecksum]:
@@ -175,6 +176,8 @@ class RangeReader:
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
         """Yields blocks of a batch, each with the bytes of its payloads."""
+        if (num_rows := rows.batch.num_rows) > self.max_rows:
+            rows = rows.taken(np.arange(self.max_rows) * num_rows // self.max_rows)
         keys, splits = keys_and_splits(self.context, self.input_range, rows)
         for waiting, kept in self._waiting(rows, schema):
             lengths = planned_bytes = lengths_of(waiting)
@@ -199,15 +202,12 @@ class RangeReader:
             files=self._files,
             expected_schema=context.expected_schema,
         ):
-            for row, reason in framed.invalid_rows:
-                path = rows.paths[row] if rows.paths else self.input_range.path
-                position, raw = rows.raw(row)
-                self.sink.rejects.append(Reject(path, position, reason, raw))
-            self._invalid += len(framed.invalid_rows)
+            self.sink.add_rejects(rows, dict(framed.invalid_rows), self.input_range)
+            self.rows_invalid += len(framed.invalid_rows)
             yield framed.rows, framed.kept
 
 
-def side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | None:
+def _side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | None:
     """Returns a reader of the files that the cells of a table name, if they do."""
     if not context.reads_files:
         return None

@@ -7,28 +7,29 @@ extrapolated. Where the plan is made from file sizes (images), nothing has to be
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-import numpy as np
-
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
+from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
-from recordmill.transforms.sources.base import Findings, Rows, RowSink
+from recordmill.transforms.exchange.sorted_runs import Block
+from recordmill.transforms.sources.base import Findings, Rows, RowSink, map_readable
 from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
-    keys_and_splits,
+    BLOCK_BYTES,
+    RangeReader,
     listed_histogram,
     make_histogram,
-    side_files_of,
 )
-from recordmill.transforms.tasks.frame_records import frame_rows
 
 # The types of the columns are those that all sampled ranges need together. Where rows
 # name files to read, only some rows are encoded, and the counts are scaled up.
@@ -127,7 +128,7 @@ class _Sample:
     ) -> None:
         source = context.source
         self._context = context
-        self._max_rows = 1 << 62  # of a batch, that are encoded
+        self._max_rows = sys.maxsize
         if not whole and context.reads_files:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
         self._head = bytearray()  # of the records, to measure the compression
@@ -138,30 +139,26 @@ class _Sample:
         if whole and not source.sizes_known_upfront:
             self.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
         self.found: Findings | None = None
-        issues: tuple[RowIssue, ...] = ()
-        final_types: TypeFlags = ()
+        each: Any = map if whole else map_readable
+        total, final_types, rows = RowSink(), tuple[int, ...](), 0
         if source.infers_types:
-            total, rows = RowSink(), 0
-            for _, batches, sink in _read_ranges(
-                context, input_ranges, final_types, whole=whole
-            ):
-                rows += sum(each.batch.num_rows for each in batches)
-                issues = sink.issues
-                total.add(observed=sink.observed, nulls=sink.nulls, issues=issues)
+            for batches, sink in each(self._typed, input_ranges):
+                rows += sum(found.batch.num_rows for found in batches)
+                issues, nulls = sink.issues, sink.nulls
+                total.add(observed=sink.observed, nulls=nulls, issues=issues)
             self.found = context.findings(
                 total.observed, total.nulls, total.issues, rows, is_all=whole
             )
             if whole:
                 context.require(self.found)
             final_types = source.input.settle_types(self.found)
-        for input_range, batches, sink in _read_ranges(
-            context, input_ranges, final_types, whole=whole
-        ):
-            self._add_range(input_range, batches, sink, final_types)
-            issues += sink.issues
+        encoded = partial(self._encoded, final_types)
+        for reader, blocks in each(encoded, input_ranges):
+            self._add(reader, blocks)
+            total.add(issues=reader.sink.issues)
         if whole and not source.infers_types:
             rows = self.rows - self.rejected
-            found = context.findings((), (), RowIssue.merged([issues]), rows)
+            found = context.findings((), (), total.issues, rows)
             if problem := source.input.issue_problem(found):
                 raise SchemaError(problem)
         self.compression_ratio = 1.0
@@ -170,89 +167,48 @@ class _Sample:
             packed = packer.compress(head) + packer.flush()
             self.compression_ratio = len(packed) / len(head)
 
-    def _add_range(
-        self,
-        input_range: InputRange,
-        batches: Iterable[Rows],
-        sink: RowSink,
-        final_types: TypeFlags,
-    ) -> None:
-        source = self._context.source
-        self.positions += input_range.num_positions
-        for rows in batches:
-            self._reject(0, [reject.reason for reject in sink.rejects[:1]])
-            self.rows += rows.batch.num_rows
-            if rows.batch.num_rows:
-                self._add_batch(input_range, rows, final_types)
-        self.rows += len(sink.rejects) + sink.dropped - sink.added
-        self._reject(len(sink.rejects), [reject.reason for reject in sink.rejects])
-        if source.sizes_known_upfront:
-            for rows in source.list_references(input_range, RowSink()):
-                assert rows.planned_bytes is not None  # known before reading
-                self.planned_bytes += int(rows.planned_bytes.sum())
+    def _typed(self, input_range: InputRange) -> tuple[list[Rows], RowSink]:
+        """Reads the rows of a range, to learn the types of their columns."""
+        sink = RowSink()
+        return list(self._context.source.read(input_range, (), sink)), sink
 
-    def _add_batch(
-        self, input_range: InputRange, rows: Rows, final_types: TypeFlags
-    ) -> None:
-        context, batch = self._context, rows.batch
-        keys, splits = keys_and_splits(context, input_range, rows)
-        num_encoded = num_rows = batch.num_rows
-        if self.histogram is None and num_rows > self._max_rows:
-            num_encoded = self._max_rows
-            batch = batch.take(np.arange(num_encoded) * num_rows // num_encoded)
-        rows_each = num_rows / num_encoded
-        for framed in frame_rows(
-            batch,
-            context.schema(final_types),
-            context.job,
-            files=side_files_of(context, input_range),
-            expected_schema=context.expected_schema,
-        ):
-            lengths = lengths_of(framed.rows)
-            reasons = [reason for _, reason in framed.invalid_rows]
-            self._reject(round(len(reasons) * rows_each), reasons)
-            self.records += round(len(lengths) * rows_each)
-            self.framed_bytes += round(int(lengths.sum()) * rows_each)
+    def _encoded(
+        self, types: TypeFlags, input_range: InputRange
+    ) -> tuple[RangeReader, list[Block]]:
+        """Reads and encodes the rows of a range, as the run would."""
+        reader = RangeReader(
+            self._context, input_range, by_reference=False, max_rows=self._max_rows
+        )
+        lists = map(list, reader.blocks(types, BLOCK_BYTES))
+        return reader, [block for blocks in lists for block in blocks]
+
+    def _add(self, reader: RangeReader, blocks: Sequence[Block]) -> None:
+        context, rejects = self._context, reader.sink.rejects
+        records = sum(len(block.keys) for block in blocks)
+        encoded = records + reader.rows_invalid
+        rows_each = reader.rows_given / encoded if encoded else 1.0
+        lengths = [lengths_of(block.rows) for block in blocks]
+        framed_bytes = sum(int(each.sum()) for each in lengths)
+        self.positions += reader.input_range.num_positions
+        self.rows += reader.rows_read
+        self.records += round(records * rows_each)
+        self.framed_bytes += round(framed_bytes * rows_each)
+        self.rejected += len(rejects) + round(reader.rows_invalid * (rows_each - 1))
+        self.reason = self.reason or next((each.reason for each in rejects), "")
+        for block, own in zip(blocks, lengths, strict=True):
             if self.histogram is not None:
-                kept = framed.kept
                 self.histogram.add(
-                    make_histogram(context, keys[kept], splits[kept], lengths)
+                    make_histogram(context, block.keys, block.splits, own)
                 )
             is_packed = context.job.compression == "gzip"
             if is_packed and len(self._head) < _COMPRESSED_BYTES:
-                offsets, data = array_parts(binary_payloads(framed.rows))
+                offsets, data = array_parts(binary_payloads(block.rows))
                 self._head += data.data[offsets[0] : offsets[-1]]
-
-    def _reject(self, count: int, reasons: Sequence[str]) -> None:
-        self.rejected += count
-        self.reason = self.reason or next(iter(reasons), "")
-
-
-def _read_ranges(
-    context: RunContext,
-    input_ranges: Sequence[InputRange],
-    assumed_types: TypeFlags,
-    *,
-    whole: bool,
-) -> Iterator[tuple[InputRange, Iterable[Rows], RowSink]]:
-    """Yields each range with its rows, those of a whole input batch by batch."""
-    problem: InputError | None = None
-    any_read = False
-    for input_range in input_ranges:
-        sink = RowSink()
-        found: Iterable[Rows] = context.source.read(input_range, assumed_types, sink)
-        if not whole:
-            try:
-                found = list(found)
-            except InputError as error:
-                # A range can begin inside a quoted field, as a boundary scan would have
-                # found: the others are enough for a sample.
-                problem = error
-                continue
-        any_read = True
-        yield input_range, found, sink
-    if problem is not None and not any_read:
-        raise problem
+        if context.source.sizes_known_upfront:
+            references = context.source.list_references(reader.input_range, RowSink())
+            for rows in references:
+                assert rows.planned_bytes is not None  # known before reading
+                self.planned_bytes += int(rows.planned_bytes.sum())
 
 
 def _from_plan(
