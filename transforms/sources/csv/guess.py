@@ -388,24 +388,6 @@ def repeated_columns(first: FirstRows) -> str:
 
 _MARKS = (b"#", b"%", b";", b"!")  # of comments
 _UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
-_QUOTED = re.compile(rb'"[^"]*"')
-
-
-def one_column(first: FirstRows) -> str:
-    """Returns what is odd about a single column that looks like several, or ""."""
-    if len(first.names) > 1 or not first.rows:
-        return ""
-    lines = [_QUOTED.sub(b"", line) for line in (first.header, *first.rows)]
-    for delimiter in CANDIDATES:
-        expected, *found = [line.count(delimiter) for line in lines]
-        if expected and found.count(expected) >= SAME_SHARE * len(found):
-            mark = name_of(delimiter)
-            return (
-                f"{first.uri}: the header is the single column "
-                f"{shown(first.names[0])}, and the rows have {mark} as often as it: this "
-                f"looks like a table with `delimiter={mark}`"
-            )
-    return ""
 
 
 def _shown(row: bytes) -> str:

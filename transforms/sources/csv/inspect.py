@@ -382,8 +382,13 @@ def inspect(
     types = dict(zip(first.names, first_flags(first), strict=True))
     quote = rows.dialect.quote
     problem, doubt = guess.header_doubts(first) if is_guessed else ("", "")
-    found = [guess.one_column(first), guess.misfit(first), guess.commented(first)]
-    found += [doubt] * infers_types
+    found = [guess.misfit(first), guess.commented(first)] + [doubt] * infers_types
+    if first.header and first.rows and len(first.names) == 1:
+        if other := _other_delimiter(rows, file):
+            found.append(
+                f"{file.uri}: the header is the single column {shown(first.names[0])}, but "
+                f"this looks like a table with `delimiter={other}`"
+            )
     return Inspected(
         num_rows=min(first.cells.num_rows, _LOOKED_AT),
         types=tuple(types[name] for name in rows.names),
@@ -442,24 +447,23 @@ def find_rows(
         names = names or own
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
-            hint = _other_delimiter(rows, file, asked, names)
-            raise InputError(differ + hint)
+            if other := _other_delimiter(rows, file, names):
+                mark = name_of(rows.dialect.delimiter)
+                differ += f". It seems to have {other} between its cells, not {mark}"
+            raise InputError(differ)
     return replace(rows, names=names)
 
 
 def _other_delimiter(
-    rows: RangeRows, file: InputFile, asked: Dialect, names: Sequence[str]
+    rows: RangeRows, file: InputFile, names: Sequence[str] = ()
 ) -> str:
-    """Returns a hint at another delimiter, if that is why a file's columns differ."""
-    free = replace(asked, delimiter=b"")
+    """Returns the delimiter that a file seems to have in place of the one taken, or ""."""
+    free = replace(rows.dialect, delimiter=b"")
     try:
         own = guess.find_delimiter(rows.from_start(file), file.uri, free, names)
     except InputError:  # it cannot be told
         return ""
-    if own == rows.dialect.delimiter:
-        return ""
-    first = name_of(rows.dialect.delimiter)
-    return f". It seems to have {name_of(own)} between its cells, not {first}"
+    return "" if own == rows.dialect.delimiter else name_of(own)
 
 
 def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
