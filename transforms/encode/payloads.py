@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import binascii
 import json
+from binascii import b2a_base64
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
-from recordmill.transforms.arrow import (
-    binary_array,
-    require_fit,
-    value_lengths,
-    value_offsets,
-)
+from recordmill.transforms.arrow import require_fit
 from recordmill.transforms.encode.columns import StoredColumn, require_column
 from recordmill.transforms.encode.examples import (
     encode,
@@ -31,36 +26,13 @@ from recordmill.transforms.encode.examples import (
 from recordmill.transforms.encode.row_errors import flag_invalid, prefixed, raise_errors
 from recordmill.transforms.encode.tensors import join_cells
 
-_FILLERS = pa.array([b"", b"\0\0", b"\0"])  # to whole groups, by length modulo 3
-
-
-def base64_texts(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Encodes every value of a plain binary array without nulls as base64 text.
-
-    3 bytes = 24 bits -> 4 characters of 6 bits (RFC 4648, section 4: padded).
-    """
-    rest = value_lengths(values) % 3
-    require_fit(4 * (int(value_lengths(values).sum()) // 3 + len(values)))
-    filled = pc.binary_join_element_wise(values, _FILLERS.take(pa.array(rest)), b"")
-    offsets = value_offsets(filled)
-    data = np.frombuffer(filled.buffers()[2] or b"", np.uint8)
-    # All values at once: no group reaches from one into the next.
-    joined = binascii.b2a_base64(data[offsets[0] : offsets[-1]].data, newline=False)
-    text = np.frombuffer(bytearray(joined), np.uint8)
-    text_offsets = (offsets - offsets[0]).astype(np.int64) // 3 * 4
-    text[text_offsets[1:][rest > 0] - 1] = ord("=")
-    text[text_offsets[1:][rest == 1] - 2] = ord("=")
-    return binary_array(text_offsets, text)
-
-
 #     {"features":{"feature":{"age":{"int64List":{"value":["7"]}},"x":{"floatList":...}}}}
 #
 # proto3's canonical JSON: int64 as text, bytes in base64, NaN and infinities as text.
 # Its spelling is free, so it is chosen: no spaces, keys sorted by code point, an empty
 # list is {"value":[]}, floats have the fewest digits that tell them apart as float32.
 #
-# Everything is text made and joined by Arrow, base64 by NumPy; no value is touched in
-# Python.
+# Everything is text made and joined by Arrow, but for base64.
 # Source: protobuf.dev, "ProtoJSON Format".
 
 _LIST_NAME = {Kind.BYTES: "bytesList", Kind.FLOAT: "floatList", Kind.INT64: "int64List"}
@@ -128,7 +100,10 @@ def _choose(texts: list[str], which: npt.NDArray[np.integer]) -> pa.BinaryArray:
 def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
     """Formats each value as JSON, without the quotes around integers and base64."""
     if kind is Kind.BYTES:
-        return base64_texts(values)
+        # A loop over the values, 0.3 us each. RFC 4648, section 4: padded.
+        texts = [b2a_base64(value, newline=False) for value in values.to_pylist()]
+        require_fit(sum(map(len, texts)))
+        return pa.array(texts, pa.binary())
     texts = pa.array(values).cast(pa.string()).cast(pa.binary())
     if kind is Kind.FLOAT:
         # What Arrow writes as nan, inf and -0; readers take -0 for the integer 0. The

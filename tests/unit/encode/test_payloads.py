@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any, get_args
 
@@ -22,7 +21,6 @@ from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.transforms.encode.columns import check_types
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import (
-    base64_texts,
     check_payload,
     encode_payload,
     raw_feature,
@@ -152,13 +150,6 @@ def test_json_keeps_every_float32(seed: int) -> None:
     assert (
         np.array(printed, np.float64).astype(np.float32).tobytes() == values.tobytes()
     )
-
-
-@given(st.lists(st.binary(max_size=9), max_size=6), st.integers(0, 2))
-def test_base64_equals_pythons(values: list[bytes], start: int) -> None:
-    array = pa.array(values, pa.binary()).slice(start)
-    wanted = [base64.b64encode(value) for value in values[start:]]
-    assert base64_texts(array).to_pylist() == wanted
 
 
 def test_sequence_example_by_hand() -> None:
