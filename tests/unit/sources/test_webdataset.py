@@ -6,7 +6,6 @@ import gzip
 import io
 import random
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
