@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from recordmill.beam_jobs.report.tables import (
 )
 from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, human_bytes, printable
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_JSON_LINES = 60  # of one record
-_JSON_CHARACTERS = 200  # of one line
 _CLASSES = 40  # in a table
 _IMAGES = 4  # of one feature of one example
 
@@ -136,10 +133,9 @@ def _write_images(
     found: dict[str, list[dict[str, Any]]] = {}
     number = 0
     for name, values in example.values.items() if folder else ():
-        if name not in features or not holds_images(features[name]):
+        if not holds_images(features[name]):
             continue
-        steps = values if isinstance(values, tuple) else (values,)
-        every = [value for step in steps for value in step if isinstance(value, bytes)]
+        every = values if isinstance(values, list) else [values]
         for value in every[:_IMAGES]:
             try:
                 png, width, height = png_of(value, features[name])
@@ -201,31 +197,15 @@ def _print_example(
     title = printable(
         f"{example.split}: record {example.record_index} of {example.file}"
     )
-    if example.json_text:
-        lines = example.json_text.splitlines()
-        console.print()
-        console.print(title, style="bold", soft_wrap=True)
-        for line in lines[:_JSON_LINES]:
-            more = "..." if len(line) > _JSON_CHARACTERS else ""
-            console.print(printable(line[:_JSON_CHARACTERS]) + more)
-        if len(lines) > _JSON_LINES:
-            console.print(f"... {len(lines):,} lines in all")
-        return
-    entries = {feature.name: feature for feature in manifest.features}
-    # A raw record is one feature's bytes; the others are not in it.
-    wanted = set() if manifest.payload == "raw" else set(entries)
     rows = []
-    for name in sorted({*wanted, *example.values}):
-        values = example.values.get(name)
-        entry = _entry_of(name, entries)
-        shown = "-" if values is None else readable(values, entry, names.get(name, ()))
-        rows.append((printable(name), shown))
+    for feature in sorted(manifest.features, key=lambda feature: feature.name):
+        name = feature.name
+        if name in example.values:
+            shown = readable(example.values[name], feature, names.get(name, ()))
+            rows.append((printable(name), shown))
+        elif manifest.payload != "raw":  # whose records are one feature's bytes
+            rows.append((printable(name), "-"))
     print_table(console, Table(("=feature", "=value"), rows), title)
-
-
-def _entry_of(name: str, entries: Mapping[str, FeatureSpec]) -> FeatureSpec:
-    """Returns a feature of the manifest; one for plain values if it has none."""
-    return entries.get(name) or FeatureSpec(name, Kind.BYTES, shape=(None,))
 
 
 def _inspect_json(
@@ -256,9 +236,7 @@ def _example_json(
     shown: dict[str, Any] = {"split": example.split, "file": example.file}
     shown["record"] = example.record_index
     shown["features"] = {
-        name: to_json_value(values, _entry_of(name, entries), names.get(name, ()))
-        for name, values in example.values.items()
+        name: to_json_value(value, entries[name], names.get(name, ()))
+        for name, value in example.values.items()
     }
-    if example.json_text:
-        shown["json"] = json.loads(example.json_text)
     return shown

@@ -59,16 +59,7 @@ def shown(dataset: Path, *options: Argument) -> list[dict[str, Any]]:
 
 
 def ids(dataset: Path, *options: Argument) -> list[int]:
-    found = []
-    for example in shown(dataset, *options):
-        if "json" in example:
-            value = example["json"]["features"]["feature"]["id"]["int64List"]["value"][
-                0
-            ]
-        else:
-            value = example["features"]["id"]
-        found.append(int(value[0] if isinstance(value, list) else value))
-    return found
+    return [each["features"]["id"] for each in shown(dataset, *options)]
 
 
 def test_splits_and_places(dataset: Path) -> None:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.options import Payload
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
-from recordmill.transforms.decode.examples import decode_records
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.decode.readable import (
-    FeatureValues,
-    decode_example,
-    decode_sequence_example,
-)
-from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.storage import Store
 
 _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
@@ -119,8 +111,7 @@ class ExamplePreview:
     split: str  # name of its split
     file: str  # name of its shard
     record_index: int  # zero-based index in the shard
-    values: dict[str, FeatureValues]  # values by feature; empty for JSON
-    json_text: str = ""  # the indented text of a JSON record; empty for other payloads
+    values: dict[str, Any]  # values by feature, without those that are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,37 +163,17 @@ def _selected(
         else:
             records = islice(enumerate(shard.records()), skipped, None)
         for index, data in islice(records, left):
-            values, text = _contents(data, shard.schema, shard.payload)
-            yield ExamplePreview(shard.split, shard.entry.file, index, values, text)
+            values = _values_of(shard, index, data)
+            yield ExamplePreview(shard.split, shard.entry.file, index, values)
             left -= 1
         skipped = 0
 
 
-def _contents(
-    data: bytes, schema: Schema, payload: Payload
-) -> tuple[dict[str, FeatureValues], str]:
-    """Returns (values of a record's features, its JSON text); one of them is empty."""
-    if payload == "json":
-        try:
-            return {}, json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-        except ValueError as error:
-            what = f"a record of {len(data)} bytes, {data[:24]!r}..."
-            raise OutputError(f"{what}, is not valid JSON: {error}") from error
-    if payload == "raw":
-        text = data.decode(errors="replace")
-        is_text = text.encode() == data and "".join(text.split()).isprintable()
-        return {raw_feature(schema).name: [text if is_text else data]}, ""
-    if payload == "sequence_example":
-        return decode_sequence_example(data), ""
-    values = decode_example(data)
-    # The keys of each ragged feature make lists, if they are valid.
-    for feature in schema.features:
-        if not feature.is_ragged:
-            continue
-        decoded = decode_records(pa.array([data], pa.binary()), Schema((feature,)))
-        joined = decoded.batch[0][0].as_py()
-        if joined is not None and not decoded.row_errors:
-            for key in feature.keys:
-                del values[key]
-            values[feature.name] = joined
-    return dict(sorted(values.items())), ""
+def _values_of(shard: ShardToRead, index: int, data: bytes) -> dict[str, Any]:
+    batch = shard.decoded(pa.array([data], pa.binary()), shard.schema, index)
+    (row,) = batch.to_pylist()
+    text = data.decode(errors="replace")
+    if shard.payload == "raw" and text.encode() == data:
+        if "".join(text.split()).isprintable():
+            return {batch.schema.names[0]: text}
+    return {name: value for name, value in sorted(row.items()) if value is not None}

@@ -116,14 +116,20 @@ class ShardToRead:
         """
         first, schema = 0, self.schema if names is None else self.only(names)
         for window in self.windows():
-            decoded = decode_payload(window, schema, self.payload)
-            for row, reason in decoded.row_errors:
-                raise OutputError(
-                    f"{self.uri}: record {first + row} does not fit the dataset's "
-                    f"schema: {reason}; run `recordmill verify --deep` to see all such"
-                )
-            yield decoded.batch
+            yield self.decoded(window, schema, first)
             first += len(window)
+
+    def decoded(
+        self, records: pa.BinaryArray, schema: Schema, first: int
+    ) -> pa.RecordBatch:
+        """Decodes records, of which the first one has this index; see `batches`."""
+        found = decode_payload(records, schema, self.payload)
+        for row, reason in found.row_errors:
+            raise OutputError(
+                f"{self.uri}: record {first + row} does not fit the dataset's "
+                f"schema: {reason}; run `recordmill verify --deep` to see all such"
+            )
+        return found.batch
 
     def open(self) -> ArrayRecordShard | OpenShard:
         """Opens it for reading at any place, as its file format wants it."""
