@@ -2,13 +2,12 @@
 
 The code takes the files of a split from manifest.json, never by a pattern: what an
 unfinished run or a replaced dataset left in the folder would be among them. Expressions
-are texts; `_format_lines` breaks those that are too long for a line.
+are texts, each on one line.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,10 +17,6 @@ from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.options import Payload
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 from recordmill.transforms.encode.tensors import tensor_head
-
-_LINE_LENGTH = 88
-_INDENT = " " * 4
-_TOKEN = re.compile(r"""b?"(?:[^"\\]|\\.)*"|b?'(?:[^'\\]|\\.)*'|[][(),]""")
 
 
 def quoted(value: str | bytes) -> str:
@@ -36,58 +31,6 @@ def quoted(value: str | bytes) -> str:
         start = plain.index(quote)
         return f'{plain[:start]}"{plain[start + 1 : -1]}"'
     return plain
-
-
-def _take_apart(code: str) -> tuple[str, list[str], str]:
-    """Returns an expression up to its first bracket, what is inside, and the rest.
-
-    >>> _take_apart('tf.cast(example["a, b"], tf.int8)')
-    ('tf.cast(', ['example["a, b"]', 'tf.int8'], ')')
-    """
-    items: list[str] = []
-    depth = start = first = 0
-    for match in _TOKEN.finditer(code):
-        token = match[0]
-        if token in "([":
-            depth += 1
-            if depth == 1:
-                first = start = match.end()
-        elif depth == 1 and token in ",)]":
-            items.append(code[start : match.start()].strip())
-            start = match.end()
-        if token in ")]":
-            depth -= 1
-            if not depth:
-                return code[:first], [item for item in items if item], code[start - 1 :]
-    return code, [], ""
-
-
-def _format_lines(
-    code: str, margin: str, before: str = "", after: str = ""
-) -> list[str]:
-    """Formats an expression on as many lines as it needs."""
-    line = f"{margin}{before}{code}{after}"
-    head, items, tail = _take_apart(code)
-    is_subscript = re.search(r"\w\[$", head)
-    if not items or len(line) <= _LINE_LENGTH or (is_subscript and tail == "]"):
-        return [line]
-    first, last = f"{margin}{before}{head}", f"{margin}{tail}{after}"
-    deeper = margin + _INDENT
-    inner = f"{deeper}{', '.join(items)}"
-    # In a subscript a comma after the last item would make a tuple.
-    if len(inner) <= _LINE_LENGTH or is_subscript:
-        return [first, inner, last]
-    lines = (_format_lines(item, deeper, after=",") for item in items)
-    return [first, *(line for each in lines for line in each), last]
-
-
-def _format_assignment(target: str, code: str) -> list[str]:
-    """Formats `target = code`, in extra brackets if even the first line is too long."""
-    lines = _format_lines(code, _INDENT, before=f"{target} = ")
-    if len(lines) == 1 or len(lines[0]) <= _LINE_LENGTH:
-        return lines
-    inner = _format_lines(code, 2 * _INDENT)
-    return [f"{_INDENT}{target} = (", *inner, f"{_INDENT})"]
 
 
 _STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
@@ -346,10 +289,8 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
     ]
     for name, _, _, steps in [*context, *lists]:
         for step in steps:
-            if step.startswith("# "):
-                lines.append(_INDENT + step)
-            else:
-                lines += _format_assignment(f"example[{quoted(name)}]", step)
+            target = "" if step.startswith("# ") else f"example[{quoted(name)}] = "
+            lines.append(f"    {target}{step}")
     return "\n".join([*lines, "    return example"]) + "\n"
 
 
@@ -368,7 +309,7 @@ def _dict_lines(name: str, parts: Sequence[_FeatureCode]) -> list[str]:
     for part in parts:
         if part.missing:
             lines.append(f"    # missing: {part.missing}")
-        lines += _format_lines(part.spec, _INDENT, f"{quoted(part.name)}: ", ",")
+        lines.append(f"    {quoted(part.name)}: {part.spec},")
     return [*lines, "}"]
 
 
@@ -446,29 +387,27 @@ def _decode_images(images: list[FeatureSpec]) -> str:
         value = _value_of(feature)
         height, width, channels = feature.shape or (None, None, None)
         channels = channels or 3  # images may differ in it, and a batch may not
-        decoded = _decode_image(value, feature, channels)
-        lines += _format_assignment("pixels", decoded)
-        shaped = f"tf.ensure_shape(pixels, {[height, width, channels]})"
-        lines += _format_assignment(value, shaped)
+        shape = [height, width, channels]
+        lines += [
+            f"    pixels = {_decode_image(value, feature, channels)}",
+            f"    {value} = tf.ensure_shape(pixels, {shape})",
+        ]
     return "\n".join([*lines, "    return example"]) + "\n"
 
 
 def _load_dataset(manifest: Manifest, folder: str, steps: Iterable[str]) -> str:
     first = next(iter(manifest.splits), "train")
     packed = 'compression_type="GZIP", ' if manifest.compression == "gzip" else ""
-    opened = (
-        f"tf.data.TFRecordDataset(files, {packed}num_parallel_reads=tf.data.AUTOTUNE)"
-    )
+    parallel = "num_parallel_reads=tf.data.AUTOTUNE"
     lines = [
         f"def load_dataset(split={quoted(first)}, folder={quoted(folder)}):",
         '    """Examples of a split; the manifest says which files are its shards."""',
         '    with tf.io.gfile.GFile(f"{folder}/manifest.json") as file:',
         '        shards = json.load(file)["splits"][split]["shards"]',
         "    files = [f\"{folder}/{shard['file']}\" for shard in shards]",
-        *_format_assignment("dataset", opened),
+        f"    dataset = tf.data.TFRecordDataset(files, {packed}{parallel})",
+        *(f"    dataset = dataset.map({step}, {_PARALLEL})" for step in steps),
     ]
-    for step in steps:
-        lines += _format_assignment("dataset", f"dataset.map({step}, {_PARALLEL})")
     return "\n".join([*lines, "    return dataset"]) + "\n"
 
 
@@ -477,8 +416,7 @@ def _class_names(names: Mapping[str, tuple[str, ...]]) -> str:
     for feature, classes in names.items():
         if 0 < len(classes) <= _MAX_CLASSES:
             lines += [f"# What the numbers of {quoted(feature)} stand for."]
-            listed = f"[{', '.join(map(quoted, classes))}]"
-            lines += _format_lines(listed, "", before=f"{_constant(feature)} = ")
+            lines.append(f"{_constant(feature)} = [{', '.join(map(quoted, classes))}]")
     return "\n".join(lines) + "\n" if lines else ""
 
 

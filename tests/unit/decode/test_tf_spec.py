@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from spec_cases import STEPS, every_feature, images, labels, several_unknown
+from spec_cases import every_feature
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
@@ -90,9 +87,7 @@ def test_optional_features_of_json() -> None:
             # missing: NaN
             "size": tf.io.FixedLenFeature([2], tf.float32, default_value=[float("nan")] * 2),
             # missing: empty
-            "tensor": tf.io.FixedLenFeature(
-                [], tf.string, default_value=b"\\x08\\x06\\x12\\x06\\x12\\x00\\x12\\x02\\x08\\x02"
-            ),
+            "tensor": tf.io.FixedLenFeature([], tf.string, default_value=b"\\x08\\x06\\x12\\x06\\x12\\x00\\x12\\x02\\x08\\x02"),
             # missing: empty
             "words": tf.io.RaggedFeature(tf.string),
         }
@@ -107,9 +102,7 @@ def test_optional_features_of_json() -> None:
             example["mask"] = tf.io.decode_raw(example["mask"], tf.bool)
             example["mask"] = tf.reshape(example["mask"], [-1, 2])
             example["size"] = tf.cast(example["size"], tf.float16)
-            example["tensor"] = tf.ensure_shape(
-                tf.io.parse_tensor(example["tensor"], out_type=tf.int8), [None, 2]
-            )
+            example["tensor"] = tf.ensure_shape(tf.io.parse_tensor(example["tensor"], out_type=tf.int8), [None, 2])
             return example
         '''
     )
@@ -121,14 +114,7 @@ def test_ragged() -> None:
         import tensorflow as tf
 
         FEATURES = {
-            "tokens": tf.io.RaggedFeature(
-                tf.int64,
-                value_key="tokens/ragged_flat_values",
-                partitions=[
-                    tf.io.RaggedFeature.RowLengths("tokens/ragged_row_lengths_0"),
-                    tf.io.RaggedFeature.UniformRowLength(4),
-                ],
-            ),
+            "tokens": tf.io.RaggedFeature(tf.int64, value_key="tokens/ragged_flat_values", partitions=[tf.io.RaggedFeature.RowLengths("tokens/ragged_row_lengths_0"), tf.io.RaggedFeature.UniformRowLength(4)]),
         }
 
 
@@ -225,39 +211,3 @@ def test_deterministic() -> None:
 def test_quoted(value: str | bytes, text: str) -> None:
     assert quoted(value) == text
     assert eval(text) == value
-
-
-def test_laid_out_as_a_formatter_would(tmp_path: Path) -> None:
-    """Names of every length up to where a line cannot hold them."""
-    long = [
-        FeatureSpec("n" * size + str(list(shape)), kind, shape=shape, **more)
-        for size in range(20, 45)
-        for shape in STEPS
-        for kind, more in (
-            (Kind.INT64, {"dtype": "int8", "sequence": True}),
-            (
-                Kind.BYTES,
-                {"dtype": "uint64", "content": Content.ARRAY, "sequence": True},
-            ),
-        )
-        if kind is Kind.INT64 or size % 2
-    ]
-    unique = {feature.name: feature for feature in long}
-    schemas = {
-        "example": [*every_feature(sequence=False), *images(sequence=False), *labels()],
-        "sequence_example": [*every_feature(sequence=True), *several_unknown()],
-    }
-    (tmp_path / "long.py").write_text(
-        spec(*unique.values(), payload="sequence_example")
-    )
-    for payload, features in schemas.items():
-        code = spec(*features, payload=payload)  # type: ignore[arg-type]
-        (tmp_path / f"{payload}.py").write_text(code)
-    ruff = Path(sys.executable).with_name("ruff")
-    done = subprocess.run(
-        [ruff, "format", "--isolated", "--diff", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
