@@ -429,7 +429,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         context = self._context(rows.pipeline)
         nothing = partial(_no_rows, context.num_splits, context.bucket_bits)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        exclusive = begin | "CheckOutput" >> beam.Map(check_output_early, context)
+        begin | "CheckOutput" >> beam.Map(check_output_early, context)
         encoded = (
             rows
             | "RemoveWindows" >> beam.WindowInto(GlobalWindows())
@@ -475,7 +475,6 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         return begin | "PublishDataset" >> beam.Map(
             publish_rows,
             context,
-            exclusive=AsSingleton(exclusive),
             plan=AsSingleton(plan),
             shards=AsList(shards),
             rejects=AsList(reject_totals),

@@ -56,11 +56,10 @@ from recordmill.transforms.commit.staging import keep_inventory
 from recordmill.transforms.commit.versions import (
     clear_unfinished,
     expired_versions,
+    has_orphans,
     list_versions,
     move_latest,
     names_latest,
-    orphan_files,
-    remove_orphans,
     remove_version,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
@@ -71,7 +70,7 @@ from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import (
     Lease,
     acquire,
-    remove_dead_locks,
+    remove_dead_lease,
     require_idle,
 )
 from recordmill.transforms.storage.reading import local_path
@@ -485,17 +484,17 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
     manifest = find_published(run, store.with_short_retries())
     if manifest is not None:
         if not is_clean(store, manifest):
-            with acquire(store, exclusive=store.preflight()):
+            with acquire(store):
                 clean_up(store)
         if store.unfinished(WORK_FOLDER):
-            with suppress(OutputError), acquire(store, exclusive=store.preflight()):
+            with suppress(OutputError), acquire(store):
                 remove_leftovers(store, find_leftovers(store))
         _note_versions(run, manifest)
         # Left if the run that made it was killed at its very end; its inputs may have had
         # other times.
         for key in {run.run_key, key_of(store, manifest)}:
             run.workspace_of(key).remove()
-        remove_dead_locks(store)
+        remove_dead_lease(store)
         remove_empty_folders(store)
         return outcome_of(run, "unchanged", manifest, started)
     pipeline = None
@@ -510,8 +509,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         reporter.tell(prepared.understood)
         reporter.doing("scan", "taking the lease of the output")
         _submit_detached(run, *pipeline)
-    exclusive = store.preflight()
-    with acquire(store, exclusive=exclusive) as lease:
+    with acquire(store) as lease:
         last_words.lease = lease
         status = "done"
         at_work: tuple[Launch, ...] = ()
@@ -556,7 +554,7 @@ def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
     if not versions:
         return
     try:
-        with acquire(store, exclusive=store.preflight()):
+        with acquire(store):
             renew_inventories(store, manifest, versions, run.run_key)
     except OutputError:
         _log.info("the output is busy or read-only: the next run reads them again")
@@ -589,13 +587,13 @@ def run_versioned(
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter, last_words)
     store = versions.store
-    with acquire(store, exclusive=store.preflight()) as lease:
+    with acquire(store) as lease:
         # Chosen again, because another run may have ended before this one had the
         # lease; but for the same inputs, which are not listed again.
         run = resolve(job, options, run.inputs)
         versions = run.version_plan
         assert versions is not None  # as before: the options are the same
-        remove_orphans(store)
+        remove_leftovers(store, find_leftovers(store))
         for version in versions.stale:
             cleared = clear_unfinished(store, version, run.job.version)
             for name in cleared if options.scratch else ():
@@ -623,5 +621,5 @@ def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
         and names_latest(plan.store, plan.newest)
         and not plan.stale
         and not expired_versions(plan.store, plan.found, keep)
-        and not orphan_files(plan.store)
+        and not has_orphans(plan.store)
     )

@@ -16,18 +16,14 @@ from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.storage import LocalStore, Store, lease
-from recordmill.transforms.storage import lease as lease_liveness
 from recordmill.transforms.storage.lease import (
-    LOCK_FOLDER,
+    LEASE_NAME,
     Holder,
     Lease,
     acquire,
     require_holder,
 )
 
-FIRST = f"{LOCK_FOLDER}/000001.json"
-SECOND = f"{LOCK_FOLDER}/000002.json"
-THIRD = f"{LOCK_FOLDER}/000003.json"
 SHORT = 3.0  # S3 tells times in whole seconds
 
 
@@ -35,10 +31,10 @@ def take(store: Store, seconds: float = SHORT) -> Lease:
     return acquire(store, lease_seconds=seconds, settle_seconds=0.5)
 
 
-def plant(store: Store, name: str = FIRST, seconds: float = SHORT) -> Holder:
-    """The lock of a run on another machine."""
+def plant(store: Store, seconds: float = SHORT) -> Holder:
+    """The lease of a run on another machine."""
     holder = replace(Holder.this_process(seconds), host="elsewhere", pid=7)
-    store.put_bytes(holder.to_bytes(), name)
+    store.put_bytes(holder.to_bytes(), LEASE_NAME)
     return holder
 
 
@@ -61,7 +57,7 @@ def test_the_second_is_told_who_has_it(store_place: Place) -> None:
 
 def test_a_lock_shows_no_secret(store_place: Place) -> None:
     with take(store_place.store):
-        assert SECRET.encode() not in store_place.store.read(FIRST)
+        assert SECRET.encode() not in store_place.store.read(LEASE_NAME)
 
 
 @pytest.mark.parametrize("dead", [False, True])
@@ -81,24 +77,24 @@ def test_one_of_many_gets_it(store_place: Place, dead: bool) -> None:
         leases = [found for found in pool.map(attempt, range(6)) if found]
     assert len(leases) == 1
     leases[0].require_held()
-    assert list(store_place.store.list()) == [SECOND if dead else FIRST]
+    assert list(store_place.store.list()) == [LEASE_NAME]
     leases[0].release()
-    assert dead or store_place.store.list() == {}
+    assert store_place.store.list() == {}
 
 
 def test_a_run_elsewhere_that_renews_is_left_alone(store_place: Place) -> None:
     plant(store_place.store)
     with pytest.raises(OutputError, match="process 7 on elsewhere"):
         take(store_place.store)
-    assert list(store_place.store.list()) == [FIRST]
+    assert list(store_place.store.list()) == [LEASE_NAME]
 
 
 def test_a_lease_lost_is_noticed(store_place: Place) -> None:
     with take(store_place.store) as first:
-        plant(store_place.store, SECOND)
+        theirs = plant(store_place.store).to_bytes()
         with pytest.raises(OutputError, match="another run took it over"):
             first.require_held()
-    assert SECOND in store_place.store.list()  # not ours to remove
+    assert store_place.store.read(LEASE_NAME) == theirs  # not ours to remove
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -109,7 +105,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(
     child = doomed.start("hold_and_wait", store.root)
     try:
         deadline = time.monotonic() + 120
-        while store.size(FIRST) is None and time.monotonic() < deadline:
+        while store.size(LEASE_NAME) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         with pytest.raises(OutputError, match=f"process {child.pid} on"):
             acquire(store)
@@ -119,7 +115,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(
         began = time.monotonic()  # dead, and not even reaped
         with acquire(store) as mine:
             mine.require_held()
-            assert list(store.list()) == [SECOND]
+            assert list(store.list()) == [LEASE_NAME]
         assert time.monotonic() - began < lease.LEASE_SECONDS / 2
     finally:
         child.kill()
@@ -129,7 +125,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(
 def test_a_pid_used_again_is_another_process(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     gone = replace(Holder.this_process(60.0), process_start="1")
-    store.put_bytes(gone.to_bytes(), FIRST)
+    store.put_bytes(gone.to_bytes(), LEASE_NAME)
     with acquire(store) as mine:
         mine.require_held()
 
@@ -138,7 +134,7 @@ def test_a_pid_of_another_container_says_nothing(tmp_path: Path) -> None:
     """Containers of one machine share name and boot, but count processes apart."""
     store = LocalStore(str(tmp_path))
     other = replace(Holder.this_process(60.0), pid=999_999_999, pid_namespace="pid:[1]")
-    store.put_bytes(other.to_bytes(), FIRST)
+    store.put_bytes(other.to_bytes(), LEASE_NAME)
     with pytest.raises(OutputError, match="process 999999999 on"):
         acquire(store)
 
@@ -146,10 +142,10 @@ def test_a_pid_of_another_container_says_nothing(tmp_path: Path) -> None:
 def test_it_is_renewed_and_stays_held(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     with take(store, 0.8) as mine:
-        before = store.modified(FIRST)
+        before = store.modified(LEASE_NAME)
         time.sleep(2.0)
         mine.require_held()
-        after = store.modified(FIRST)
+        after = store.modified(LEASE_NAME)
         assert before is not None
         assert after is not None
         assert after - before > 0.8
@@ -163,7 +159,7 @@ def test_a_clock_that_jumps_makes_no_living_run_look_dead(
     store = LocalStore(str(tmp_path))
     monkeypatch.setattr(Holder, "is_on_this_machine", lambda self: False)
     with take(store, 2.0) as mine:
-        path = tmp_path / FIRST
+        path = tmp_path / LEASE_NAME
         os.utime(path, (time.time() - hours * 3600,) * 2)
         with pytest.raises(OutputError, match="another run is writing here"):
             take(store, 2.0)
@@ -173,7 +169,7 @@ def test_a_clock_that_jumps_makes_no_living_run_look_dead(
 def test_a_dead_run_from_the_future_is_taken_over(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     plant(store, seconds=0.4)
-    os.utime(tmp_path / FIRST, (time.time() + 3600,) * 2)
+    os.utime(tmp_path / LEASE_NAME, (time.time() + 3600,) * 2)
     with take(store) as mine:
         mine.require_held()
 
@@ -191,7 +187,7 @@ def test_a_run_that_slept_longer_than_its_lease_has_lost_it(
 def test_a_lock_that_is_removed_by_hand_is_lost(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     with take(store) as mine:
-        store.delete([FIRST])
+        store.delete([LEASE_NAME])
         with pytest.raises(OutputError, match="its lock file was removed"):
             mine.require_held()
 
@@ -199,10 +195,10 @@ def test_a_lock_that_is_removed_by_hand_is_lost(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_read_expires_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_liveness, "LEASE_SECONDS", 0.4)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.4)
     for number, data in enumerate((b"", b"{}", b"[]", b'{"pid": 1}', b"\xff")):
         store = LocalStore(str(tmp_path / str(number)))
-        store.put_bytes(data, FIRST)
+        store.put_bytes(data, LEASE_NAME)
         with pytest.raises(OutputError, match="its lock file cannot be read"):
             acquire(store, lease_seconds=SHORT)
         time.sleep(0.5)
@@ -213,21 +209,22 @@ def test_a_lock_that_cannot_be_read_expires_too(
 def test_a_lock_taken_by_a_third_meanwhile_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Judged dead, it was let go at last, and a third began anew under its name."""
+    """Judged dead, it was let go at last, and a third began anew."""
     store = LocalStore(str(tmp_path))
     plant(store, seconds=0.4)
-    os.utime(tmp_path / FIRST, (time.time() - 60,) * 2)
-    judge = lease.require_dead
+    os.utime(tmp_path / LEASE_NAME, (time.time() - 60,) * 2)
+    judge = lease.require_idle
+    theirs = []
 
-    def judge_slowly(store: Store, name: str) -> Holder | None:
-        dead = judge(store, name)
-        plant(store, seconds=60.0)
+    def judge_slowly(store: Store) -> bytes | None:
+        dead = judge(store)
+        theirs.append(plant(store, seconds=60.0).to_bytes())
         return dead
 
-    monkeypatch.setattr(lease, "require_dead", judge_slowly)
+    monkeypatch.setattr(lease, "require_idle", judge_slowly)
     with pytest.raises(OutputError, match="another run is writing here"):
         take(store)
-    assert list(store.list()) == [FIRST]
+    assert store.read(LEASE_NAME) == theirs[0]
 
 
 def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
@@ -242,7 +239,8 @@ def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
             slept[0] = 61.0
             return LocalStore.swap(self, data, name, seen=seen)
 
-    with take(Sleepy(str(tmp_path)), 60) as mine:
+    with take(LocalStore(str(tmp_path)), 60) as mine:
+        mine._store = Sleepy(str(tmp_path))
         mine._renew()
         slept[0] = 0.0
         with pytest.raises(OutputError, match="could not be renewed for 61 s"):
@@ -252,7 +250,7 @@ def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
 def take_over(store: Store) -> Lease:
     """Takes the lease from a run that is silent, and whose machine is not this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lease, "require_dead", lease.read_lock)
+        patch.setattr(lease, "require_idle", lambda store: store.find(LEASE_NAME))
         patch.setattr(Holder, "is_on_this_machine", lambda self: False)
         return acquire(store, lease_seconds=60)
 
@@ -277,7 +275,8 @@ def test_a_lock_written_again_after_its_holder_slept(tmp_path: Path) -> None:
             return LocalStore.swap(self, data, name, seen=seen)
 
     slept: list[bool] = []
-    with take(Sleepy(str(tmp_path)), 60) as mine:
+    with take(awake, 60) as mine:
+        mine._store = Sleepy(str(tmp_path))
         mine._renew()
         assert slept
         with pytest.raises(OutputError, match="another run took it over"):
@@ -286,23 +285,36 @@ def test_a_lock_written_again_after_its_holder_slept(tmp_path: Path) -> None:
             mine.require_not_lost()
 
 
-def test_a_number_that_a_run_may_know_is_not_used_again(store_place: Place) -> None:
-    """Whoever was judged dead by its silence may yet remove what it took over."""
-    store = store_place.store
-    plant(store)
-    with take_over(store):
-        assert list(store.list()) == [SECOND]
-    assert list(store.list()) == [SECOND]  # released, but known
-    with take(store) as third:
-        store.delete([FIRST, SECOND])  # late
-        third.require_held()
-        assert list(store.list()) == [THIRD]
-        require_holder(store, third.holder.nonce)
+def test_whoever_slept_before_its_release_removes_nothing(tmp_path: Path) -> None:
+    """It looked, slept, and removed: another run has the lease by then."""
+    awake, others = LocalStore(str(tmp_path)), list[Lease]()
+
+    class Sleepy(LocalStore):
+        def discard(self, name: str, *, seen: bytes) -> bool:
+            others.append(take_over(awake))
+            return LocalStore.discard(self, name, seen=seen)
+
+    with take(Sleepy(str(tmp_path)), 60):
+        pass
+    others[0].require_held()
+    require_holder(awake, others[0].holder.nonce)
+    others[0].release()
     with pytest.raises(OutputError, match="lost its lease"):
-        require_holder(store, third.holder.nonce)
-    lease_liveness.require_idle(store)
-    lease.remove_dead_locks(store)
-    assert list(store.list()) == [THIRD]
+        require_holder(awake, others[0].holder.nonce)
+
+
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+def test_only_a_lease_that_is_surely_dead_is_removed_unasked(
+    store_place: Place, host: str
+) -> None:
+    store = store_place.store
+    lease.remove_dead_lease(store)
+    holder = replace(Holder.this_process(60.0), process_start="1")
+    if host == "elsewhere":
+        holder = plant(store)
+    store.put_bytes(holder.to_bytes(), LEASE_NAME)
+    lease.remove_dead_lease(store)
+    assert (store.size(LEASE_NAME) is None) == (host == "here")
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path: Path) -> None:
@@ -311,8 +323,9 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path: Path) -> None:
             assert LocalStore.swap(self, data, name, seen=seen)
             raise OutputError("no answer")
 
-    store = Lossy(str(tmp_path))
+    store = LocalStore(str(tmp_path))
     with take(store, 60) as mine:
+        mine._store = Lossy(str(tmp_path))
         for _ in range(2):
             with pytest.raises(OutputError, match="no answer"):
                 mine._renew()
@@ -336,12 +349,16 @@ def test_a_forked_child_does_not_release_it(tmp_path: Path) -> None:
         mine.require_held()
 
 
-def test_without_exclusive_create_the_last_writer_has_it(tmp_path: Path) -> None:
+def test_without_exclusive_swaps_the_last_writer_has_it(tmp_path: Path) -> None:
     """As documented: written, then read again after a pause."""
 
     class Overwriting(LocalStore):
-        def create(self, data: bytes, name: str) -> bool:
-            if self.size(name) is not None:
+        @property
+        def exclusive(self) -> bool:
+            return False
+
+        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+            if self.find(name) != seen:
                 return False
             time.sleep(0.2)  # all have looked, nobody has written
             self.put_bytes(data, name)
@@ -351,7 +368,7 @@ def test_without_exclusive_create_the_last_writer_has_it(tmp_path: Path) -> None
 
     def attempt(number: int) -> Lease | None:
         try:
-            return acquire(store, exclusive=False, settle_seconds=1.0)
+            return acquire(store, settle_seconds=1.0)
         except OutputError:
             return None
 

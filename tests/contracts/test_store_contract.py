@@ -274,15 +274,6 @@ def test_moving_a_big_file(store: Store, tmp_path: Path) -> None:
     assert crc32c(store.read("big")) == crc32c(data)
 
 
-def test_create_lets_the_first_through(store: Store) -> None:
-    assert store.create(b"first", "l/lock")
-    assert not store.create(b"second", "l/lock")
-    assert store.create(b"first", "l/lock")  # a try whose answer got lost
-    assert contents(store) == {"l/lock": b"first"}
-    store.delete(["l/lock"])
-    assert store.create(b"second", "l/lock")
-
-
 def test_swap_replaces_what_was_seen(store: Store) -> None:
     assert not store.swap(b"2", "a/m.json", seen=b"1")  # there is no such file
     assert store.list() == {}
@@ -351,7 +342,7 @@ def test_swap_sees_what_came_by_other_means(store: Store, tmp_path: Path) -> Non
     assert not store.swap(b"4", "m", seen=b"2")
     assert store.swap(b"4", "m", seen=b"3")
     assert store.read("m") == b"4"
-    assert not store.create(b"5", "m")
+    assert not store.swap(b"5", "m", seen=None)
 
 
 def test_folders_alone_are_not_exclusive(store_place: Place) -> None:
@@ -359,13 +350,9 @@ def test_folders_alone_are_not_exclusive(store_place: Place) -> None:
 
 
 @pytest.mark.not_on("folders")
-@pytest.mark.parametrize("way", ["create", "first", "swap"])
-def test_one_of_many_gets_through(store: Store, way: str) -> None:
-    seen = b"0" if way == "swap" else None
-
+@pytest.mark.parametrize("seen", [None, b"0"])
+def test_one_of_many_gets_through(store: Store, seen: bytes | None) -> None:
     def put(wish: bytes) -> bool:
-        if way == "create":
-            return store.create(wish, name)
         return store.swap(wish, name, seen=seen)
 
     for turn in range(3):

@@ -187,9 +187,6 @@ class SlowStore(Store):
     def put_bytes(self, data: bytes, name: str) -> None:
         self._write(lambda: self._files.__setitem__(self.root + name, data))
 
-    def create(self, data: bytes, name: str) -> bool:
-        return self.swap(data, name, seen=None)
-
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
         def swap() -> bool:
             found = self._files.get(self.root + name)

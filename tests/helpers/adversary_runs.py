@@ -31,7 +31,6 @@ from recordmill.transforms.commit.versions import (
     list_versions,
     move_latest,
     next_version,
-    remove_orphans,
     remove_version,
     unfinished_runs,
 )
@@ -183,7 +182,7 @@ class World(Checks):
         if manifest is None or manifest.fingerprint != same:
             version = next_version(whole[-1] if whole else None)
             own = manifest_digest((key + version).encode())[:16]
-            remove_orphans(store)
+            remove_leftovers(store, find_leftovers(store))
             for name, is_whole in found.items():
                 if is_whole or not is_ours(store, name):
                     continue

@@ -189,7 +189,7 @@ def _stage_only(output: Output) -> None:
 
     assert _wait(_forked(act, output.folder / "staging.log")) == 9
     store = open_store(output.root, output.options)
-    store.delete(leases.list_locks(store))
+    store.delete([leases.LEASE_NAME])
 
 
 def disturbed(given: Try, count: Path) -> None:

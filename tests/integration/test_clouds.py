@@ -175,11 +175,11 @@ def test_an_upload_whose_answers_are_lost(
                 monkeypatch.setenv(name, value)
         store = open_store(place.root, StorageOptions.of(options))
         proxy.judge = lose_once
-        assert store.create(b"mine", "lock")
+        assert store.swap(b"mine", "lock", seen=None)
         store.put_bytes(b"1", "a")
         store.move_all([("a", "b")])
         proxy.judge = lambda number, line: ""
-        assert not store.create(b"theirs", "lock")
+        assert not store.swap(b"theirs", "lock", seen=None)
         store.delete(["lock"])
         assert proxy.spoiled > 0
     assert place.store.list() == {"b": 1}

@@ -29,7 +29,6 @@ FOREIGN = [
     f".recordmill/probes-{HEX}",
     ".recordmill/0123456789abcde/run.log",
     f".recordmill/{RUN}f/run.log",
-    f".recordmill/swap/.secret.{HEX}",
     f".secret.{HEX}",
     f".iris.csv.{HEX}",
     f".manifest.json.{HEX[:-1]}",
@@ -49,10 +48,8 @@ OWN = [
     f".recordmill/{RUN}/run.log",
     f".recordmill/{RUN}/runs/.range-0.{HEX}",
     f".recordmill/{RUN}/staging/anything",
-    f".recordmill/lock/.000001.json.{HEX}",
     f".recordmill/swap/.lock.{0:032}",
     f".recordmill/swap/.manifest.json.{HEX}",
-    f".recordmill/lock/.recordmill/swap/.000001.json.{HEX}",
     f".recordmill/commit-g00001-01234567/.manifest.json.{HEX}",
     f".recordmill/commit-g00001-01234567/files/.features.json.{HEX}",
     f".manifest.json.{HEX}",
@@ -62,6 +59,11 @@ OWN = [
     f".iris-train.tfrecord-a00001-00000-of-00002.{HEX}",
     f".iris-train-00000-of-00002.tfrecord.gz.{HEX}",
     f"rejects/.range-0.jsonl.{HEX}",
+]
+# Of a swap: the next one there removes them.
+SWAPS = [
+    f".recordmill/.recordmill/swap/.lock.{0:032}",
+    f".recordmill/lock/.recordmill/swap/.lease.json.{HEX}",
 ]
 # Of a commit that failed; a store copied them late.
 LATE = ["iris-train.01234567.tfrecord-00000-of-00002", "rejects/01234567-range-0.jsonl"]
@@ -134,14 +136,15 @@ def test_only_what_is_its_own_goes(tmp_path: Path) -> None:
     convert("csv", IRIS, folder)
     put(folder, FOREIGN)
     before = contents(folder)
-    put(folder, OWN + LATE)
+    put(folder, OWN + LATE + SWAPS)
     everything = contents(folder)
     planned = clean(folder, "--dry-run")
     assert contents(folder) == everything
-    assert sorted(planned["names"]) == sorted(OWN + LATE)
+    assert sorted(planned["names"]) == sorted(OWN + LATE + SWAPS)
     cleaned = clean(folder)
     assert contents(folder) == before
-    assert (cleaned["files"], cleaned["bytes"]) == (planned["files"], planned["bytes"])
+    num_bytes = sum(map(len, OWN + LATE))
+    assert (cleaned["files"], cleaned["bytes"]) == (len(OWN + LATE), num_bytes)
     assert clean(folder)["files"] == 0
 
 

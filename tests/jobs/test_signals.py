@@ -34,7 +34,7 @@ from job_tools import (
 from recordmill.beam_jobs.pipelines import convert as pipeline
 from recordmill.beam_jobs.service import run as run_job
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder, Lease, acquire
+from recordmill.transforms.storage.lease import LEASE_NAME, Holder, Lease, acquire
 
 # Runs the command with a task that says when it has begun, and then waits for ever.
 WAITING = """
@@ -230,7 +230,7 @@ THEIRS = ".recordmill/0123456789abcdef/run.log"
 def taken_over(store: Store) -> None:
     """Another run, elsewhere, has the lease and is at work."""
     holder = replace(Holder.this_process(60.0), host="elsewhere", pid=7)
-    store.put_bytes(holder.to_bytes(), f"{LOCK_FOLDER}/000002.json")
+    store.put_bytes(holder.to_bytes(), LEASE_NAME)
     store.put_bytes(b"at work", THEIRS)
 
 

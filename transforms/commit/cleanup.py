@@ -63,7 +63,7 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
         require_idle(store)
         found = _found(store, detached=detached)
         return _cleaned(store, found, dry_run=True)
-    with acquire(store, exclusive=store.preflight()) as lease:
+    with acquire(store) as lease:
         found = clean_held(store, lease.require_held, detached=detached)
         return _cleaned(store, found, dry_run=False)
 

@@ -549,7 +549,7 @@ def publish_detached(
       OutputError: another run is publishing, or published a dataset since the launch.
     """
     workspace, store = context.workspace, context.workspace.store
-    with acquire_for_commit(store, exclusive=store.preflight()) as lease:
+    with acquire_for_commit(store) as lease:
         manifest = publish(
             context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
         )
@@ -630,11 +630,11 @@ def _require_unreplaced(context: RunContext, replaces: str) -> None:
     )
 
 
-def acquire_for_commit(store: Store, *, exclusive: bool) -> Lease:
+def acquire_for_commit(store: Store) -> Lease:
     """Acquires the output's lease; waits for that of a worker that died in this step."""
     for _ in range(LEASE_TRIES - 1):
         try:
-            return acquire(store, exclusive=exclusive)
-        except OutputError:
+            return acquire(store)
+        except BusyError:
             time.sleep(LEASE_PAUSE_SECONDS)
-    return acquire(store, exclusive=exclusive)
+    return acquire(store)

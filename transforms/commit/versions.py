@@ -23,12 +23,8 @@ from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.commit import RECORD_PREFIX
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store, open_store
-from recordmill.transforms.storage.lease import (
-    LOCK_FOLDER,
-    require_idle,
-    unreleased_locks,
-)
-from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
+from recordmill.transforms.storage.lease import require_idle
+from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.launches import require_no_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
@@ -164,25 +160,11 @@ def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list
     return [version for version in old if version != latest]
 
 
-def orphan_files(store: Store) -> list[str]:
-    """Returns what killed runs left beside the versions, with their locks; cheap."""
+def has_orphans(store: Store) -> bool:
+    """Tells whether killed runs left anything beside the versions, or their lease."""
     level = store.list_level()
-    found = [*level.unfinished]
-    if WORK_FOLDER in level.folders:
-        locks = store.list_level(LOCK_FOLDER)
-        work = store.list_level(WORK_FOLDER)
-        found += unreleased_locks(store, locks.files)
-        swaps = store.list_level(SWAP_FOLDER).unfinished
-        found += [*locks.unfinished, *swaps, *work.files, *work.unfinished]
-    return found
-
-
-def remove_orphans(store: Store) -> None:
-    """Removes what killed runs left beside the versions; call it with the lease."""
-    kept = f"{LOCK_FOLDER}/"
-    orphans = [name for name in orphan_files(store) if not name.startswith(kept)]
-    unfinished = store.list_level(LOCK_FOLDER).unfinished
-    store.delete([*orphans, *unfinished])
+    in_work = WORK_FOLDER in level.folders and store.all_files(WORK_FOLDER)
+    return bool(level.unfinished or in_work)
 
 
 def _numbers_of(version: str) -> tuple[int, ...]:

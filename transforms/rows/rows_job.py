@@ -93,13 +93,13 @@ def context_of_rows(
     )
 
 
-def check_output_early(_: object, context: RunContext) -> bool:
+def check_output_early(_: object, context: RunContext) -> None:
     """Checks, while rows are still encoded, that the output can be used."""
     store = context.workspace.store.with_short_retries()
     with _spelled_for_python():
         # Whether a dataset there is this one, or is replaced, is known later.
         check_output(store, _NO_FINGERPRINT, overwrite=True)
-    return store.preflight()
+    store.preflight()
 
 
 def plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
@@ -156,7 +156,6 @@ def write_rejects(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> Rejec
 def publish_rows(
     _: object,
     rows: RunContext,
-    exclusive: bool,
     plan: RowsPlan,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectTotals],
@@ -187,7 +186,7 @@ def publish_rows(
         }
         return stage(allowed, results, shards, json_bytes(metadata))
 
-    with acquire_for_commit(store, exclusive=exclusive) as lease, _spelled_for_python():
+    with acquire_for_commit(store) as lease, _spelled_for_python():
         manifest = publish(context, stage_dataset)
         if lease.is_held():  # else another run may be at work there
             rows.workspace.remove()

@@ -187,14 +187,6 @@ class RemoteFile:
                 raise AnotherVersionError from error
             raise
 
-    def create(self, data: bytes) -> bool:
-        """Puts the file if there is none of that name; returns whether this call did.
-
-        If an answer was lost, it may have without knowing.
-        """
-        with self.guard:
-            return self._put_over(None, data)
-
     def swap(self, data: bytes, seen: bytes | None) -> bool:
         """Puts the file if its content is `seen`; see Store.swap."""
         with self.guard:
@@ -232,7 +224,7 @@ class RemoteFile:
         The file must be there; its content is changed.
         """
         before = self.info()
-        if before is None or self.create(b"created"):
+        if before is None or self._put_over(None, b"created"):
             return False
         if not self.imitated:
             return True

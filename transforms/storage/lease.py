@@ -1,18 +1,15 @@
 """Lets one run at a time write to an output: a lease that its holder renews.
 
-A lock file is created exclusively and then rewritten only by its
-holder, to show that it is alive. A run takes over the lease of a dead run by creating
-the lock file with the next number: only one of several runs succeeds, and the previous
-holder sees the higher number and stops. So no lock file is ever replaced by another
-run.
+    .recordmill/lock/lease.json      who holds it
 
-A lock file is rewritten only over its own last bytes (Store.swap), so a holder that slept
-cannot bring back a lock that another run has removed.
+The file is only changed by a swap over the bytes that were seen (Store.swap). A run puts it
+where there is none, or over that of a dead run; its holder renews it over its own last
+bytes, and removes it over them. So of several runs only one succeeds, and a holder that
+slept neither takes back nor removes the lease of another one.
 
-Where a store cannot create exclusively, a lock file is written if there is none, and
-read again after a pause. Two runs that begin within the same seconds may then both
-continue, if one takes longer than the pause to write; the run whose lock file was
-overwritten notices it at its next renewal.
+Where a store cannot swap exclusively, the file is read again after a pause. Two runs that
+begin within the same seconds may then both continue, if one takes longer than the pause to
+write; the run whose file was overwritten notices it at its next renewal.
 """
 
 from __future__ import annotations
@@ -21,12 +18,11 @@ import json
 import logging
 import os
 import random
-import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -42,14 +38,14 @@ from recordmill.schemas.errors import (
     OutputError,
     RecordmillError,
 )
-from recordmill.transforms.storage.store import WORK_FOLDER, Store, value_of
+from recordmill.transforms.storage.store import WORK_FOLDER, Store, new_probe, value_of
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds a lease, as written in its lock file; contains no secrets."""
+    """The run that holds a lease, as its file says; contains no secrets."""
 
     host: str  # name of the machine
     pid: Annotated[int, Field(gt=0, lt=1 << 31)]  # process on it
@@ -63,16 +59,9 @@ class Holder:
     lease_seconds: Annotated[float, Field(gt=0, le=MAX_LEASE_SECONDS)]
     # how often it was renewed, so that no two renewals are the same
     renewals: Annotated[int, Field(ge=0, le=1 << 53)] = 0
-    # Whether a run that held the lease before may still be alive, as a machine that slept.
-    # Such a run may yet remove lock files that it knows of, so the number of this one must
-    # stay known: it is kept when it is released.
-    unsure: bool = False
-    released: bool = (
-        False  # nobody holds the lease; the file only keeps its number known
-    )
 
     @classmethod
-    def this_process(cls, lease_seconds: float, *, unsure: bool = False) -> Holder:
+    def this_process(cls, lease_seconds: float) -> Holder:
         now = utc_now()
         return cls(
             host=socket.gethostname(),
@@ -84,7 +73,6 @@ class Holder:
             started=now,
             renewed=now,
             lease_seconds=lease_seconds,
-            unsure=unsure,
         )
 
     def to_bytes(self) -> bytes:
@@ -147,47 +135,8 @@ def _process_start(pid: int) -> str:
     return fields[19] if len(fields) > 19 else ""
 
 
-# .recordmill/lock/000001.json      who holds the lease; the highest number counts
-#
-# A number is not used again while a run may live that knows it (see Holder.unsure): then
-# the file stays when the lease is released, and says so.
-
-LOCK_FOLDER = f"{WORK_FOLDER}/lock"  # holds nothing else: listing it must stay cheap
-
-_NAME = re.compile(rf"{re.escape(LOCK_FOLDER)}/(\d{{6,12}})\.json")
-
-
-def lock_number(name: str | None) -> int:
-    """Returns the number in a lock file's name; 0 for None."""
-    match = _NAME.fullmatch(name or "")
-    return int(match.group(1)) if match else 0
-
-
-def list_locks(store: Store) -> list[str]:
-    """Returns the names of all lock files of an output."""
-    return [name for name in store.list(LOCK_FOLDER) if _NAME.fullmatch(name)]
-
-
-def highest_lock(store: Store) -> str | None:
-    """Returns the name of the lock file that counts, or None if there is none."""
-    return max(list_locks(store), key=lock_number, default=None)
-
-
-def unreleased_locks(store: Store, names: Iterable[str]) -> list[str]:
-    """Returns those of some lock files that do not say that the lease is released."""
-    holders = {name: read_lock(store, name) for name in names}
-    return [n for n, holder in holders.items() if not (holder and holder.released)]
-
-
-def read_lock(store: Store, name: str) -> Holder | None:
-    """Returns the holder in a lock file; None if it is missing or cannot be parsed."""
-    data = store.find(name)
-    return None if data is None else value_of(data, Holder)
-
-
-def _highest_holder(store: Store) -> Holder | None:
-    highest = highest_lock(store)
-    return read_lock(store, highest) if highest else None
+LOCK_FOLDER = f"{WORK_FOLDER}/lock"
+LEASE_NAME = f"{LOCK_FOLDER}/lease.json"
 
 
 # A run is dead if its process does not exist any more on this machine, or if its lock
@@ -201,49 +150,41 @@ RENEWALS_PER_LEASE = 4
 _CLOCK_SLACK = 5.0  # seconds that a store's clock may go backwards
 
 
-def require_idle(store: Store) -> None:
-    """Checks that no living run holds the lease on an output; takes no lease."""
-    highest = highest_lock(store)
-    if highest is not None:
-        require_dead(store, highest)
+def require_idle(store: Store) -> bytes | None:
+    """Waits until it is certain that no living run holds the lease; takes no lease.
 
-
-def require_dead(store: Store, name: str) -> Holder | None:
-    """Waits until it is certain that nobody holds a lock, or that it is removed.
-
-    Returns the holder, dead or released; None if the lock was removed or cannot be read.
+    Returns the file of a dead holder; None if there is none.
     """
-    holder = read_lock(store, name)
-    if holder is None and store.size(name) is None:
+    seen = store.find(LEASE_NAME)
+    if seen is None:
         return None
-    if holder is not None and holder.released:
-        return holder
+    holder = value_of(seen, Holder)
     if holder is not None and holder.is_on_this_machine():
         if holder.is_running():
-            raise _held(store, name, holder)
-        return holder
-    # A lock that cannot be read was written by a run of another version.
+            raise _held(store, seen)
+        return seen
+    # One that cannot be read was written by a run of another version.
     seconds = holder.lease_seconds if holder else LEASE_SECONDS
-    before = store.modified(name)
+    before = store.modified(LEASE_NAME)
     age = seconds_since(store, before)
     if age is not None and -_CLOCK_SLACK <= age <= seconds:
-        raise _held(store, name, holder)
+        raise _held(store, seen)
     renewals = 1.5 if age is not None and age > seconds else RENEWALS_PER_LEASE + 1
     pause = seconds / RENEWALS_PER_LEASE
     until = boot_clock() + renewals * pause
     while boot_clock() < until:
         time.sleep(min(pause / 4, max(0.0, until - boot_clock())))
-        now = read_lock(store, name)
-        if now is None and store.size(name) is None:
+        now = store.find(LEASE_NAME)
+        if now is None:
             return None
-        if now != holder or store.modified(name) != before:
-            raise _held(store, name, now or holder)
-    return holder
+        if now != seen or store.modified(LEASE_NAME) != before:
+            raise _held(store, now)
+    return seen
 
 
 def seconds_since(store: Store, written: float | None) -> float | None:
     """Returns the seconds since then by the store's clock, or None if unknown."""
-    probe = f"{LOCK_FOLDER}/clock-{uuid.uuid4().hex}"
+    probe = new_probe()
     try:
         store.put_bytes(b"now", probe)
         now = store.modified(probe)
@@ -252,7 +193,8 @@ def seconds_since(store: Store, written: float | None) -> float | None:
     return None if now is None or written is None else now - written
 
 
-def _held(store: Store, name: str, holder: Holder | None) -> BusyError:
+def _held(store: Store, found: bytes) -> BusyError:
+    holder = value_of(found, Holder)
     description = (
         f"process {holder.pid} on {holder.host}, started {holder.started}, last renewed "
         f"{holder.renewed}"
@@ -261,7 +203,7 @@ def _held(store: Store, name: str, holder: Holder | None) -> BusyError:
     )
     return BusyError(
         f"{store.uri}: another run is writing here ({description}). Wait until it has "
-        f"ended, or choose another folder. If it is dead, its lock {name} expires by "
+        f"ended, or choose another folder. If it is dead, its lock {LEASE_NAME} expires by "
         "itself: run again in a minute"
     )
 
@@ -271,7 +213,7 @@ def boot_clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-SETTLE_SECONDS = 3.0  # pause on stores without exclusive create
+SETTLE_SECONDS = 3.0  # pause on stores without exclusive swaps
 
 _TRIES = 8
 
@@ -287,9 +229,8 @@ class Lease:
 
     published: bytes | None = None  # the manifest that this process swapped in
 
-    def __init__(self, store: Store, name: str, holder: Holder, since: float) -> None:
+    def __init__(self, store: Store, holder: Holder, since: float) -> None:
         self._store = store.with_short_retries()
-        self._name = name
         self._holder = holder
         self._renewed = since  # when the last successful renewal began, by _clock
         self._lost = ""
@@ -346,15 +287,9 @@ class Lease:
         self._thread.join(timeout=30)
         with suppress(OutputError), self._guard:
             seen = self._check()
-            if seen is None:
-                return
-            if self._holder.unsure:
-                released = replace(self._holder, released=True, renewed=utc_now())
-                self._store.swap(released.to_bytes(), self._name, seen=seen)
-            else:
-                # Nobody has this number in mind but this run: it can be used again.
-                self._store.delete([self._name])
-            self._lost = "the lease was released"
+            if seen is not None:
+                self._store.discard(LEASE_NAME, seen=seen)
+                self._lost = "the lease was released"
 
     def __enter__(self) -> Self:
         return self
@@ -394,34 +329,28 @@ class Lease:
         count = self._holder.renewals + 1
         holder = replace(self._holder, renewed=utc_now(), renewals=count)
         self._holder = holder  # even if it fails: its bytes may arrive
-        if not self._store.swap(holder.to_bytes(), self._name, seen=seen):
+        if not self._store.swap(holder.to_bytes(), LEASE_NAME, seen=seen):
             self._lost = "another run took it over"
             return
         self._check_time()  # if it slept here, another run may have come and ended
         self._renewed = began
 
     def _check(self) -> bytes | None:
-        """Returns the lock file's bytes if it is still ours and the highest.
-
-        Otherwise sets _lost and returns None.
-        """
+        """Returns the lease's bytes if it is still ours; else sets _lost, returns None."""
         self._check_time()
         if self._lost:
             return None
-        highest = highest_lock(self._store)
-        found = self._store.find(self._name) if highest == self._name else None
+        found = self._store.find(LEASE_NAME)
+        if found is None:
+            self._lost = "its lock file was removed"
+            return None
         if found == self._holder.to_bytes():
             return found
-        holder = value_of(found, Holder) if found is not None else None
-        if holder is not None and holder.nonce == self._holder.nonce:
-            return found
-        if highest not in (None, self._name):
+        holder = value_of(found, Holder)
+        if holder is None or holder.nonce != self._holder.nonce:
             self._lost = "another run took it over"
-        elif found is None:
-            self._lost = "its lock file was removed"
-        else:
-            self._lost = "another run overwrote its lock file"
-        return None
+            return None
+        return found
 
     def _check_time(self) -> None:
         unrenewed = boot_clock() - self._renewed
@@ -435,77 +364,53 @@ class Lease:
 def acquire(
     store: Store,
     *,
-    exclusive: bool | None = None,
     lease_seconds: float = LEASE_SECONDS,
     settle_seconds: float = SETTLE_SECONDS,
 ) -> Lease:
-    """Acquires the lease on an output; use it in `with`.
+    """Checks an output, and acquires the lease on it; use it in `with`.
 
     Args:
       store: of the output.
-      exclusive: whether the store creates exclusively, as its preflight found; None
-        takes what is expected of its kind.
       lease_seconds: how long a dead run on another machine keeps other runs out.
-      settle_seconds: the pause on a store that does not create exclusively.
+      settle_seconds: the pause on a store that does not swap exclusively.
 
     Raises:
       OutputError: another run holds it, or the storage refuses.
     """
-    if exclusive is None:
-        exclusive = store.exclusive
+    exclusive = store.preflight()
     for turn in range(_TRIES):
         if turn:
             # Several runs came at once and saw each other; do not repeat that together.
             time.sleep(random.uniform(0.05, 0.5))
-        judged = highest_lock(store)
-        dead = require_dead(store, judged) if judged is not None else None
-        if judged is not None and dead is None and store.size(judged) is None:
-            continue  # its holder released it: then its number may be used again
-        # Else a run that is judged dead by its silence may yet remove what it knows.
-        has_ended = dead is not None and dead.has_died() and not dead.unsure
-        unsure = judged is not None and not has_ended
-        name = f"{LOCK_FOLDER}/{lock_number(judged) + 1:06d}.json"
+        dead = require_idle(store)
         since = boot_clock()
-        holder = Holder.this_process(lease_seconds, unsure=unsure)
-        if not store.create(holder.to_bytes(), name):
+        holder = Holder.this_process(lease_seconds)
+        if not store.swap(holder.to_bytes(), LEASE_NAME, seen=dead):
             continue
         if not exclusive:
             time.sleep(settle_seconds)
-            found = read_lock(store, name)
-            if found is None or found.nonce != holder.nonce:
+            if store.find(LEASE_NAME) != holder.to_bytes():
                 continue
-        others = set(list_locks(store)) - {name}
-        rivals = others
-        if judged in others and read_lock(store, judged) == dead:
-            rivals = {n for n in others if lock_number(n) > lock_number(judged)}
-        if rivals:
-            # The judged lock was released meanwhile and a third run took it.
-            store.delete([name])
-            continue
-        if judged is not None:
-            if not (dead and dead.released):
-                _log.warning(
-                    "took over the lease of a dead run: %s", store.uri_of(judged)
-                )
-            store.delete(sorted(others))
-        return Lease(store, name, holder, since)
+        if dead is not None:
+            _log.warning("took over the lease of a dead run: %s", store.uri)
+        return Lease(store, holder, since)
     raise BusyError(
         f"{store.uri}: other runs begin to write here at the same time; run again later"
     )
 
 
-def remove_dead_locks(store: Store) -> None:
-    """Removes the lock of a run that was killed on this machine; never waits for it."""
-    holder = _highest_holder(store)
-    if holder and not holder.released and holder.has_died():
-        with suppress(BusyError):  # another run is faster
-            acquire(store).release()
+def remove_dead_lease(store: Store) -> None:
+    """Removes the lease of a run that was killed on this machine; never waits for it."""
+    seen = store.find(LEASE_NAME)
+    holder = value_of(seen or b"", Holder)
+    if seen is not None and holder is not None and holder.has_died():
+        store.discard(LEASE_NAME, seen=seen)
 
 
 def require_holder(store: Store, nonce: str) -> None:
     """Checks that a lease is still held; for a worker that knows only its nonce."""
-    holder = _highest_holder(store)
-    if holder is None or holder.nonce != nonce or holder.released:
+    holder = value_of(store.find(LEASE_NAME) or b"", Holder)
+    if holder is None or holder.nonce != nonce:
         raise _lost_lease(store, "another run took it over")
 
 

@@ -26,9 +26,6 @@ from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.store import SWAP_FOLDER, Level, Store, is_temp_file
 from recordmill.transforms.tfrecord import crc32c
 
-# File systems without hard links: FAT, some network mounts.
-NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-
 
 def temp_path(path: Path) -> Path:
     """Returns a hidden name beside `path` that no other writer uses."""
@@ -46,7 +43,8 @@ def renamed(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # not there
+            temporary.unlink()
         if isinstance(error, OSError) and error.errno and error.filename is None:
             error.filename = str(path)  # a failed write does not tell it
         raise
@@ -121,26 +119,6 @@ def write_synced(path: Path, data: bytes) -> None:
         sync(file.fileno(), path)
 
 
-def link_new(temporary: Path, path: Path) -> bool:
-    """Gives a finished file its name; returns False if another file has that name.
-
-    Readers see the whole file, unlike after O_EXCL and a write.
-    """
-    with suppress(FileExistsError):
-        try:
-            os.link(temporary, path)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            # FAT and some network file systems have no links. The name is reserved
-            # first, so a reader may see the file without its bytes, but never another
-            # run's file.
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-            temporary.replace(path)
-        return True
-    return False
-
-
 # In object stores there are no folders; so in a local one none is seen that holds nothing.
 # Another process may make or remove the same folders at any moment.
 
@@ -209,6 +187,8 @@ LOCK_SECONDS = 30.0  # longest wait for another swap; one takes milliseconds
 _LOCK = f".lock.{0:032}"
 # File systems without locks: only the second guard of the module's text is left.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+# File systems without hard links: FAT, some network mounts.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
 def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
@@ -256,7 +236,7 @@ def _link(waiting: Path, path: Path) -> None:
     try:
         os.link(waiting, path)
     except OSError as error:
-        if error.errno not in NO_LINKS:
+        if error.errno not in _NO_LINKS:
             raise
         waiting.replace(path)  # the lock is held, so no other swap can come between
 
@@ -413,12 +393,6 @@ class LocalStore(Store):
         write = write_synced if self.synced else Path.write_bytes
         self._write_atomic(lambda temporary: write(temporary, data), name)
 
-    def create(self, data: bytes, name: str) -> bool:
-        created = self._write_atomic(
-            lambda path: write_synced(path, data), name, link_new
-        )
-        return created or self.read(name) == data
-
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
         path = self._path(name)
 
@@ -545,29 +519,15 @@ class LocalStore(Store):
                     found[name] = path.stat().st_size
         return dict(sorted(found.items()))
 
-    def _write_atomic(
-        self,
-        fill: Callable[[Path], object],
-        name: str,
-        finish: Callable[[Path, Path], object] = Path.replace,
-    ) -> bool:
-        """Calls `fill` with a temporary path, then `finish`; returns whether it was right.
-
-        `finish` gives the file its name.
-        """
+    def _write_atomic(self, fill: Callable[[Path], object], name: str) -> None:
+        """Calls `fill` with a temporary path, and gives that file its name."""
         path = self._path(name)
 
-        def write() -> bool:
-            temporary = temp_path(path)
-            try:
-                make_folders(path.parent)
+        def write() -> None:
+            make_folders(path.parent)
+            with renamed(path) as temporary:
                 fill(temporary)
-                done = bool(finish(temporary, path))
-                if self.synced:
-                    sync_folder(path.parent)
-                return done
-            finally:
-                with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+            if self.synced:
+                sync_folder(path.parent)
 
-        return _again(path, write)
+        _again(path, write)

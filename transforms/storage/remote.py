@@ -79,12 +79,6 @@ class RemoteStore(Store):
         else:
             self._put(lambda file: file.put(data), name, len(data))
 
-    def create(self, data: bytes, name: str) -> bool:
-        if not self.exclusive:
-            return self._swap_unguarded(data, name, None)
-        created = self._do("written", name, lambda file: file.create(data))
-        return created or self.read(name) == data
-
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
         if not self.exclusive:
             return self._swap_unguarded(data, name, seen)

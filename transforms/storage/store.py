@@ -71,7 +71,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def exclusive(self) -> bool:
-        """Tells whether this kind of store is expected to create and swap exclusively."""
+        """Tells whether this kind of store is expected to swap exclusively."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
@@ -89,10 +89,6 @@ class Store(ABC):
     @abstractmethod
     def put_bytes(self, data: bytes, name: str) -> None:
         """Puts a small file; readers see all of it or nothing. Safe to repeat."""
-
-    @abstractmethod
-    def create(self, data: bytes, name: str) -> bool:
-        """Puts a small file unless one of that name exists; returns what `swap` does."""
 
     @abstractmethod
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
@@ -182,11 +178,11 @@ class Store(ABC):
         """
 
     def keeps_conditions(self, name: str) -> bool:
-        """Tells whether `create` and `swap` are really exclusive here.
+        """Tells whether `swap` is really exclusive here.
 
         There is a file of that name; its content may be changed.
         """
-        return self.exclusive and not self.create(uuid.uuid4().bytes, name)
+        return self.exclusive and not self.swap(uuid.uuid4().bytes, name, seen=None)
 
     def checksum(self, name: str) -> int | None:
         """Returns the CRC-32C that the store keeps of a file, or None."""
@@ -211,14 +207,12 @@ class Store(ABC):
     def preflight(self) -> bool:
         """Checks that files can be written, read and removed here, or raises OutputError.
 
-        Returns whether `create` and `swap` really let only one of several writers succeed.
+        Returns whether `swap` really lets only one of several writers succeed.
         """
         store = self.with_short_retries()
-        name = f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"
-        first = uuid.uuid4().bytes
+        name, first = new_probe(), uuid.uuid4().bytes
         try:
-            created = store.create(first, name)
-            if not created or store.read(name) != first:
+            if not store.swap(first, name, seen=None) or store.read(name) != first:
                 raise OutputError(
                     f"{store.uri_of(name)}: the bytes read differ from those written; "
                     "this storage is not reliable, choose another one"
@@ -230,6 +224,11 @@ class Store(ABC):
             raise
         store.delete([name])
         return exclusive
+
+
+def new_probe() -> str:
+    """Returns a name for a trial write that no other has."""
+    return f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"
 
 
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(

@@ -110,7 +110,7 @@ def begin_launch(workspace: Workspace, run_key: str) -> None:
     """Writes the first sign of life, before anything else is in the workspace."""
     now = time.time()
     sign = SignOfLife(run_key, socket.gethostname(), now, now, uuid.uuid4().hex)
-    workspace.store.create(sign.to_bytes(), workspace.store_name(SIGN_NAME))
+    workspace.store.put_bytes(sign.to_bytes(), workspace.store_name(SIGN_NAME))
 
 
 def keep_alive(workspace: Workspace, *, now: bool = False) -> None:

@@ -5,11 +5,11 @@
     .recordmill/job-0123456789ab/...          the workspace of a detached job
     .recordmill/probe-<32 hex digits>         a trial write
     .recordmill/manifest.json                 of a version that was being removed
-    .recordmill/lock/.000001.json.<32 hex>    a temporary file of a lock
     .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
+    .recordmill/lock/.recordmill/swap/...     of a swap of the lease, or of a trial write
+    .recordmill/commit-<mark>/.replaced.json.<32 hex>   a temporary file of a commit's record
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
     rejects/.range-0.jsonl.<32 hex>           and of its rejects
-    .recordmill/commit-<mark>/.replaced.json.<32 hex>   and of a commit's record
 
     .recordmill/commit-<mark>/files           folders without a file, of a kill behind its end
 
@@ -38,12 +38,16 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 _HEX = r"[0-9a-f]{32}"
 _IN_WORK = re.compile(rf"{re.escape(WORK_FOLDER)}/(probe-{_HEX}|manifest\.json)")
-_RECORD = re.compile(rf"{re.escape(WORK_FOLDER)}/commit-{MARK}")
+# Folders that hold no files but ours; the finished ones are others' to remove.
+_OURS = re.compile(
+    rf"{re.escape(WORK_FOLDER)}/(lock|swap|{re.escape(WORK_FOLDER)}|commit-{MARK})"
+)
 _TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
-# The names of a dataset's files, and of the folder of its versions.
+# The names of a dataset's files, of its rejects, and of the folder of its versions.
 _OWN_FILE = re.compile(
-    r"manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
-    r"|dataset_info\.json|features\.json|schema\.pbtxt|.+\.labels\.txt"
+    rf"{_IN_WORK.pattern}|{REJECTS_NAME}/[^/]+\.jsonl"
+    r"|manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
+    r"|dataset_info\.json|features\.json|schema\.pbtxt|[^/]+\.labels\.txt"
     rf"|\w+-[\w-]+?(\.{MARK})?[.-]((?:{'|'.join(CONTAINERS)})-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
     r"(\.tfrecord\.gz|\.idx)?",
     re.DOTALL,
@@ -73,28 +77,17 @@ def find_leftovers(
     files = {
         name: size for name, size in work.files.items() if _IN_WORK.fullmatch(name)
     }
-    for name, size in top.unfinished.items():
+    rejects = store.list_level(REJECTS_NAME)
+    for name, size in (top.unfinished | work.unfinished | rejects.unfinished).items():
         match = _TEMP.fullmatch(name)
-        if match and _OWN_FILE.fullmatch(match["name"]):
+        if match and _OWN_FILE.fullmatch(match["folder"] + match["name"]):
             files[name] = size
-    for folder, own in (
-        (WORK_FOLDER, rf"probe-{_HEX}"),
-        (LOCK_FOLDER, r"(\d{6}\.json|clock-[0-9a-f]{32})"),
-        (SWAP_FOLDER, rf"lock|{_OWN_FILE.pattern}"),
-        (f"{LOCK_FOLDER}/{SWAP_FOLDER}", r"lock|\d{6}\.json"),
-        (REJECTS_NAME, r".+\.jsonl"),
-    ):
-        level = work if folder == WORK_FOLDER else store.list_level(folder)
-        for name, size in level.unfinished.items():
-            match = _TEMP.fullmatch(name)
-            if match and re.fullmatch(own, match["name"], re.DOTALL):
-                files[name] = size
     runs, signs, at_work = list[str](), dict[str, bytes](), list[Launch]()
     for folder in work.folders:
         run = folder.removeprefix(f"{WORK_FOLDER}/")
         if _is_link(store, folder):
             continue
-        if _RECORD.fullmatch(folder):  # the finished files are the commit's to remove
+        if _OURS.fullmatch(folder):
             files |= store.unfinished(folder)
         if not RUN_PATTERN.fullmatch(run) or run == spare:
             continue
@@ -121,17 +114,17 @@ def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
 
 
 def remove_empty_folders(store: Store) -> None:
-    """Removes folders of a local output's commits, locks and swaps that hold nothing.
+    """Removes folders of a local output's commits, lease and swaps that hold nothing.
 
     A run that was killed behind the removal of their last file left them.
     """
     if not isinstance(store, LocalStore):
         return  # a store has no folders without files
-    own = {LOCK_FOLDER, SWAP_FOLDER}
     for folder in store.list_level(WORK_FOLDER).folders:
-        if folder in own or _RECORD.fullmatch(folder):
+        if _OURS.fullmatch(folder):
             # To remove a file, here none, removes the folders above that hold nothing.
-            store.delete([f"{folder}/files/none"])
+            inner = ("files", "swap", SWAP_FOLDER)
+            store.delete(f"{folder}/{each}/none" for each in inner)
 
 
 def has_traces(store: Store) -> bool:

@@ -10,7 +10,7 @@ from adversary_runs import NOWHERE, World
 from adversary_schedules import with_dataset
 from plain_manifests import plain_context, plain_manifest
 
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import BusyError
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.commit import discard_fixed
@@ -95,9 +95,9 @@ def test_a_version_whose_run_may_still_publish(tmp_path: Path) -> None:
 def test_tries_to_get_the_lease(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
     """A worker that died in this step held it."""
     paused: list[float] = []
-    tried = iter([OutputError("busy")] * failures)
+    tried = iter([BusyError("busy")] * failures)
 
-    def acquire(store: Store, *, exclusive: bool) -> str:
+    def acquire(store: Store) -> str:
         if error := next(tried, None):
             raise error
         return "the lease"
@@ -106,10 +106,10 @@ def test_tries_to_get_the_lease(monkeypatch: pytest.MonkeyPatch, failures: int) 
     monkeypatch.setattr(staging.time, "sleep", paused.append)
     store = LocalStore(NOWHERE)
     if failures < 6:
-        assert str(acquire_for_commit(store, exclusive=True)) == "the lease"
+        assert str(acquire_for_commit(store)) == "the lease"
     else:
-        with pytest.raises(OutputError, match="busy"):
-            acquire_for_commit(store, exclusive=True)
+        with pytest.raises(BusyError, match="busy"):
+            acquire_for_commit(store)
     assert paused == [20.0] * min(failures, 5)
 
 

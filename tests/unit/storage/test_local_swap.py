@@ -163,11 +163,7 @@ def put(store: LocalStore) -> None:
     store.put_bytes(b"new", "deep/er/m")
 
 
-def create(store: LocalStore) -> None:
-    assert store.create(b"new", "deep/er/m")
-
-
-@pytest.mark.parametrize("write", [swap, put, create])
+@pytest.mark.parametrize("write", [swap, put])
 def test_folders_that_others_make_and_remove_are_no_error(
     store: LocalStore,
     monkeypatch: pytest.MonkeyPatch,

@@ -64,7 +64,7 @@ def test_a_store_that_goes_away_is_one_error(flaky: Flaky) -> None:
     store = replace(flaky.store, retry_policy=BRIEF)
     acts: tuple[Callable[[], object], ...] = (
         lambda: store.put_bytes(b"y", "b"),
-        lambda: store.create(b"y", "b"),
+        lambda: store.swap(b"y", "b", seen=None),
         lambda: store.read("a"),
         lambda: store.list(),
     )
@@ -82,8 +82,8 @@ def exercise(flaky: Flaky, tmp_path: Path) -> None:
         data = os.urandom(2000)
         store.put_bytes(data, f"staging/{number}")
         expected[f"{number}"] = data
-    assert store.create(b"mine", "lock")
-    assert not store.create(b"theirs", "lock")
+    assert store.swap(b"mine", "lock", seen=None)
+    assert not store.swap(b"theirs", "lock", seen=None)
     for number in range(12):
         assert store.size(f"staging/{number}") == 2000
         assert store.read_range(f"staging/{number}", 5, 9) == expected[f"{number}"][5:9]
@@ -119,7 +119,7 @@ def test_answers_that_are_lost(flaky: Flaky) -> None:
     store = flaky.store
     flaky.proxy.judge = lose_once
     store.put_bytes(b"1", "a")
-    assert store.create(b"2", "b")
+    assert store.swap(b"2", "b", seen=None)
     store.move_all([("a", "c")])
     store.delete(["c"])
     assert flaky.direct.list() == {"b": 1}
