@@ -41,7 +41,7 @@ from recordmill.transforms.storage import lease as leases
 LEASE_SECONDS = 0.8
 HANG_SECONDS = 120.0
 OPERATIONS = (
-    *("put_file", "put_bytes", "create", "swap", "discard", "read", "read_range"),
+    *("put_file", "put_bytes", "swap", "discard", "read", "read_range"),
     *("size", "modified", "all_files", "list_level", "delete", "remove_tree"),
     "move_all",
 )

@@ -217,8 +217,7 @@ def test_killed_in_the_switch(store_place: Place, tmp_path: Path) -> None:
     assert append(store_place, "csv", source).status == 0
     before = published(store_place)
     write_rows(source / "b.csv", 40, 20)
-    store = type(store_place.store)
-    with failing(f"{store.__module__}.{store.__name__}.swap"):
+    with failing("recordmill.transforms.commit.commit._swap_in"):
         assert append(store_place, "csv", source).status == 1
     found = published(store_place)
     assert before.items() <= found.items()
