@@ -51,7 +51,7 @@ from recordmill.transforms.dataset.files import find_manifest, is_file, rejects_
 from recordmill.transforms.dataset.tfds import DATASET_INFO_NAME, FEATURES_NAME
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import publishing
-from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.storage.store import WORK_FOLDER, Level
 from recordmill.transforms.tasks.launches import find_launch, is_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
@@ -478,10 +478,7 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
             continue  # of a part before
         name = workspace.store_name(f"staging/{staged_file_name(file)}")
         level, name = (staged, name) if name in staged.files else (placed, file)
-        if level.files.get(name) != entry.bytes:
-            return False
-        crc = level.checksums.get(name)
-        if crc is not None and f"{crc:08x}" != entry.crc32c:
+        if _difference(level, name, entry):
             return False
     if wrong_files(store, manifest, staged_metadata(workspace)):
         return False
@@ -586,7 +583,7 @@ def commit(
     current_data = store.find(MANIFEST_NAME)
     if current_data != data:
         if current_data != seen:
-            raise _lost(store, manifest)
+            raise _lost(store)
         fixed = staged_metadata(workspace)
         if wrong := wrong_files(store, manifest, fixed):
             raise BusyError(
@@ -598,18 +595,18 @@ def commit(
         _require_rejects(store, manifest, placed)
     with publishing(lease) as held:
         if current_data != data:
-            _swap_in(store, manifest, data, seen)
+            _swap_in(store, data, seen)
         if held is not None:
             held.published = data
         finish(store)
     return manifest
 
 
-def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
+def _swap_in(store: Store, data: bytes, seen: bytes | None) -> None:
     """Puts the manifest by a swap, again where the store took it and forgot it."""
     for _ in range(_TRIES):
         if not store.swap(data, MANIFEST_NAME, seen=seen):
-            raise _lost(store, manifest)
+            raise _lost(store)
         if store.find(MANIFEST_NAME) != seen:
             return
     uri = store.uri_of(MANIFEST_NAME)
@@ -662,22 +659,9 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
         )
 
 
-def _lost(store: Store, manifest: Manifest) -> BusyError:
-    """Removes what a commit put beside the dataset that another run published.
-
-    Not if there was a third one: then this commit may have been done and replaced, and
-    its answer was lost. A later run removes its files when they are not in use.
-    """
-    current = find_manifest(store)
-    if current is not None and current.generation == manifest.generation:
-        own = _data_of(manifest) - _data_of(current)
-        mark = manifest.mark
-        store.delete(
-            name
-            for name in _files_of(store, own)
-            if mark in (mark_of(name), mark_of_rejects(name))
-        )
-        store.remove_tree(f"{WORK_FOLDER}/commit-{mark}")
+def _lost(store: Store) -> BusyError:
+    """Removes what this commit put beside the dataset that another run published."""
+    finish(store)
     return _changed(store)
 
 
@@ -700,14 +684,18 @@ def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> N
     """
     level = store.list_level()
     for file, entry in data_entries(manifest).items():
-        size, crc = level.files.get(file), level.checksums.get(file)
-        if size != entry.bytes:
-            found = "is missing" if size is None else f"has {size} bytes"
-            found = f"{found}, the manifest says {entry.bytes} bytes"
-        elif crc is not None and f"{crc:08x}" != entry.crc32c:
-            found = f"the store has CRC-32C {crc:08x}, the manifest says {entry.crc32c}"
-        else:
-            continue
-        if own_mark and mark_of(file) == own_mark:
-            raise BusyError(f"{store.uri_of(file)}: {found}. {RUN_AGAIN}")
-        raise OutputRefusedError(f"{store.uri_of(file)}: {found}. {_DAMAGED}")
+        if found := _difference(level, file, entry):
+            if own_mark and mark_of(file) == own_mark:
+                raise BusyError(f"{store.uri_of(file)}: {found}. {RUN_AGAIN}")
+            raise OutputRefusedError(f"{store.uri_of(file)}: {found}. {_DAMAGED}")
+
+
+def _difference(level: Level, name: str, entry: ShardEntry | FileEntry) -> str:
+    """Returns how a file differs from what a manifest says, by a listing; or ""."""
+    size, crc = level.files.get(name), level.checksums.get(name)
+    if size != entry.bytes:
+        found = "is missing" if size is None else f"has {size} bytes"
+        return f"{found}, the manifest says {entry.bytes} bytes"
+    if crc is not None and f"{crc:08x}" != entry.crc32c:
+        return f"the store has CRC-32C {crc:08x}, the manifest says {entry.crc32c}"
+    return ""
