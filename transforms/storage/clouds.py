@@ -615,37 +615,19 @@ def _seconds(version: str) -> float:
         return datetime.fromisoformat(version).timestamp()
 
 
-class _Connections:
-    """The file systems of one process: each is built once, and never freed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._systems: dict[tuple[type, str], Any] = {}
-
-    def system(
-        self, kind: type, options: Mapping[str, Any], attributes: Mapping[str, Any]
-    ) -> Any:
-        """Returns the file system of a class of fsspec, with options and attributes."""
-        key = kind, json.dumps(options, sort_keys=True)
-        with self._lock:
-            if key not in self._systems:
-                system = kind(**options, skip_instance_cache=True)
-                for name, value in attributes.items():
-                    setattr(system, name, value)
-                self._systems[key] = system
-            return self._systems[key]
-
-
 @cache
-def _connections_of(_process_id: int) -> _Connections:
-    """Returns the connections of a process, which alone may use them.
+def _system(_process_id: int, kind: Any, options: str, attributes: str) -> Any:
+    """Builds the file system of a class of fsspec, which is never freed; from JSON.
 
     File systems hold credentials, connections and a thread. Pickled, they would show
     secrets; after a fork they would wait for a thread that does not exist. So each process
     builds its own. A child keeps the parent's without using them: if they were freed, a
     package might wait for the parent's thread to close the connections.
     """
-    return _Connections()
+    system = kind(**json.loads(options), skip_instance_cache=True)
+    for name, value in json.loads(attributes).items():
+        setattr(system, name, value)
+    return system
 
 
 def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
@@ -671,5 +653,6 @@ def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, 
         known = values.get(name)
         both = isinstance(known, dict) and isinstance(value, dict)
         values[name] = {**known, **value} if both else value
-    system = _connections_of(os.getpid()).system(kind, values, cloud.attributes)
+    as_json = json.dumps(values, sort_keys=True), json.dumps(cloud.attributes)
+    system = _system(os.getpid(), kind, *as_json)
     return system, str(kind._strip_protocol(url))
