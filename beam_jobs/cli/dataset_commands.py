@@ -219,20 +219,21 @@ def clean_command(
             "`recordmill convert`"
         )
     cleaned = clean(store, dry_run=dry_run, detached=detached)
+    num_bytes = sum(cleaned.files.values())
     if as_json:
-        facts: dict[str, object] = {"files": cleaned.files, "bytes": cleaned.bytes}
+        facts: dict[str, object] = {"files": len(cleaned.files), "bytes": num_bytes}
         if cleaned.at_work:
             facts["at_work"] = [launch.describe() for launch in cleaned.at_work]
         if dry_run:
-            facts |= {"dry_run": True, "names": list(cleaned.names)}
+            facts |= {"dry_run": True, "names": list(cleaned.files)}
         write_json(facts)
         return
     if dry_run:
-        for name, size in cleaned.names.items():
+        for name, size in cleaned.files.items():
             echo(f"{name}  {human_bytes(size)}")
     done = "would be removed" if dry_run else "removed"
-    files = count(cleaned.files, "file")
-    echo(f"{output}: {files} {done}, {human_bytes(cleaned.bytes)}", err=True)
+    files = count(len(cleaned.files), "file")
+    echo(f"{output}: {files} {done}, {human_bytes(num_bytes)}", err=True)
     for launch in cleaned.at_work:
         echo(
             f"{output}: a detached job is at work and keeps its files: "

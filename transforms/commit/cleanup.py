@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from recordmill.schemas.errors import BusyError, OutputRefusedError
@@ -20,7 +20,6 @@ from recordmill.transforms.commit.commit import (
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire, require_idle
-from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.leftovers import (
     Leftovers,
     find_leftovers,
@@ -30,26 +29,11 @@ from recordmill.transforms.tasks.leftovers import (
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, work_folder_of
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """What was removed, or would be."""
-
-    names: dict[str, int]  # of the files, with sizes
-    at_work: tuple[Launch, ...] = ()  # detached jobs that may be; their files stay
-
-    @property
-    def files(self) -> int:
-        return len(self.names)
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.names.values())
-
-
-def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cleaned:
+def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Leftovers:
     """Removes what dead runs left, never a dataset's own files or anybody else's.
 
     A dry run only finds it. With `detached`, detached jobs that may be at work are ended.
+    Returns what was removed, or would be, on this machine, too.
 
     Raises:
       BusyError: a run is at work here.
@@ -58,14 +42,14 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
     """
     if store.size(MANIFEST_NAME) is None and not has_traces(store):
         # No folder of recordmill's: nothing is touched in it, not even for a lease.
-        return _cleaned(store, Leftovers((), {}), dry_run=dry_run)
+        return _with_local(store, Leftovers((), {}), dry_run=dry_run)
     if dry_run:
         require_idle(store)
         found = _found(store, detached=detached)
-        return _cleaned(store, found, dry_run=True)
+        return _with_local(store, found, dry_run=True)
     with acquire(store) as lease:
         found = clean_held(store, lease.require_held, detached=detached)
-        return _cleaned(store, found, dry_run=False)
+        return _with_local(store, found, dry_run=False)
 
 
 def clean_held(
@@ -107,22 +91,23 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
     return replace(found, files=beside | found.files)
 
 
-def _cleaned(store: Store, found: Leftovers, *, dry_run: bool) -> Cleaned:
+def _with_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:
     """Adds what runs for a store left on this machine, and removes that."""
-    names = dict(found.files)
+    if isinstance(store, LocalStore):
+        return found
+    names, folder = dict(found.files), Path(work_folder_of(store.uri))
     at_work = {launch.name for launch in found.at_work}
-    if not isinstance(store, LocalStore):
-        for run in sorted(Path(work_folder_of(store.uri)).glob("*")):
-            if run.is_symlink() or not RUN_PATTERN.fullmatch(run.name):
-                continue
-            if run.name in at_work:
-                continue
-            for file in sorted(run.rglob("*")):
-                if file.is_file():
-                    names[str(file)] = file.stat().st_size
-            if not dry_run:
-                shutil.rmtree(run, ignore_errors=True)
+    for run in sorted(folder.glob("*")):
+        if run.is_symlink() or not RUN_PATTERN.fullmatch(run.name):
+            continue
+        if run.name in at_work:
+            continue
+        for file in sorted(run.rglob("*")):
+            if file.is_file():
+                names[str(file)] = file.stat().st_size
+        if not dry_run:
+            shutil.rmtree(run, ignore_errors=True)
+    if not dry_run:
         with suppress(OSError):  # not there, or it holds something
-            if not dry_run:
-                Path(work_folder_of(store.uri)).rmdir()
-    return Cleaned(names, found.at_work)
+            folder.rmdir()
+    return replace(found, files=names)

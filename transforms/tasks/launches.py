@@ -14,7 +14,6 @@ nothing. So a workspace may be taken away at any time, if this file goes first.
 from __future__ import annotations
 
 import errno
-import json
 import re
 import socket
 import time
@@ -22,7 +21,7 @@ import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated
@@ -64,9 +63,6 @@ class SignOfLife:
     renewed: _Time  # when a task was at work last
     nonce: str  # random text, so that no two files are the same
     ended: str = ""  # why the job must not go on; "" while it may
-
-    def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,7 @@ def begin_launch(workspace: Workspace, run_key: str) -> None:
     """Writes the first sign of life, before anything else is in the workspace."""
     now = time.time()
     sign = SignOfLife(run_key, socket.gethostname(), now, now, uuid.uuid4().hex)
-    workspace.store.put_bytes(sign.to_bytes(), workspace.store_name(SIGN_NAME))
+    workspace.store.put_bytes(bytes_of(sign), workspace.store_name(SIGN_NAME))
 
 
 def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
@@ -161,7 +157,7 @@ def _renew(workspace: Workspace) -> None:
         if sign is None:
             return  # written by another version
         fresh = replace(sign, renewed=time.time(), nonce=uuid.uuid4().hex)
-        if store.swap(fresh.to_bytes(), name, seen=data):
+        if store.swap(bytes_of(fresh), name, seen=data):
             return
 
 
@@ -174,7 +170,7 @@ def end_launch(workspace: Workspace, reason: str) -> None:
         data = store.find(name)
         sign = value_of(data, SignOfLife) if data else None
         if data is not None and sign is not None:
-            store.swap(replace(sign, ended=reason).to_bytes(), name, seen=data)
+            store.swap(bytes_of(replace(sign, ended=reason)), name, seen=data)
 
 
 def find_launch(store: Store, name: str) -> Launch | None:

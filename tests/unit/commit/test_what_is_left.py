@@ -46,13 +46,13 @@ def test_what_runs_for_a_store_left_on_this_machine(remote: Store) -> None:
     mine = {str(place / name / "runs" / "1"): 5 for name in (RUN, ROWS)}
     for dry_run in (True, False):
         found = clean(remote, dry_run=dry_run)
-        assert (found.names, found.files, found.bytes) == (mine, 2, 10)
+        assert found.files == mine
         assert [launch.name for launch in found.at_work] == [JOB]
         names = {"notes", JOB, "0" * 16}
         assert {path.name for path in place.iterdir()} == (
             names | {RUN, ROWS} if dry_run else names
         )
-    assert clean(remote, detached=True).files == 2  # its sign of life, and here
+    assert len(clean(remote, detached=True).files) == 2  # its sign of life, and here
     assert {path.name for path in place.iterdir()} == {"notes", "0" * 16}
 
 
