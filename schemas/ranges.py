@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
-from typing import NamedTuple
 
-from recordmill.schemas.input_files import NO_CHECKSUMS, Seen, TaskChecksums
+from recordmill.schemas.input_files import NO_CHECKSUMS, InputFile, Seen, TaskChecksums
 from recordmill.schemas.text import count
 
 Bytes = bytes  # the type; in the class below it is the name of an attribute
@@ -60,19 +59,6 @@ def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
     return tuple(a | b for a, b in zip(one, other, strict=True))
 
 
-class RangeFile(NamedTuple):
-    """One of several files that are an input range together."""
-
-    path: str  # relative to the input root
-    size: int  # bytes
-    version: str  # as in the inventory
-
-    @property
-    def seen(self) -> Seen:
-        """Returns what has to be the same when the file is read."""
-        return Seen(self.size, self.version)
-
-
 @dataclass(frozen=True, slots=True)
 class InputRange:
     """A part of the input that can be read on its own, cut by constants."""
@@ -95,7 +81,7 @@ class InputRange:
     seen: Seen | None = field(default=None, compare=False)
     # the whole files that it holds, one after the other, if they are several and not in
     # an inventory of the source's own; `path` and `uri` are the first's
-    files: tuple[RangeFile, ...] = ()
+    files: tuple[InputFile, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
@@ -126,13 +112,12 @@ class InputRange:
         """Returns a range for each of its files; of one file, the range itself."""
         if not self.files:
             return [self]
-        root = self.uri.removesuffix(self.path)
         ends = accumulate(file.size for file in self.files)
         return [
             replace(
                 self,
                 path=file.path,
-                uri=root + file.path,
+                uri=file.uri,
                 start=0,
                 stop=file.size,
                 first_position=self.first_position + end - file.size,

@@ -115,22 +115,19 @@ def dump_inputs(
 def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> bytes:
     """Serializes a list of inputs as `parse_inputs` reads it.
 
-    `contents` are those of the files that were read, by path, in place of those in it.
+    `contents` are those of the files that were read, by path, in place of their versions.
     """
     head = {
         "recordmill": inputs.format_version,
         "fingerprint": inputs.fingerprint,
         "job": inputs.job,
-        **({"by": "content"} if inputs.by_content else {}),
+        **({"by": "content"} if contents is not None else {}),
         **({"run": inputs.run_key} if inputs.run_key else {}),
     }
     lines = [_json_line(head)]
+    told = (file.version for file in inputs.files.values())
     if contents is not None:
-        told: Iterable[str | None] = map(contents.get, inputs.files)
-    elif inputs.by_content:
-        told = (file.content for file in inputs.files.values())
-    else:
-        told = (file.version for file in inputs.files.values())
+        told = (contents.get(path) for path in inputs.files)
     lines += map(_file_line, inputs.files, inputs.files.values(), told)
     # Python's gzip module writes the operating system and, by default, the time.
     packer = gzip_packer(_LEVEL)
@@ -481,7 +478,7 @@ def renew_inventories(
             for path, file in kept.files.items()
         }
         key = kept.run_key if manifest.appended else run_key
-        renewed = replace(kept, files=files, by_content=False, run_key=key)
+        renewed = replace(kept, files=files, run_key=key)
         store.swap(dump_kept(renewed), inventory_name(part), seen=seen)
 
 

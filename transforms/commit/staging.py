@@ -42,7 +42,7 @@ from recordmill.schemas.names import (
     rejects_prefix,
     run_metadata_name,
 )
-from recordmill.schemas.ranges import RangeFile, RangeResult, ShardResult
+from recordmill.schemas.ranges import RangeResult, ShardResult
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, json_bytes
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME, dump_pbtxt
@@ -87,7 +87,7 @@ from recordmill.transforms.tasks.fingerprint import (
     fingerprint_of,
     fixed_fields,
 )
-from recordmill.transforms.tasks.launches import end_launch, keep_alive
+from recordmill.transforms.tasks.launches import end_launch, is_launch, keep_alive
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.rejects import published_rejects
 from recordmill.transforms.tasks.workspace import (
@@ -128,7 +128,7 @@ def _list_converted(
         job=fixed_fields(context.job),
         run_key=context.run_key,
     )
-    by_content = replace(as_listed, by_content=found is not None, run_key="")
+    by_content = replace(as_listed, run_key="")
     with ThreadPoolExecutor(1, "pack-inventory") as other:
         packed = other.submit(dump_kept, as_listed)
         return fingerprint, dump_kept(by_content, found), packed.result(), found
@@ -166,12 +166,14 @@ def forget_what_was_read(context: RunContext) -> None:
 
 def _files(
     listed: KeptInputs, found: Mapping[str, str] | None, *, sides: bool
-) -> list[RangeFile]:
+) -> list[InputFile]:
     """Returns the inputs, or the files that cells may name, by content if that is known."""
     files = [each for each in listed.files.items() if each[1].is_side == sides]
     if found is None:
-        return [RangeFile(path, file.size, file.version or "") for path, file in files]
-    return [RangeFile(path, file.size, found.get(path, "")) for path, file in files]
+        return [
+            InputFile(path, "", file.size, file.version or "") for path, file in files
+        ]
+    return [InputFile(path, "", file.size, found.get(path, "")) for path, file in files]
 
 
 def _check_duplicates(
@@ -350,18 +352,12 @@ def stage(
     """
     workspace = context.workspace
     store = workspace.store
+    if published := _published_by_this(context):
+        return published  # a repeated task
     seen = store.find(MANIFEST_NAME)
     found = None
     if seen is not None:
         found = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
-    if context.publishing.replaces != manifest_digest(seen):
-        if found is not None and is_of_run(store, found, context.run_key):
-            return found  # a repeated task: an earlier try has published it
-        if context.publishing.replaces is not None:
-            raise BusyError(
-                f"{store.uri}: the dataset changed since this run began; it was left "
-                "as it is. Run again"
-            )
     if is_staged(workspace):
         return read_manifest(store, workspace.store_name(STAGED_MANIFEST))
     own = build_manifest(context, ranges, shards)
@@ -585,11 +581,10 @@ def _publish(
     context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
     store = context.workspace.store
+    _published_by_this(context)
     replaces = context.publishing.replaces
     if replaces is None:
         replaces = seen_manifest(store)
-    else:
-        _require_unreplaced(context, replaces)
     manifest = check_output(
         store,
         context.run_key,
@@ -611,22 +606,29 @@ def _publish(
     return manifest
 
 
-def _require_unreplaced(context: RunContext, replaces: str) -> None:
-    """Checks that nobody else published since a run began."""
-    store = context.workspace.store
+def _published_by_this(context: RunContext) -> Manifest | None:
+    """Returns what an earlier try of a run, or of its job, published since it began.
+
+    Raises:
+      BusyError: another job published since.
+    """
+    store, replaces = context.workspace.store, context.publishing.replaces
     data = store.find(MANIFEST_NAME)
-    if manifest_digest(data) == replaces:
-        return
+    if replaces in (None, manifest_digest(data)):
+        return None
     if data is not None:
         found = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
         if is_of_run(store, found, context.run_key):
-            return  # by an earlier try, or by another launch of the same job
+            return found
     append = "append to it"
     way = append if context.publishing.base else "replace it with `overwrite=true`"
+    began, again = "this run began", "Run again"
+    if is_launch(context.workspace.name):
+        began, again = "this job was launched", "Submit the job again"
     raise BusyError(
-        f"{store.uri}: the dataset changed since this job was launched, because another "
-        "run published here. It was left as it is, and nothing of this job was "
-        f"published. Submit the job again to {way}, or choose another folder"
+        f"{store.uri}: the dataset changed since {began}, because another run published "
+        "here. It was left as it is, and nothing of this run was published. "
+        f"{again} to {way}, or choose another folder"
     )
 
 

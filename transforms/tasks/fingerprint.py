@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.ranges import RangeFile
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
-
-ListedFile: TypeAlias = InputFile | RangeFile
-"""A file with what fixes the bytes that are made of it: path, size, version."""
 
 
 def fingerprint_of(
     job: JobSpec,
-    files: Iterable[ListedFile],
-    side_files: Iterable[ListedFile] = (),
+    files: Iterable[InputFile],
+    side_files: Iterable[InputFile] = (),
     *,
     reading: str = "",
 ) -> str:
     """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
 
     It is the fingerprint of a dataset if the version of each file is its content, and
-    the key of a run if it is what the listing says. The reject limit does not count: it
+    the key of a run if it is what the listing says; paths and sizes count, too. The reject limit does not count: it
     changes no byte, so a run that exceeded it can be resumed with a higher one.
     `reading` is what `registry.describe_inputs` says of the inventory.
     """
@@ -38,8 +34,8 @@ def fingerprint_of(
 
 def appended_fingerprint(
     base: str,
-    files: Iterable[ListedFile],
-    side_files: Iterable[ListedFile] = (),
+    files: Iterable[InputFile],
+    side_files: Iterable[InputFile] = (),
     *,
     reading: str = "",
 ) -> str:
@@ -66,7 +62,7 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     return fields
 
 
-def _digest(head: str, files: Iterable[ListedFile]) -> str:
+def _digest(head: str, files: Iterable[InputFile]) -> str:
     digest = blake2b(digest_size=16)
     digest.update(head.encode())
     for file in files:

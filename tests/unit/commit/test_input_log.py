@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -69,7 +68,7 @@ def listed(run_key: str = "", *, by_content: bool = False) -> bytes:
     files = [file("a", 1, contents["a"]), file("b", 2, contents["b"])]
     data = dump_inputs("ff", JOB, files, run_key=run_key)
     if by_content:
-        data = dump_kept(replace(parse_inputs(data, "x"), by_content=True), contents)
+        data = dump_kept(parse_inputs(data, "x"), contents)
     return data
 
 

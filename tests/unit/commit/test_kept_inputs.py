@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def dataset(store: LocalStore, appended: int = 0) -> Manifest:
         fingerprint = f"{part + 3}" * 32
         listed = [InputFile(f"{part}", f"/in/{part}", 1, CONTENT)]
         kept = parse_inputs(dump_inputs(fingerprint, JOB, listed), "x")
-        by_content = dump_kept(replace(kept, by_content=True), {f"{part}": CONTENT})
+        by_content = dump_kept(kept, {f"{part}": CONTENT})
         store.put_bytes(by_content, f"inputs{PARTS[part]}.jsonl.gz")
         entry = FileEntry(bytes=len(by_content), crc32c=f"{crc32c(by_content):08x}")
         files[f"inputs{PARTS[part]}.jsonl.gz"] = entry

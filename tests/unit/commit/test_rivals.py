@@ -139,6 +139,6 @@ def test_an_append_to_a_dataset_that_is_replaced_meanwhile() -> None:
     world.baton.finish(other)
     world.baton.finish(appending)
     assert isinstance(appending.error, BusyError)
-    assert "changed since this run began; it was left as it is" in str(appending.error)
+    assert "changed since this run began, because another run" in str(appending.error)
     assert read_manifest(world.store) == other.result
     world.check_end()

@@ -23,7 +23,7 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.ranges import InputRange, RangeFile, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.text_values import shown, swap_in_numbers
@@ -240,7 +240,9 @@ def join_small_files(
 def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
     if len(group) == 1:
         return replace(group[0], index=index)
-    files = tuple(RangeFile(each.path, *each.seen) for each in group if each.seen)
+    files = tuple(
+        InputFile(each.path, each.uri, *each.seen) for each in group if each.seen
+    )
     stop = sum(file.size for file in files)
     return replace(group[0], index=index, stop=stop, seen=None, files=files)
 
