@@ -90,7 +90,6 @@ from recordmill.transforms.sources.images.summary import (
     observe,
     require_decodable,
     rules_told,
-    type_flags,
     warn_by_content,
     warn_by_names,
     warnings_of,
@@ -639,9 +638,10 @@ class ImagesSource(Source):
         paths = [references[index].path for index in kept]
         issues = observe(kinds, paths)
         # What was changed is a JPEG or a PNG now.
-        undecodable = [each for each in issues if each.code == UNDECODABLE]
-        flags = type_flags(kinds, [] if self.rules.transforms_all else undecodable)
-        sink.add(observed=flags, issues=issues)
+        is_undecodable = not self.rules.transforms_all and any(
+            each.code == UNDECODABLE for each in issues
+        )
+        sink.add(observed=(int(is_undecodable),) if kinds else (), issues=issues)
         by_view = max_bytes is None and self.supports_references
         found = ReferencedRows(
             self._batch(

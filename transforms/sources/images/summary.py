@@ -21,7 +21,6 @@ from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
 
 DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
 DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
-_SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
 
 FACT = "readers get"
 DECODED, ENCODED = "decoded images (TFDS)", "encoded bytes"
@@ -81,17 +80,12 @@ def observe(
     )
 
 
-def type_flags(kinds: Sequence[object], issues: Sequence[RowIssue]) -> TypeFlags:
-    """Returns the type flags of a batch of images."""
-    if not kinds:
-        return ()
-    is_mixed = sum(each.count for each in issues) < len(kinds)
-    return ((_SEEN_OTHER if issues else 0) | (_SEEN_DECODABLE if is_mixed else 0),)
-
-
 def all_decodable(observed: TypeFlags) -> bool | None:
-    """Tells whether all images with these type flags can be decoded; None: unknown."""
-    return not observed[0] & _SEEN_OTHER if observed else None
+    """Tells whether all images with these type flags can be decoded; None: unknown.
+
+    The flag of a column of images is 1 if one of them cannot be, else 0.
+    """
+    return not observed[0] if observed else None
 
 
 def decodable_in(schema: Schema) -> bool:

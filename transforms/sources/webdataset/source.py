@@ -48,7 +48,6 @@ from recordmill.transforms.sources.images.summary import (
     decodable_in,
     observe,
     require_decodable,
-    type_flags,
     warn_by_content,
 )
 from recordmill.transforms.sources.json_lines import (
@@ -449,7 +448,7 @@ def _observe_images(
         there = [n for n, each in enumerate(headers) if image in each]
         kinds = [(headers[n][image].kind,) for n in there]
         undecodable = observe(kinds, [names[n] for n in there])
-        flags.append((*type_flags(kinds, undecodable), 0)[0])
+        flags.append(int(bool(undecodable)))
         issues.append(undecodable)
     return tuple(flags), RowIssue.merged(issues)
 
