@@ -50,6 +50,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
+    number_ranges,
     spread_evenly,
 )
 from recordmill.transforms.sources.images.annotations import (
@@ -460,26 +461,14 @@ class ImagesSource(Source):
         """
         most = MAX_RANGE_BYTES if self.rules == AS_THEY_ARE else RANGE_BYTES
         files, splits = self.found.files, self.found.table[SPLIT].to_pylist()
-        bounds = []
-        start = 0
-        for _, group in groupby(splits):
-            stop = start + sum(1 for _ in group)
-            cuts = slices(files[start:stop], FILES_PER_RANGE, most)
-            bounds += [(start + low, start + high) for low, high in pairwise(cuts)]
-            start = stop
-        return [
-            InputRange(
-                index=index,
-                path=files[start].path,
-                uri=self.found.root,
-                start=start,
-                stop=stop,
-                first_position=start,
-                total_positions=len(files),
-                split=splits[start],
-            )
-            for index, (start, stop) in enumerate(bounds)
-        ]
+        parts, end = [], 0
+        for split, group in groupby(splits):
+            begin, end = end, end + sum(1 for _ in group)
+            cuts = slices(files[begin:end], FILES_PER_RANGE, most)
+            for start, stop in pairwise(begin + cut for cut in cuts):
+                named = files[start]._replace(uri=self.found.root)
+                parts.append((named, start, stop, split))
+        return number_ranges(parts)
 
     def columns(self) -> pa.Schema:
         return self.read_references(pa.array([], pa.binary()), RowSink()).batch.schema
