@@ -122,10 +122,10 @@ class Inventory:
     name: str  # of the file
     root: str  # what every uri begins with, before the path
 
-    def write(self, files: Sequence[InputFile], notes: pa.Table | None = None) -> None:
-        """Writes the inventory; `notes` are more columns, with a row for each file."""
+    def write(self, files: Sequence[InputFile], table: pa.Table) -> None:
+        """Writes the inventory, with the columns of a table of the files."""
         sink = pa.BufferOutputStream()
-        schema = _SCHEMA if notes is None else pa.schema([*_SCHEMA, *notes.schema])
+        schema = pa.schema([*_SCHEMA, *table.schema])
         with pa.ipc.new_file(sink, schema) as out:
             for start in range(0, len(files), SLICE_FILES):
                 part = files[start : start + SLICE_FILES]
@@ -133,9 +133,8 @@ class Inventory:
                     pa.array([getattr(file, field.name) for file in part], field.type)
                     for field in _SCHEMA
                 ]
-                if notes is not None:
-                    beside = notes.slice(start, len(part)).combine_chunks()
-                    columns += [column.chunk(0) for column in beside.columns]
+                beside = table.slice(start, len(part)).combine_chunks()
+                columns += [column.chunk(0) for column in beside.columns]
                 out.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
 
