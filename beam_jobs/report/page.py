@@ -13,11 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from recordmill.beam_jobs.report.page_cards import (
     Fact,
     class_card,
-    image_card,
+    feature_card,
     percent,
     shards_table,
     shown,
-    value_card,
 )
 from recordmill.beam_jobs.report.tables import Table, features_table, splits_table
 from recordmill.schemas.errors import UsageError
@@ -128,9 +127,9 @@ def build_page(
             if each.feature.num_classes is not None
         ],
         "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
-        "images": [image_card(f) for f in statistics.columns if f.images],
+        "images": [feature_card(f) for f in statistics.columns if f.images],
         "value_cards": [
-            value_card(feature)
+            feature_card(feature)
             for feature in statistics.columns
             if not feature.images and feature.feature.num_classes is None
         ],

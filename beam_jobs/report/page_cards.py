@@ -106,9 +106,10 @@ def counts_table(
     return Table((*columns, "Count", "Share"), cells, shares, note)
 
 
-def shown(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+def shown(text: str) -> str:
     """Returns a name from the data: without control characters, and not too long."""
-    return printable(f"{text[: most - 1]}…" if len(text) > most else text)
+    is_long = len(text) > _SHOWN_CHARACTERS
+    return printable(f"{text[: _SHOWN_CHARACTERS - 1]}…" if is_long else text)
 
 
 _FEW = 40  # different values: their sizes tell nothing
@@ -116,24 +117,31 @@ _FLAT = 0.02  # of all values: no value is common
 _FEW_SHOWN = 5
 
 
-def value_card(summary: ColumnSummary) -> Card:
-    """Returns the card of a feature that is not an image."""
+def feature_card(summary: ColumnSummary) -> Card:
+    """Returns the card of a feature that is not a label."""
     facts, charts, tables = _common_facts(summary), [], []
-    numbers, common, sizes = summary.numbers, summary.common, summary.sizes
+    images, numbers, common = summary.images, summary.numbers, summary.common
+    if images is not None and images.bytes.values:
+        facts.append(_range_fact("Bytes of a file", images.bytes))
+        if images.damaged:
+            problem = f"such as: {shown(images.problem)}"
+            facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
+        tables += _image_tables(images)
+        charts += _number_charts("Width in pixels", images.widths)
+        charts += _number_charts("Height in pixels", images.heights)
+        charts += _number_charts("Bytes of a file", images.bytes)
     if numbers is not None and numbers.values:
         facts += _number_facts(numbers)
-        note = ""
         if summary.rows_seen < summary.rows:
             rows = count(summary.rows_seen, "row")
-            facts.append(Fact("Estimated from", rows, f"of {summary.rows:,}"))
-            all_rows = count(summary.rows, "row")
-            note = f"Estimated: of {summary.rows_seen:,} of {all_rows}, evenly spread."
-        charts += _number_charts("Values", numbers, note)
+            of_all = f"of {summary.rows:,}, evenly spread"
+            facts.append(Fact("Estimated from", rows, of_all))
+        charts += _number_charts("Values", numbers)
     if common is not None and common.total:
         facts += _value_facts(common)
         if _stands_out(common):
             tables.append(("Commonest values", _value_table(common)))
-    if sizes is not None and sizes.values:
+    if (sizes := summary.sizes) is not None and sizes.values:
         unit = "Characters" if summary.feature.dtype == "string" else "Bytes"
         facts.append(_range_fact(unit, sizes))
         if common is None or common.distinct > _FEW:
@@ -142,28 +150,7 @@ def value_card(summary: ColumnSummary) -> Card:
         facts.append(_range_fact("Values in a row", summary.lengths))
         charts += _number_charts("Values in a row", summary.lengths)
     name, kind = shown(summary.feature.name), kind_text(summary.feature)
-    return Card(name, kind, facts, charts, tables)
-
-
-def image_card(summary: ColumnSummary) -> Card:
-    """Returns the card of a feature that holds image files."""
-    images = summary.images
-    assert images is not None
-    facts, charts, tables = _common_facts(summary), [], []
-    if images.bytes.values:
-        facts.append(_range_fact("Bytes of a file", images.bytes))
-        tables += _image_tables(images)
-    for caption, numbers in (
-        ("Width in pixels", images.widths),
-        ("Height in pixels", images.heights),
-        ("Bytes of a file", images.bytes),
-    ):
-        charts += _number_charts(caption, numbers) if numbers.values else []
-    if images.damaged:
-        problem = f"such as: {shown(images.problem)}"
-        facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
-    name, kind = shown(summary.feature.name), kind_text(summary.feature)
-    return Card(name, kind, facts, charts, tables, wide=True)
+    return Card(name, kind, facts, charts, tables, wide=images is not None)
 
 
 def _common_facts(summary: ColumnSummary) -> list[Fact]:
@@ -217,7 +204,7 @@ def _range_fact(name: str, numbers: NumberSummary) -> Fact:
     return Fact(name, text, f"mean {_about(numbers.mean)}")
 
 
-def _number_charts(caption: str, numbers: NumberSummary, note: str = "") -> list[Chart]:
+def _number_charts(caption: str, numbers: NumberSummary) -> list[Chart]:
     histogram = numbers.histogram
     if histogram is None or numbers.minimum == numbers.maximum:
         return []
@@ -228,8 +215,7 @@ def _number_charts(caption: str, numbers: NumberSummary, note: str = "") -> list
     bins += zip(names, histogram.counts, strict=True)
     bins += [("above", above)] if above else []
     ends = [f"{n:,} {end}" for n, end in ((below, "below"), (above, "above")) if n]
-    if ends:
-        note = f"Not drawn: {' and '.join(ends)}. {note}".strip()
+    note = f"Not drawn: {' and '.join(ends)}." if ends else ""
     largest = max(histogram.counts)
     columns = [
         (name, f"{number:,}", number / largest)

@@ -12,7 +12,7 @@ from job_tools import convert
 from small_dataset import write_dataset
 
 from recordmill.beam_jobs.report.page import build_page, render_page
-from recordmill.beam_jobs.report.page_cards import percent, value_card
+from recordmill.beam_jobs.report.page_cards import feature_card, percent
 from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
@@ -130,7 +130,7 @@ def test_values_of_which_none_is_common() -> None:
     ):
         summary = ColumnSummary(feature, 1)
         summary.rows, summary.common = 90, values
-        card = value_card(summary)
+        card = feature_card(summary)
         assert not card.tables
         assert card.facts[-1].value == shown
 
