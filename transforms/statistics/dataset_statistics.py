@@ -9,11 +9,9 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest, schema_of
-from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.encode.payloads import raw_feature
@@ -28,6 +26,7 @@ from recordmill.transforms.statistics.column_summary import (
     values_of,
 )
 from recordmill.transforms.statistics.thumbnails import (
+    ALL,
     MAX_IMAGES,
     ContactSheet,
     holds_images,
@@ -108,7 +107,7 @@ class DatasetStatistics:
             for f in features
             if f.num_classes is not None
         ]
-        self._label = label = _label_of(features)
+        label = _label_of(features)
         shown = list(filter(holds_images, features))[:MAX_SHEETS]
         self.sheets = {
             f.name: ContactSheet(
@@ -143,16 +142,11 @@ class DatasetStatistics:
     def _add_images(
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
     ) -> None:
-        classes: I64 | None = None
-        images = values_of(column)
-        if not feature.sequence and self._label is not None:
-            labels = batch.column(self._label.name).filter(column.is_valid())
-            classes = pc.fill_null(labels.cast(pa.int64()), -1).to_numpy()
-        self.sheets[feature.name].add(
-            classes,
-            len(images),
-            lambda index: thumbnail_of(images[index].as_py(), feature),
-        )
+        images, sheet = values_of(column), self.sheets[feature.name]
+        labels = [ALL] * len(images)
+        if sheet.label:
+            labels = batch.column(sheet.label).filter(column.is_valid()).to_pylist()
+        sheet.add(labels, lambda index: thumbnail_of(images[index].as_py(), feature))
 
 
 def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
-from recordmill.transforms.arrow import I64
 from recordmill.transforms.images.decode import open_image, to_8_bits
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
@@ -113,29 +112,18 @@ class ContactSheet:
         self._rows: dict[int, list[Thumbnail]] = {label: [] for label in wanted}
 
     def add(
-        self, classes: I64 | None, count: int, make: Callable[[int], Thumbnail]
+        self, labels: Iterable[int | None], make: Callable[[int], Thumbnail]
     ) -> None:
         """Takes images of classes that still lack some.
 
-        Args:
-          classes: of each image; None if they have none.
-          count: how many images there are.
-          make: gives the thumbnail of one of them, by its index.
+        `labels` are their classes, ALL if they have none; `make` gives the thumbnail of
+        one of them, by its index.
         """
-        lacking = [name for name, row in self._rows.items() if len(row) < self._each]
-        if not lacking:
-            return
-        indices = np.arange(count)
-        if classes is not None:
-            indices = np.flatnonzero(np.isin(classes, lacking))
-        for index in indices.tolist():
-            row = self._rows[ALL if classes is None else int(classes[index])]
-            if len(row) < self._each:
+        # A loop over all rows: 0.1 us each, for which an image was read.
+        for index, label in enumerate(labels):
+            row = None if label is None else self._rows.get(label)
+            if row is not None and len(row) < self._each:
                 row.append(make(index))
-            elif classes is None or all(
-                len(row) >= self._each for row in self._rows.values()
-            ):
-                return
 
     @property
     def rows(self) -> list[tuple[int, list[Thumbnail]]]:

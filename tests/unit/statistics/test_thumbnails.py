@@ -86,7 +86,7 @@ def test_the_first_images_of_each_class() -> None:
         return Thumbnail("image/png", b"x")
 
     for _ in range(2):
-        sheet.add(np.array([0, 0, 0, 2, -1, 7]), 6, make)
+        sheet.add([0, 0, 0, 2, None, 7], make)
     assert taken == [0, 1, 3, 3]
     rows = sheet.rows
     assert [(name, len(row)) for name, row in rows] == [(0, 2), (1, 0), (2, 2)]
@@ -95,7 +95,7 @@ def test_the_first_images_of_each_class() -> None:
 def test_images_without_classes() -> None:
     sheet = ContactSheet("image", "", num_classes=0, max_images=5)
     for _ in range(4):
-        sheet.add(None, 2, lambda index: Thumbnail("image/png", b"x"))
+        sheet.add([ALL, ALL], lambda index: Thumbnail("image/png", b"x"))
     ((name, row),) = sheet.rows
     assert (name, len(row)) == (ALL, 5)
 
