@@ -152,18 +152,15 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
             end = begin + length + FRAME_BYTES
             if end > len(data):
                 needed = max(needed, end)
-            elif _is_whole(data[begin:end].data):
+            elif (
+                damaged_frame(data, np.array([begin]), np.array([end - begin])) is None
+            ):
                 return begin, needed
         at = stop
     return None, needed
 
 
-def _is_whole(frame: memoryview) -> bool:
-    found = int.from_bytes(frame[-4:], "little")
-    return found == mask(crc32c(frame[HEAD_BYTES:-4]))
-
-
-WINDOW_BYTES = 8 << 20
+WINDOW_BYTES = 4 << 20  # read at once; a single record may be larger
 SEARCH_BYTES = 1 << 20  # searched at first for the next whole frame; then more
 MOST_SEARCHED = 64 << 20  # then the rest of the file is given up
 _MOST_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame

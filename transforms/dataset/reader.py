@@ -36,6 +36,7 @@ from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
     HEAD_BYTES,
     TAIL_BYTES,
+    WINDOW_BYTES,
     damaged_frame,
     find_frames,
     frame_bytes,
@@ -44,7 +45,6 @@ from recordmill.transforms.tfrecord import (
     read_frames,
 )
 
-WINDOW_BYTES = 4 << 20  # of a file at once; a single record may be larger
 WINDOW_RECORDS = 1 << 12  # decoded at once
 
 _GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store

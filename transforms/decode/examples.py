@@ -8,7 +8,7 @@ they are read like the others. So all values take one way to Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,7 +22,7 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema, map_order
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, U8, U64, array_parts
+from recordmill.transforms.arrow import I64, U8, U64
 from recordmill.transforms.decode.columns import (
     Findings,
     check_feature,
@@ -237,10 +237,6 @@ def unknown_feature(name: str) -> str:
     return f"feature {name!r} is not in the schema"
 
 
-# A window's bytes stay in the processor's cache during the steps over its keys.
-_WINDOW_BYTES = 8 << 20
-_WINDOW_ROWS = 1 << 14
-
 # Limit of features that are not in the schema: each costs a step over all records.
 _MAX_UNKNOWN = 1000
 _MAX_UNKNOWN_NAME = 200  # characters of its name
@@ -272,35 +268,14 @@ def decode_records(
     for feature in schema.features:
         require_steps(feature, has_lists=False)
         check_feature(feature)
-    reader = _Reader(schema, unknown)
-    windows, row_errors, start = [], [], 0
-    for window in _windows(examples):
-        arrays, reasons = reader.read(window)
-        windows.append(arrays)
-        row_errors += [(start + row, reasons[row]) for row in sorted(reasons)]
-        start += len(window)
+    columns, reasons = _Reader(schema, unknown).read(examples)
     names = [feature.name for feature in schema.features]
-    columns = [pa.concat_arrays(arrays) for arrays in zip(*windows, strict=True)]
-    return Decoded(pa.RecordBatch.from_arrays(columns, names), row_errors)
-
-
-def _windows(examples: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
-    """Yields the records in windows of bounded size; at least one, even if empty."""
-    offsets, _ = array_parts(examples)
-    start = 0
-    while True:
-        stop = (
-            np.searchsorted(offsets, offsets[start] + _WINDOW_BYTES, side="right") - 1
-        )
-        stop = min(max(int(stop), start + 1), start + _WINDOW_ROWS, len(examples))
-        yield examples.slice(start, stop - start)
-        if stop == len(examples):
-            return
-        start = stop
+    batch = pa.RecordBatch.from_arrays(columns, names)
+    return Decoded(batch, sorted(reasons.items()))
 
 
 class _Reader:
-    """A reader of windows, which remembers features that are not in the schema."""
+    """A reader of records, which learns the features that are not in the schema."""
 
     def __init__(self, schema: Schema, unknown: Unknown) -> None:
         self._schema = schema
