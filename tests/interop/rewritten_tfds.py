@@ -33,6 +33,18 @@ class OldShards(tfds.core.GeneratorBasedBuilder):
                 "many": tfds.features.Sequence(tfds.features.Scalar(np.int64)),
                 "box": tfds.features.BBoxFeature(),
                 "deep": {"number": tfds.features.Scalar(dtype=np.uint8)},
+                "objects": tfds.features.Sequence(
+                    {
+                        "bbox": tfds.features.BBoxFeature(),
+                        "label": tfds.features.ClassLabel(names=["car", "bus", "van"]),
+                        "tags": tfds.features.Sequence(tfds.features.Text()),
+                    }
+                ),
+                "sound": tfds.features.Audio(sample_rate=8000),
+                "levels": tfds.features.Sequence(
+                    tfds.features.Sequence(tfds.features.Scalar(np.int64))
+                ),
+                "said": tfds.features.Translation(["en", "fr"]),
             }
         )
         return tfds.core.DatasetInfo(
@@ -58,6 +70,17 @@ class OldShards(tfds.core.GeneratorBasedBuilder):
                     "many": list(range(n % 4)),
                     "box": tfds.features.BBox(0.0, 0.1, 0.5, 0.2 + n / 100),
                     "deep": {"number": n},
+                    "objects": [
+                        {
+                            "bbox": tfds.features.BBox(0.0, k / 10, 0.5, 0.9),
+                            "label": (n + k) % 3,
+                            "tags": [f"tag {t}" for t in range((n + k) % 3)],
+                        }
+                        for k in range(n % 4)
+                    ],
+                    "sound": np.arange(n, dtype=np.int64),
+                    "levels": [list(range(k)) for k in range(n % 3)],
+                    "said": {"en": f"row {n}", "fr": f"rang {n}"},
                 },
             )
 
@@ -71,6 +94,17 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from flat(inner, f"{name}/{key}" if name else key)
 
 
+def flat_features(feature: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (name, feature) of nested features, joined by "/"."""
+    if isinstance(feature, tfds.features.Sequence):
+        yield from flat_features(feature.feature, name)
+    elif isinstance(feature, tfds.features.FeaturesDict):
+        for key, inner in feature.items():
+            yield from flat_features(inner, f"{name}/{key}" if name else key)
+    else:
+        yield name, feature
+
+
 def rows_of(folder: str) -> dict[str, list[str]]:
     """Return a hash of each row as TFDS reads it, sorted, by split."""
     builder = tfds.builder_from_directory(folder)
@@ -80,8 +114,10 @@ def rows_of(folder: str) -> dict[str, list[str]]:
         for row in tfds.as_numpy(builder.as_dataset(split=split)):
             text = ""
             for name, value in sorted(flat(row)):
-                array = np.asarray(value)
-                text += f"{name} {array.shape} {array.tolist()!r};"
+                is_ragged = isinstance(value, tf.RaggedTensor)
+                array = np.asarray(value.to_list() if is_ragged else value, object)
+                shape = value.shape if is_ragged else array.shape
+                text += f"{name} {shape} {array.tolist()!r};"
             rows.append(hashlib.sha256(text.encode()).hexdigest())
         found[split] = sorted(rows)
     return found
@@ -92,7 +128,11 @@ def main(command: str, folder: str, *others: str) -> None:
     if command == "read":
         for each in (folder, *others):
             builder = tfds.builder_from_directory(each)
-            names = builder.info.features["label"].names
+            names = {
+                name: feature.names
+                for name, feature in flat_features(builder.info.features)
+                if isinstance(feature, tfds.features.ClassLabel)
+            }
             print(json.dumps({"rows": rows_of(each), "names": names}))
         return
     builder = OldShards(data_dir=folder, file_format="tfrecord")

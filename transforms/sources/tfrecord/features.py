@@ -6,6 +6,7 @@ The files beside records are the manifests and class names of recordmill, and th
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from recordmill.schemas.names import labels_file_name, parse_labels
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import count, first_names
 from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
@@ -89,66 +90,88 @@ def folder_of(path: str) -> str:
 ReadBeside = Callable[[str], bytes | None]
 
 
-def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
-    """Returns the features that TFDS's features.json tells, by key of the example.
+class TfdsFeature(NamedTuple):
+    """A feature of TFDS, as far as it has a counterpart here."""
+
+    spec: FeatureSpec
+    kind: str = ""  # its type in TFDS, where only the numbers are kept
+
+
+def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, TfdsFeature]:
+    """Returns the features that TFDS's features.json tells, by their names.
 
     What has no counterpart here is left out.
     """
     try:
-        return dict(_walk(json.loads(data), "", read))
+        found = list(_walk(json.loads(data), "", (), read))
     except (ValueError, LookupError, TypeError, AttributeError, SchemaError):
         return {}
+    return {feature.spec.name: feature for feature in found}
 
 
 def _walk(
-    node: Mapping[str, Any], key: str, read: ReadBeside
-) -> Iterator[tuple[str, FeatureSpec]]:
-    if "featuresDict" in node:
-        for name, child in node["featuresDict"]["features"].items():
-            yield from _walk(child, f"{key}/{name}" if key else name, read)
-    elif found := _leaf(node, key, read):
-        yield key, found
+    node: Mapping[str, Any], name: str, outer: Shape, read: ReadBeside
+) -> Iterator[TfdsFeature]:
+    """Yields the features of a node, each in a sequence of `outer` lengths.
 
-
-def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | None:
+    Those of features in a dict, or in a sequence of dicts, are named like objects/bbox.
+    """
     kind = str(node["pythonClassName"]).rpartition(".")[2]
+    if "featuresDict" in node:
+        for key, child in node["featuresDict"]["features"].items():
+            yield from _walk(child, f"{name}/{key}" if name else key, outer, read)
+    elif kind == "Translation":  # a dict of texts
+        for language in node["translation"]["languages"]:
+            text = {"pythonClassName": "Text"}
+            yield from _walk(text, f"{name}/{language}", outer, read)
+    elif kind == "Sequence":
+        length = int(node["sequence"].get("length") or -1)
+        outer = (*outer, None if length < 0 else length)
+        yield from _walk(node["sequence"]["feature"], name, outer, read)
+    else:
+        spec = _leaf(node, kind, name, read)
+        if spec is not None and (not outer or spec.content is Content.VALUES):
+            spec = replace(spec, shape=outer + spec.shape)
+            yield TfdsFeature(spec, kind if kind in _PLAIN_HERE else "")
+
+
+_PLAIN_HERE = ("Audio", "BBoxFeature")
+
+
+def _leaf(
+    node: Mapping[str, Any], kind: str, name: str, read: ReadBeside
+) -> FeatureSpec | None:
     if kind == "Image":
         shape = _dimensions(node["image"]) or (None, None, None)
         dtype = node["image"].get("dtype") or "uint8"
         return FeatureSpec(
-            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.IMAGE
+            name, Kind.BYTES, dtype=dtype, shape=shape, content=Content.IMAGE
         )
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
-        dashed = labels_file_name(key.replace("/", "-"))
-        names = _labels(read(labels_file_name(key))) or _labels(read(dashed))
+        dashed = labels_file_name(name.replace("/", "-"))
+        names = _labels(read(labels_file_name(name))) or _labels(read(dashed))
         return FeatureSpec(
-            key,
+            name,
             Kind.INT64,
             class_names=names if len(names) == classes else (),
             num_classes=classes or None,
         )
     if kind == "Text":
-        return FeatureSpec(key, Kind.BYTES, dtype="string")
+        return FeatureSpec(name, Kind.BYTES, dtype="string")
     if kind == "BBoxFeature":
-        return FeatureSpec(key, Kind.FLOAT, shape=(4,))
-    if kind in ("Tensor", "Scalar"):
-        content, dtype = node["tensor"], str(node["tensor"]["dtype"])
-        shape, encoding = _dimensions(content), content.get("encoding") or "none"
+        return FeatureSpec(name, Kind.FLOAT, shape=(4,))
+    if kind in ("Tensor", "Scalar", "Audio"):
+        content = node["audio" if kind == "Audio" else "tensor"]
+        dtype, shape = str(content["dtype"]), _dimensions(content)
+        encoding = (content.get("encoding") or "none").lower()
         if encoding == "none":
-            return FeatureSpec(key, usual_kind(dtype), dtype=dtype, shape=shape)
+            return FeatureSpec(name, usual_kind(dtype), dtype=dtype, shape=shape)
         if encoding != "bytes" or dtype == "string":
             return None
         return FeatureSpec(
-            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.ARRAY
+            name, Kind.BYTES, dtype=dtype, shape=shape, content=Content.ARRAY
         )
-    if kind == "Sequence":
-        inner = _leaf(node["sequence"]["feature"], key, read)
-        length = int(node["sequence"].get("length") or -1)
-        if inner is None or inner.content is not Content.VALUES:
-            return None
-        outer: Shape = (None if length < 0 else length,)
-        return replace(inner, shape=outer + inner.shape, num_classes=None)
     return None
 
 
@@ -314,7 +337,7 @@ def choose_features(
 
 
 def _inferred(
-    sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], *, keeps: bool
+    sample: Sequence[SampledRecord], stated: Mapping[str, TfdsFeature], *, keeps: bool
 ) -> ChosenFeatures:
     """Returns the features of examples by a sample, and by what TFDS says of them."""
     observed, valid = ObservedFeatures(), list[bytes]()
@@ -336,23 +359,35 @@ def _inferred(
             "hold, by `payload=raw`"
         ) from error
     records = pa.array(valid, pa.binary())
-    features, described, other = [], 0, []
-    for feature in inferred.features:
-        known = stated.get(feature.name)
-        if known is not None:
-            known = replace(known, optional=feature.optional)
-            if known.kind is feature.kind and _fits(records, known):
-                features.append(known)
-                described += 1
-                continue
-            other.append(feature.name)
-        features.append(_as_image(feature, records))
+    found = {feature.name: feature for feature in inferred.features}
+    features, other, plain = (
+        list[FeatureSpec](),
+        list[str](),
+        defaultdict[str, list[str]](list),
+    )
+    for name, (spec, kind) in stated.items():
+        parts = [found[key] for key in spec.keys if key in found]
+        spec = replace(spec, optional=any(part.optional for part in parts))
+        is_whole = len(parts) == len(spec.keys) and parts[0].kind is spec.kind
+        if is_whole and _fits(records, spec):
+            features.append(spec)
+            for key in spec.keys:
+                del found[key]
+            if kind:
+                plain[kind].append(name)
+        elif parts:
+            other.append(name)
     basis, warnings = f"inferred from {count(len(sample), 'record')}", []
-    if described:
+    if features:
         basis = (
-            f"{described} of {len(features)} as {FEATURES_NAME} says, checked by "
-            f"{count(len(sample), 'record')}"
+            f"{len(features)} of {len(features) + len(found)} as {FEATURES_NAME} says, "
+            f"checked by {count(len(sample), 'record')}"
         )
+        if any("/" in feature.name for feature in features):
+            basis += "; nested ones are named by their path"
+        for kind, names in plain.items():
+            basis += f"; of {kind} ({first_names(names, 5)}) only the numbers are kept"
+    features += [_as_image(feature, records) for feature in found.values()]
     if other:
         warnings.append(
             f"{FEATURES_NAME} describes {', '.join(other[:5])} otherwise than the records "
@@ -387,17 +422,15 @@ def _stored(
     return ChosenFeatures(schemas[first], payload, f"as {MANIFEST_NAME} says")
 
 
-def _stated(beside: BesideFiles) -> dict[str, FeatureSpec]:
-    stated: dict[str, FeatureSpec] = {}
+def _stated(beside: BesideFiles) -> dict[str, TfdsFeature]:
+    stated: dict[str, TfdsFeature] = {}
     where: dict[str, str] = {}
     for folder, text in beside.named(FEATURES_NAME).items():
         found = _tfds_features(text, partial(beside.in_folder, folder))
         for name, feature in found.items():
-            _require_same_classes(
-                stated.get(name), where.get(name, ""), feature, folder
-            )
-            stated.setdefault(name, feature)
-            where.setdefault(name, folder)
+            known = stated.setdefault(name, feature).spec
+            first = where.setdefault(name, folder)
+            _require_same_classes(known, first, feature.spec, folder)
     return stated
 
 
