@@ -63,7 +63,7 @@ from recordmill.transforms.tasks.convert_range import (
     send_range,
 )
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
-from recordmill.transforms.tasks.progress_reader import save_plan_totals
+from recordmill.transforms.tasks.progress_reader import note_end, save_plan_totals
 from recordmill.transforms.tasks.workspace import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
@@ -129,6 +129,7 @@ def publish_dataset(
 ) -> Iterator[Manifest]:
     """Checks all results, stages the metadata and commits; once, and safe to repeat."""
     with report_errors_to_launcher(context.workspace):
+        note_end(context.workspace, "write")
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
@@ -187,6 +188,7 @@ def plan_dataset(
       SchemaError: the schema differs from the one that is expected.
     """
     with report_errors_to_launcher(context.workspace):
+        note_end(context.workspace, "read")
         check_run_rejects(
             context,
             sum(result.rows_read for result in results),

@@ -231,7 +231,6 @@ class LogLines(Display):
         )
 
     def poll(self) -> None:
-        super().poll()
         if time.monotonic() - self._last_line < SECONDS_BETWEEN or not self.finished:
             return
         self._last_line = time.monotonic()

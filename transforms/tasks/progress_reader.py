@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -52,12 +51,16 @@ def save_plan_totals(workspace: Workspace, plan: ShardPlan) -> None:
     workspace.put(_PLAN, json.dumps(totals).encode())
 
 
+def note_end(workspace: Workspace, stage: str) -> None:
+    """Notes that a stage of a run is over: "read" or "write"."""
+    workspace.put(f"{LIVE}/end-of-{stage}", json.dumps(time.time()).encode())
+
+
 class FinishedTasks:
     """The finished tasks of a run, for reports on its progress.
 
-    `names` has the tasks that were finished at the last look, and when each was first
-    seen, in Unix seconds; `at_work` the counts of the others. `in_store` tells whether
-    each look costs a request of a store.
+    `names` has the tasks that were finished at the last look, `at_work` the counts of
+    the others. `in_store` tells whether each look costs a request of a store.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class FinishedTasks:
         self._next_look = self._looked = clock()
         self._counts: dict[str, Counts] = {}
         self._plan: PlannedTotals | None = None
-        self.names: dict[str, float] = {}
+        self.names: set[str] = set()
         self.at_work: dict[str, Counts] = {}
         self.in_store = workspace.shared
 
@@ -79,9 +82,7 @@ class FinishedTasks:
             return False
         # First those at work: one that ends meanwhile is listed below.
         self.at_work = read_live_counts(self._workspace)
-        for name in self._list():
-            if name not in self.names:
-                self.names[name] = time.time()
+        self.names.update(self._list())
         self._looked = began
         self.rest()
         return True
@@ -105,20 +106,6 @@ class FinishedTasks:
             for name in found
             if name.endswith(".json") and not name.startswith(".")
         ]
-
-    def times(self) -> dict[str, float]:
-        """Returns when each task finished, in Unix seconds, by the name of the task.
-
-        In a store it is when the checkpoint was first listed, a few seconds later.
-        """
-        if self.in_store:
-            return dict(self.names)
-        seen = {}
-        for name in self._list():
-            with suppress(FileNotFoundError):
-                path = self._workspace.local_path(f"{CHECKPOINTS}/{name}.json")
-                seen[name] = path.stat().st_mtime
-        return seen
 
     def counts(self) -> tuple[int, int]:
         """Counts the ranges that were read and the shards that were written."""
@@ -219,7 +206,7 @@ def find_position(
         shards=sum(name.startswith("shard-") for name in names),
         planned=finished.planned(),
         working=tuple(sorted(live)),
-        again=len(live.keys() & names.keys()),
+        again=len(live.keys() & names),
         knows_rows=not finished.in_store,
         checked=sum(live[name].bytes for name in live if name.startswith("publish")),
     )
@@ -228,14 +215,12 @@ def find_position(
 class Reporter:
     """A reporter on a run's progress; this one shows nothing, and times the stages.
 
-    The checkpoints of finished tasks show when the last range was read and the last
-    shard written; `end` comes before they are removed. `seconds` is how long each stage
-    took that is over.
+    `seconds` is how long each stage took that is over.
     """
 
     def __init__(self) -> None:
         self._started = self._begun = time.time()
-        self._finished: FinishedTasks | None = None
+        self._workspace: Workspace | None = None
         self.seconds: dict[str, float] = {}
 
     def __enter__(self) -> Self:
@@ -255,26 +240,20 @@ class Reporter:
     ) -> None:
         """Starts to follow the tasks of a run."""
         self._begun = time.time()
-        self._finished = FinishedTasks(context.workspace)
+        self._workspace = context.workspace
         self.seconds["prepare"] = self._begun - self._started
 
     def poll(self) -> None:
-        """Looks at the tasks, now and then while they run."""
-        # On this machine the files themselves tell when they were written.
-        if self._finished is not None and self._finished.in_store:
-            self._finished.look()
+        """Is called now and then while the tasks run."""
 
     def end(self) -> None:
         """Ends: the tasks are finished, or failed."""
-        if self._finished is None:
+        if self._workspace is None:
             return
         before = self._begun
-        self._finished.look(now=True)
-        finished = self._finished.times()
-        # What an earlier try finished took none of this run's time.
-        for stage, prefix in (("read", "range"), ("write", "shard")):
-            times = [at for name, at in finished.items() if name.startswith(prefix)]
-            done = max([before, *times])
+        for stage in ("read", "write"):
+            noted = self._workspace.get(f"{LIVE}/end-of-{stage}")
+            done = max(before, float(noted or before))
             self.seconds[stage] = done - before
             before = done
         self.seconds["publish"] = max(0.0, time.time() - before)
