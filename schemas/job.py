@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,15 +13,9 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    SerializeAsAny,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, SerializeAsAny, field_validator
 
 from recordmill.schemas.declared import DeclaredSchema, FrozenModel
 from recordmill.schemas.errors import UsageError
@@ -192,13 +186,6 @@ class Sharding(FrozenModel):
     shard_bytes: Annotated[int, Field(ge=1)] | None = None
     num_readers: Annotated[int, Field(ge=1)] | None = None
 
-    @model_validator(mode="after")
-    def _one_rule(self) -> Self:
-        rules = (self.num_shards, self.shard_bytes, self.num_readers)
-        if sum(rule is not None for rule in rules) != 1:
-            raise ValueError("`shards`, `shard_size` and `readers` exclude each other")
-        return self
-
     def shards_for(self, num_bytes: int, num_records: int) -> int:
         """Returns the number of shards of a split; never more than it has records."""
         if num_records == 0:
@@ -208,7 +195,7 @@ class Sharding(FrozenModel):
         elif self.shard_bytes is not None:
             wanted = -(-num_bytes // self.shard_bytes)
         else:
-            assert self.num_readers is not None  # by _one_rule
+            assert self.num_readers is not None  # the third rule
             # The tutorial: ten shards for each host that reads, none under 10 MB.
             wanted = min(10 * self.num_readers, num_bytes // 10_000_000)
         return max(1, min(wanted, num_records, 99_999))
@@ -299,38 +286,6 @@ class JobSpec(FrozenModel):
     split_exact: bool = False
     stratify_by: str | None = None
     map: MapFunction | None = None  # makes the rows of those that the source reads
-
-    @model_validator(mode="after")
-    def _files_fit(self) -> Self:
-        for _, what in file_contradictions(
-            self.container, self.compression, self.index
-        ):
-            raise ValueError(what)
-        return self
-
-
-def file_contradictions(
-    container: object, compression: object, index: object
-) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with the options of shard files together: (option, text)."""
-    if container == "array_record":
-        if compression == "gzip":
-            yield (
-                "compression",
-                "`container=array_record` takes only `compression=none`: its readers go "
-                "to single records; leave out one of them",
-            )
-        if index is True:
-            yield (
-                "index",
-                "`container=array_record` has an index in each shard; leave out `index`",
-            )
-    elif index is True and compression == "gzip":
-        yield (
-            "index",
-            "`index` requires `compression=none`, as no reader can go to a record in a "
-            "compressed shard; leave out one of them",
-        )
 
 
 def identifier_from(text: str) -> str:

@@ -41,7 +41,6 @@ from recordmill.schemas.job import (
     Sharding,
     Splits,
     check_version,
-    file_contradictions,
     identifier_from,
     load_map,
     parse_split_times,
@@ -199,6 +198,31 @@ def job_file_model(formats: Formats) -> type[BaseModel]:
     return model
 
 
+def _file_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the options of shard files: (option, text)."""
+    container, compression, index = map(
+        given.get, ("container", "compression", "index")
+    )
+    if container == "array_record":
+        if compression == "gzip":
+            yield (
+                "compression",
+                "`container=array_record` takes only `compression=none`: its readers go "
+                "to single records; leave out one of them",
+            )
+        if index is True:
+            yield (
+                "index",
+                "`container=array_record` has an index in each shard; leave out `index`",
+            )
+    elif index is True and compression == "gzip":
+        yield (
+            "index",
+            "`index` requires `compression=none`, as no reader can go to a record in a "
+            "compressed shard; leave out one of them",
+        )
+
+
 def _split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields what is wrong with the options of labels and splits: (option, text)."""
     if "label" in given and "schema" in given:
@@ -235,7 +259,6 @@ _WITH_MAP = (
     "declares its classes"
 )
 _ROLES = ("label", "split_column", "split_by_time")  # of columns of a table
-_SHARD_RULES = ("shards", "shard_size", "readers")
 
 
 class LoadedJob(NamedTuple):
@@ -328,13 +351,10 @@ def _of(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields what is wrong with options together, one by one valid or not."""
-    rules = [key for key in _SHARD_RULES if key in given]
+    rules = [key for key in ("shards", "shard_size", "readers") if key in given]
     if len(rules) > 1:
-        marked = [f"`{rule}`" for rule in _SHARD_RULES]
-        yield rules[-1], f"{', '.join(marked[:-1])} and {marked[-1]} exclude each other"
-    yield from file_contradictions(
-        *map(given.get, ("container", "compression", "index"))
-    )
+        yield rules[-1], "`shards`, `shard_size` and `readers` exclude each other"
+    yield from _file_contradictions(given)
     yield from _split_contradictions(given)
     if "gzip_level" in given and given.get("compression") != "gzip":
         yield "gzip_level", "requires `compression=gzip`"

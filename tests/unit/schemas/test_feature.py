@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from recordmill.schemas.job import (
     JobSpec,
     RejectLimit,
-    Sharding,
     SplitSpec,
     identifier_from,
     parse_fraction,
@@ -52,7 +51,6 @@ VERSION = "expected a version like 1.0.0, found "
 SPLIT = "expected a split name of letters, digits, '_' and '-', found "
 SHARE = "expected a fraction above 0 and at most 1, found "
 LIMIT = "expected a count like 10 or a share like 0.5%, found "
-RULES = "`shards`, `shard_size` and `readers` exclude each other"
 THIRDS = dict.fromkeys("abc", "0.3333333")
 MANY = {f"s{n}": "1/256" for n in range(256)}
 
@@ -71,9 +69,6 @@ REFUSED = [
     *((SplitSpec, {"name": "a", "fraction": share}, SHARE + share, "out of range") for share in ("0", "0.0", "1.01", "3/2")),
     *((RejectLimit, {"text": text}, LIMIT + repr(text), "no limit") for text in ("", "-1", "1.5", "%", ".5%", "1 %", "1e2", "٣", "1\n")),
     (RejectLimit, {"text": "100.1%"}, "expected a share of at most 100%, found 100.1%", "above all"),
-    (Sharding, {}, RULES, "none"),
-    (Sharding, {"num_shards": 1, "shard_bytes": 1}, RULES, "two"),
-    (Sharding, {"num_shards": 1, "num_readers": 1}, RULES, "two"),
 ]  # fmt: skip
 
 
