@@ -251,9 +251,6 @@ def _submit_detached(
 
 _log = logging.getLogger("recordmill")
 
-# Trying again does not help: the job or its input is wrong.
-_PERMANENT = ("UsageError", "SchemaError", "RejectLimitError")
-
 
 def _noted_error(note: TaskError, message: str) -> RecordmillError:
     """Returns the error that a worker noted, with another message."""
@@ -386,7 +383,7 @@ def _execute_pipeline(
         lease.require_not_lost()
         if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
             for note in read_errors(workspace):
-                if note.kind in _PERMANENT:
+                if note.about in PERMANENT:  # trying again does not help
                     raise _noted_error(note, note.message)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
