@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -221,15 +220,15 @@ def show_plan(job: JobSpec, options: RunOptions) -> None:
         understood=plan.understood.spelled(in_style),
     )
     if options.as_json:
-        click.echo(json.dumps(_plan_json(plan, in_style)))
+        click.echo(json.dumps(_plan_json(plan)))
     else:
-        for line in _plan_lines(plan, in_style):
+        for line in _plan_lines(plan):
             echo(line)
     if plan.verdict == "refused":
         sys.exit(EXIT_STATUS[plan.kind])
 
 
-def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
+def _plan_json(plan: RunPlan) -> dict[str, Any]:
     run, estimate, prepared = plan.run, plan.estimate, plan.prepared
     found: dict[str, Any] = {
         "verdict": plan.verdict,
@@ -250,7 +249,6 @@ def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
         "finished_ranges": plan.finished_ranges,
         "removed": list(plan.removed),
         "exchange": prepared.context.exchange,
-        "exchange_reason": in_style(prepared.exchange_reason),
         "exact": estimate.is_exact,
         "rows": estimate.rows,
         "rows_rejected": estimate.rejected,
@@ -270,7 +268,7 @@ def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
-def _plan_lines(plan: RunPlan, in_style: Callable[[str], str]) -> list[str]:
+def _plan_lines(plan: RunPlan) -> list[str]:
     run, estimate, prepared = plan.run, plan.estimate, plan.prepared
     job, inputs = run.job, run.inputs
     lines = [f"{job.name} {job.version} in {run.store.uri}: {_VERDICTS[plan.verdict]}"]
@@ -295,9 +293,7 @@ def _plan_lines(plan: RunPlan, in_style: Callable[[str], str]) -> list[str]:
             f"  {split.name:<8} {about}{split.records:,} records in "
             f"{count(split.shards, 'shard')} of {each}"
         )
-    why = in_style(prepared.exchange_reason)
-    because = f", because {why}" if why else ""
-    lines.append(f"  exchange {prepared.context.exchange}{because}")
+    lines.append(f"  exchange {prepared.context.exchange}")
     lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]
     lines += [f"  warning  {warning}" for warning in plan.warnings]
     return lines

@@ -74,12 +74,6 @@ class PreparedRun:
     inputs: Inputs  # the inventory that they were cut from
     understood: InputSummary  # what the source took the input for
 
-    @property
-    def exchange_reason(self) -> str:
-        """Returns why the exchange is not the usual one of this format, or ""."""
-        context = self.context
-        return context.source.sizes_unknown if context.exchange == "scratch" else ""
-
 
 def prepare_run(run: ResolvedRun) -> PreparedRun:
     """Looks at the input, and gives the run's context and its input ranges."""

@@ -179,9 +179,6 @@ class RowSource(ABC):
     # whether `list_references` can, although rows are not exchanged so: to count them
     lists_rows = False
     sizes_known_upfront = False  # whether the plan counts file sizes
-    # why an option makes record sizes known only when rows are read, as a clause that
-    # follows "because"
-    sizes_unknown = ""
 
     @property
     @abstractmethod

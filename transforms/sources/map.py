@@ -451,8 +451,6 @@ class MappedRows(RowSource):
     # of these rows, among all of a process
     key: str = field(default_factory=lambda: uuid4().hex)
 
-    sizes_unknown = "the function of `map` makes the rows"
-
     @property
     def input(self) -> Source:
         return self.inner

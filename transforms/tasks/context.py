@@ -180,14 +180,10 @@ def choose_exchange(
             "reference" if has_sizes and source.prefers_reference(files) else "scratch"
         )
     if wanted == "reference" and not has_sizes:
-        why = f"with `schema` or `payload` they are unknown ({job.source})"
-        if source.sizes_unknown:
-            why = f"they are unknown, because {source.sizes_unknown}"
-        elif not source.supports_references:
-            why = f"{job.source} has none"
         raise UsageError(
-            f"`exchange=reference` needs record sizes before reading; {why}. Use "
-            "`exchange=auto` or `exchange=scratch`"
+            "`exchange=reference` needs record sizes before reading, which "
+            f"{job.source} does not know with these options. Use `exchange=auto` or "
+            "`exchange=scratch`"
         )
     return cast("Exchange", wanted)
 

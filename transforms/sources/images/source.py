@@ -341,7 +341,6 @@ class ImagesSource(Source):
     )
 
     lists_rows = True
-    sizes_unknown = "the size of an image is known only once it is encoded"
     handles_unreadable = True  # they become rejects
     tells_checksums = True
 
