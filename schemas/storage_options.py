@@ -61,7 +61,7 @@ class StorageOptions:
 
     def __post_init__(self) -> None:
         for name, value in self.items:
-            _refuse_secrets(name, json.loads(value), name)
+            _refuse_secrets(name, json.loads(value))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> StorageOptions:
@@ -106,9 +106,7 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
                 f"`storage` {left}{equals}: expected key=value, "
                 "input:key=value or output:key=value"
             )
-        value = _value(right)
-        _refuse_secrets(name, value, left)
-        sides[side][name] = value
+        sides[side][name] = _value(right)
     return BothSides(
         StorageOptions.of(sides[""] | sides["input"]),
         StorageOptions.of(sides[""] | sides["output"]),
@@ -167,15 +165,14 @@ def names_secret(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words)
 
 
-def _refuse_secrets(name: str, value: Any, shown: str) -> None:
+def _refuse_secrets(name: str, value: Any) -> None:
     for path, inner in _leaves(name, value):
         last = path.rpartition(".")[2]
         if last == "token" and inner in _HARMLESS_TOKENS:
             continue
         named = any(map(names_secret, path.split(".")))
         if named or (isinstance(inner, str) and _SECRET_LOOK.search(inner)):
-            where = shown + path.removeprefix(name)
-            raise UsageError(f"{where} {SECRET_REFUSED}")
+            raise UsageError(f"{path} {SECRET_REFUSED}")
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -112,8 +112,7 @@ def test_neither_exchange_nor_ranges_change_a_byte(
     assert found[0] == found[1] == found[2]
     command = ("convert", "images", data, tmp_path / "x", *options)
     plan = recordmill(*command, "--plan").out
-    reason = "because the size of an image is known only once it is encoded"
-    assert f"exchange scratch, {reason}" in plan
+    assert "  exchange scratch\n" in plan
     if options is REENCODE:
         assert "pixels: what TFDS cannot decode as PNG, others as they are; by " in plan
     refused = recordmill(*command, "--exchange", "reference")

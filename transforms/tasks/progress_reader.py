@@ -244,7 +244,7 @@ class Reporter:
         self.seconds["prepare"] = self._begun - self._started
 
     def poll(self) -> None:
-        """Is called now and then while the tasks run."""
+        """Shows how far the tasks are, if it is time."""
 
     def end(self) -> None:
         """Ends: the tasks are finished, or failed."""
