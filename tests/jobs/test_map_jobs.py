@@ -342,7 +342,7 @@ def test_no_references_to_rows_that_a_function_makes(
         *("convert", "images", inputs["images"], tmp_path / "out", *job),
         *("--exchange", "reference"),
     )
-    assert "unknown, because the function of --map makes the rows" in ran.err
+    assert "which images does not know with these options" in ran.err
     assert "Use --exchange auto" in ran.err
     convert(
         *("images", inputs["images"], tmp_path / "out", *job),
