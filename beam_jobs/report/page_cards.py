@@ -14,11 +14,10 @@ from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.statistics.class_counts import LabelCounts, in_all_splits
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
-    MAX_SIZES,
+    SHOWN_VALUES,
     ColumnSummary,
     CommonValues,
     Histogram,
-    ImageSummary,
     NumberSummary,
 )
 from recordmill.transforms.tasks.rejects import readable_raw
@@ -94,18 +93,6 @@ def counted(number: int, total: int) -> tuple[str, str]:
     return f"{number:,}", percent(number, total)
 
 
-def counts_table(
-    columns: tuple[str, ...],
-    rows: Sequence[tuple[tuple[str, ...], int]],
-    total: int,
-    note: str = "",
-) -> Table:
-    """Returns a table of things with their counts and shares, the latter drawn, too."""
-    cells = tuple((*texts, *counted(number, total)) for texts, number in rows)
-    shares = tuple((number / total,) for _, number in rows)
-    return Table((*columns, "Count", "Share"), cells, shares, note)
-
-
 def shown(text: str) -> str:
     """Returns a name from the data: without control characters, and not too long."""
     is_long = len(text) > _SHOWN_CHARACTERS
@@ -126,7 +113,11 @@ def feature_card(summary: ColumnSummary) -> Card:
         if images.damaged:
             problem = f"such as: {shown(images.problem)}"
             facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
-        tables += _image_tables(images)
+        kinds, sizes = (
+            found.commonest(SHOWN_VALUES) for found in (images.kinds, images.sizes)
+        )
+        tables += _value_tables("Formats and channels", kinds, "Format")
+        tables += _value_tables("Commonest sizes", sizes, "Width × height")
         charts += _number_charts("Width in pixels", images.widths)
         charts += _number_charts("Height in pixels", images.heights)
         charts += _number_charts("Bytes of a file", images.bytes)
@@ -139,13 +130,12 @@ def feature_card(summary: ColumnSummary) -> Card:
         charts += _number_charts("Values", numbers)
     if common is not None and common.total:
         facts += _value_facts(common)
-        if _stands_out(common):
-            tables.append(("Commonest values", _value_table(common)))
-    if (sizes := summary.sizes) is not None and sizes.values:
+        tables += _value_tables("Commonest values", common)
+    if (lengths := summary.sizes) is not None and lengths.values:
         unit = "Characters" if summary.feature.dtype == "string" else "Bytes"
-        facts.append(_range_fact(unit, sizes))
+        facts.append(_range_fact(unit, lengths))
         if common is None or common.distinct > _FEW:
-            charts += _number_charts(unit, sizes)
+            charts += _number_charts(unit, lengths)
     if summary.lengths is not None:
         facts.append(_range_fact("Values in a row", summary.lengths))
         charts += _number_charts("Values in a row", summary.lengths)
@@ -259,7 +249,11 @@ def _stands_out(common: CommonValues) -> bool:
     return bool(common.values) and common.values[0][1] > common.too_low
 
 
-def _value_table(common: CommonValues) -> Table:
+def _value_tables(
+    title: str, common: CommonValues, what: str = "Value"
+) -> list[tuple[str, Table]]:
+    if not _stands_out(common):
+        return []
     bound = "≥ " if common.too_low else ""
     values = common.values
     stands_out = values[0][1] > max(1, _FLAT * common.total)
@@ -280,7 +274,8 @@ def _value_table(common: CommonValues) -> Table:
         notes.append(
             f"Estimated: a count may be too low by {common.too_low:,} at most."
         )
-    return Table(("Value", "Count", "Share"), rows, shares, " ".join(notes))
+    table = Table((what, "Count", "Share"), rows, shares, " ".join(notes))
+    return [(title, table)]
 
 
 def _value_text(value: str | bytes | bool) -> str:
@@ -289,20 +284,6 @@ def _value_text(value: str | bytes | bool) -> str:
     if isinstance(value, bytes):
         return readable_raw(value)
     return shown(value) if value else "(empty)"
-
-
-def _image_tables(images: ImageSummary) -> list[tuple[str, Table]]:
-    total = images.bytes.values
-    note = f"More than {MAX_SIZES:,} sizes; the first {MAX_SIZES:,} are counted."
-    if images.num_sizes is not None:
-        more = images.num_sizes - len(images.sizes)
-        note = f"{count(more, 'size')} more." if more else ""
-    kinds = [((kind, f"{depth}"), number) for kind, depth, number in images.kinds]
-    sizes = [((f"{w:,} × {h:,}",), number) for w, h, number in images.sizes]
-    return [
-        ("Formats and channels", counts_table(("Format", "Channels"), kinds, total)),
-        ("Commonest sizes", counts_table(("Width × height",), sizes, total, note)),
-    ]
 
 
 LISTED_CLASSES = 1_000

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, array_parts, value_lengths
 from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.images.header import ImageHeaderError, read_header
@@ -236,70 +237,6 @@ def _span(start: int, stop: int, width: int) -> int:
     return (stop - 1) // width - start // width + 1
 
 
-MAX_SIZES = 1_000  # widths and heights that are counted one by one
-SHOWN_SIZES = 8
-_REASON_CHARACTERS = 200
-
-
-_Key = TypeVar("_Key", tuple[str, int], tuple[int, int])
-
-
-@dataclass(slots=True)
-class ImageSummary:
-    """What is known of some image files."""
-
-    widths: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    heights: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    # of the files
-    bytes: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    damaged: int = 0  # how many have no readable header
-    problem: str = ""  # of the first of these
-    _kinds: Counter[tuple[str, int]] = field(default_factory=Counter)
-    _sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
-    _more_sizes: bool = False
-
-    def add(self, files: pa.BinaryArray) -> None:
-        """Adds image files, none of them null."""
-        self.bytes.add(value_lengths(files))
-        headers = []
-        # A Python call for each image, 13 us for a JPEG: its header is read byte by byte.
-        for file in files:
-            try:
-                headers.append(read_header(file.as_py()))
-            except ImageHeaderError as error:
-                self.damaged += 1
-                self.problem = self.problem or str(error)[:_REASON_CHARACTERS]
-        self._kinds.update((each.kind, each.depth) for each in headers)
-        for each in headers:
-            size = each.width, each.height
-            if size in self._sizes or len(self._sizes) < MAX_SIZES:
-                self._sizes[size] += 1
-            else:
-                self._more_sizes = True
-        self.widths.add(np.array([each.width for each in headers], np.int64))
-        self.heights.add(np.array([each.height for each in headers], np.int64))
-
-    @property
-    def kinds(self) -> list[tuple[str, int, int]]:
-        """Returns format, channels and how many, the commonest first."""
-        return [(*kind, count) for kind, count in _commonest_first(self._kinds)]
-
-    @property
-    def sizes(self) -> list[tuple[int, int, int]]:
-        """Returns width, height and how many, the commonest ones."""
-        sizes = _commonest_first(self._sizes)
-        return [(*size, count) for size, count in sizes[:SHOWN_SIZES]]
-
-    @property
-    def num_sizes(self) -> int | None:
-        """Returns how many different sizes there are; None if more than MAX_SIZES."""
-        return None if self._more_sizes else len(self._sizes)
-
-
-def _commonest_first(counts: Counter[_Key]) -> list[tuple[_Key, int]]:
-    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-
-
 # A limited number of values is counted one by one. Where there are more, the rarest are given
 # up as Misra and Gries do (1982): the count of the first value too many is taken from all.
 # A count is then too low by at most the sum of what was taken, so the commonest values
@@ -417,6 +354,41 @@ def _lengths(counts: pa.Table) -> I64:
 
 
 SHOWN_VALUES = 10
+_REASON_CHARACTERS = 200
+
+
+@dataclass(slots=True)
+class ImageSummary:
+    """What is known of some image files."""
+
+    widths: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    heights: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    # of the files
+    bytes: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    damaged: int = 0  # how many have no readable header
+    problem: str = ""  # of the first of these
+    kinds: ValueCounts = field(default_factory=ValueCounts)  # "png, 3 channels"
+    sizes: ValueCounts = field(default_factory=ValueCounts)  # "640 × 480"
+
+    def add(self, files: pa.BinaryArray) -> None:
+        """Adds image files, none of them null."""
+        self.bytes.add(value_lengths(files))
+        headers = []
+        # A Python call for each image, 13 us for a JPEG: its header is read byte by byte.
+        for file in files:
+            try:
+                headers.append(read_header(file.as_py()))
+            except ImageHeaderError as error:
+                self.damaged += 1
+                self.problem = self.problem or str(error)[:_REASON_CHARACTERS]
+        kinds = [f"{each.kind}, {count(each.depth, 'channel')}" for each in headers]
+        sizes = [f"{each.width:,} × {each.height:,}" for each in headers]
+        self.kinds.add(pa.array(kinds, pa.string()))
+        self.sizes.add(pa.array(sizes, pa.string()))
+        self.widths.add(np.array([each.width for each in headers], np.int64))
+        self.heights.add(np.array([each.height for each in headers], np.int64))
+
+
 TEXT_BYTES = 16 << 20  # of values that are kept, of all features
 BATCH_NUMBERS = 1 << 18  # of a batch that are looked at, of arrays and long lists
 
