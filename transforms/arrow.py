@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.native import numpy_loops
@@ -71,6 +74,15 @@ def value_offsets(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
 def value_lengths(array: pa.BinaryArray) -> I64:
     """Returns the length in bytes of each value of a plain binary array."""
     return np.diff(value_offsets(array)).astype(np.int64)
+
+
+def count_values(column: pa.Array) -> Counter[Any]:
+    """Returns how often each value comes; of lists each of their values."""
+    while pa.types.is_nested(column.type):
+        column = pc.list_flatten(column)
+    found = pc.value_counts(column.drop_null())
+    values, counts = found.field("values").to_pylist(), found.field("counts")
+    return Counter(dict(zip(values, counts.to_pylist(), strict=True)))
 
 
 def require_fit(num_bytes: int) -> None:

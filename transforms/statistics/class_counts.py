@@ -8,13 +8,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.job import parse_bound
 from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.arrow import count_values
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
@@ -115,15 +113,6 @@ def _is_time(value: str | bool) -> bool:
     with suppress(ValueError):
         return isinstance(parse_bound(str(value)), datetime)
     return False
-
-
-def count_values(column: pa.Array) -> Counter[Any]:
-    """Returns how often each value comes; of lists each of their values."""
-    while pa.types.is_nested(column.type):
-        column = pc.list_flatten(column)
-    found = pc.value_counts(column.drop_null())
-    values, counts = found.field("values").to_pylist(), found.field("counts")
-    return Counter(dict(zip(values, counts.to_pylist(), strict=True)))
 
 
 def named_counts(

@@ -12,14 +12,11 @@ import pyarrow as pa
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.transforms.arrow import count_values
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.encode.payloads import raw_feature
-from recordmill.transforms.statistics.class_counts import (
-    LabelCounts,
-    count_values,
-    named_counts,
-)
+from recordmill.transforms.statistics.class_counts import LabelCounts, named_counts
 from recordmill.transforms.statistics.column_summary import (
     ColumnSummary,
     numbers_of,

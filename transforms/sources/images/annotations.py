@@ -26,7 +26,7 @@ from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.arrow import I64, offsets_of
+from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.images.find import (
     FoundImages,
@@ -158,8 +158,8 @@ class Annotations:
         if self.label_type is None:
             facts.append((CLASSES, "none, as there are no labels"))
         else:
-            counts = _counts(one_array(valid[LABEL]))
-            found = [f"{name} {counts.get(name, 0):,}" for name in self.classes]
+            counts = count_values(one_array(valid[LABEL]))
+            found = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
         facts.append(("images", count_endings(images)))
         skipped = count_skipped(self.skipped)
@@ -173,13 +173,6 @@ class Annotations:
 
 
 NO_ANNOTATIONS = Annotations((), pa.table({SPLIT: pa.array([], pa.string())}))
-
-
-def _counts(labels: pa.Array) -> dict[str, int]:
-    if pa.types.is_list(labels.type):
-        labels = labels.flatten()
-    found = pc.value_counts(labels).to_pylist()
-    return {each["values"]: each["counts"] for each in found}
 
 
 @dataclass
@@ -530,7 +523,7 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
         return ()
     if not draft.options.has_annotations:  # folders
         return sorted_classes(labels.drop_null().to_pylist())
-    names = list(_counts(labels.filter(pa.array(valid)).drop_null()))
+    names = list(count_values(labels.filter(pa.array(valid))))
     if label_map is None:
         if not names and valid.any():
             raise InputError(f"{draft.root}: no image has a label")
@@ -560,8 +553,8 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
     draft.labels = each_label(
         labels, lambda each: classes_of.take(pc.index_in(each, value_set=known))
     )
-    counts = _counts(draft.labels.filter(pa.array(valid)))
-    if empty := [name for name in label_map.classes if not counts.get(name)]:
+    counts = count_values(draft.labels.filter(pa.array(valid)))
+    if empty := [name for name in label_map.classes if not counts[name]]:
         draft.warnings.append(
             f"no image has the label {first_names(empty)}, which `label_map` names"
         )
