@@ -105,54 +105,19 @@ def read_tensor(data: bytes, feature: FeatureSpec) -> Any:
     values: list[Any]
     if feature.dtype in ("string", "bytes"):
         require(proto.dtype == 7)
-        require(not proto.tensor_content)
-        values = filled([*proto.string_val], count, b"")
+        require(len(proto.string_val) == count)
+        values = [*proto.string_val]
         values = [cast(value, feature.dtype) for value in values]
     else:
         letter, number = NUMBERS[feature.dtype]
         require(proto.dtype == number)
-        if proto.tensor_content:
-            require(len(proto.tensor_content) == count * struct.calcsize(letter))
-            values = list(struct.unpack(f"<{count}{letter}", proto.tensor_content))
-        else:
-            values = filled(loose(proto, feature.dtype), count, 0)
-            values = [narrow(value, feature.dtype) for value in values]
+        require(len(proto.tensor_content) == count * struct.calcsize(letter))
+        values = list(struct.unpack(f"<{count}{letter}", proto.tensor_content))
     if not feature.shape:
         return values[0]
     unknown = [i for i, size in enumerate(feature.shape) if size is None]
     depth = unknown[-2] + 2 if len(unknown) > 1 else 1
     return nest(values, [*shape[: depth - 1], math.prod(shape[depth - 1 :])])
-
-
-def filled(values: list[Any], count: int, nothing: Any) -> list[Any]:
-    require(count <= max(len(values), 1 << 24))
-    return values[:count] + [[nothing, *values][-1]] * (count - len(values))
-
-
-def loose(proto: TensorProto, dtype: str) -> list[Any]:
-    if dtype == "float16":
-        return [
-            struct.unpack("<e", (bits & 0xFFFF).to_bytes(2, "little"))[0]
-            for bits in proto.half_val
-        ]
-    fields = {
-        "float32": proto.float_val,
-        "float64": proto.double_val,
-        "int64": proto.int64_val,
-        "bool": proto.bool_val,
-        "uint32": proto.uint32_val,
-        "uint64": proto.uint64_val,
-    }
-    return list(fields.get(dtype, proto.int_val))
-
-
-def narrow(value: Any, dtype: str) -> Any:
-    """What C makes of a value of a wider type."""
-    if dtype.startswith("float") or dtype == "bool":
-        return bool(value) if dtype == "bool" else float(value)
-    size = np.dtype(dtype).itemsize
-    data = (value % (1 << 64)).to_bytes(8, "little")[:size]
-    return int.from_bytes(data, "little", signed=not dtype.startswith("u"))
 
 
 def nest(values: list[Any], shape: list[int]) -> list[Any]:

@@ -261,7 +261,6 @@ def _join_ragged(
 # runtime; tensors that begin with one that was seen, and have its length, are not parsed.
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
-_MAX_FILLED = 1 << 24  # limit of values that a (damaged) shape may repeat from one
 
 
 def _read_tensors(
@@ -283,7 +282,7 @@ def _read_tensors(
             contents.append(data[len(head) :])
         else:
             try:
-                tensor = read_tensor(data)
+                tensor = _read_tensor(data)
                 problem = _misfit(tensor, feature)
             except ValueError as error:
                 problem = f"not a valid tensor: {error}"
@@ -313,7 +312,7 @@ def _read_tensors(
     return Lists(values, offsets_of(counts), lists.present), dims
 
 
-def _misfit(tensor: Tensor, feature: FeatureSpec) -> str:
+def _misfit(tensor: _Tensor, feature: FeatureSpec) -> str:
     """Returns what a tensor is that is not of the feature's type and shape, or ""."""
     fits = len(tensor.shape) == len(feature.shape) and all(
         expected in (None, found)
@@ -327,7 +326,7 @@ def _misfit(tensor: Tensor, feature: FeatureSpec) -> str:
     )
 
 
-class Tensor(NamedTuple):
+class _Tensor(NamedTuple):
     """One tensor."""
 
     dtype: str  # NumPy's name of its type, or "string"
@@ -335,8 +334,8 @@ class Tensor(NamedTuple):
     values: npt.NDArray[Any] | list[bytes]  # its flat values
 
 
-def read_tensor(data: bytes) -> Tensor:
-    """Reads any TensorProto of a type that a feature can have.
+def _read_tensor(data: bytes) -> _Tensor:
+    """Reads a TensorProto as tf.io.serialize_tensor writes it.
 
     Raises:
       ValueError: it is not a valid tensor; the message says why.
@@ -353,50 +352,22 @@ def read_tensor(data: bytes) -> Tensor:
         raise ValueError("its shape has unknown dimensions")
     size = math.prod(shape)
     if dtype == "string":
-        if proto.tensor_content:
-            raise ValueError("its strings are in tensor_content, expected string_val")
-        return Tensor(dtype, shape, _fill(list(proto.string_val), size, b""))
-    if not proto.tensor_content:
-        return Tensor(dtype, shape, _loose_values(proto, dtype, size))
+        if len(proto.string_val) != size:
+            raise ValueError(
+                f"it has {len(proto.string_val)} values in string_val, but shape "
+                f"{list(shape)} needs {size}"
+            )
+        return _Tensor(dtype, shape, list(proto.string_val))
     item = np.dtype(dtype).newbyteorder("<")
     if len(proto.tensor_content) != size * item.itemsize:
         raise ValueError(
-            f"it has {len(proto.tensor_content)} bytes, but shape {list(shape)} of "
-            f"{dtype} needs {size * item.itemsize}"
+            f"it has {len(proto.tensor_content)} bytes in tensor_content, but shape "
+            f"{list(shape)} of {dtype} needs {size * item.itemsize}"
         )
     # A view as NumPy's bool would keep bytes other than 0 and 1.
     if dtype == "bool":
-        return Tensor(dtype, shape, np.frombuffer(proto.tensor_content, "u1") != 0)
-    return Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item))
-
-
-def _loose_values(proto: TensorProto, dtype: str, size: int) -> npt.NDArray[Any]:
-    """Reads the values of a tensor that stores them one by one, not as content."""
-    values = _fill(list(getattr(proto, _VALUE_FIELDS[dtype])), size, 0)
-    if dtype == "float16":  # stored as the 16 bits of each value
-        return np.array(values, np.int64).astype(np.uint16).view(np.float16)
-    wide = {"f": np.float64, "b": np.bool_}.get(np.dtype(dtype).kind, np.int64)
-    return np.array(values, np.uint64 if dtype == "uint64" else wide).astype(dtype)
-
-
-def _fill(values: list[Any], size: int, default: Any) -> list[Any]:
-    """Repeats the last value for all omitted ones, as TensorFlow does."""
-    if size > max(len(values), _MAX_FILLED):
-        raise ValueError(f"it has {len(values)} values, but its shape needs {size}")
-    last = values[-1] if values else default
-    return values[:size] + [last] * (size - len(values))
-
-
-_VALUE_FIELDS = {
-    **dict.fromkeys(("int32", "int16", "int8", "uint16", "uint8"), "int_val"),
-    "float32": "float_val",
-    "float64": "double_val",
-    "float16": "half_val",
-    "int64": "int64_val",
-    "uint32": "uint32_val",
-    "uint64": "uint64_val",
-    "bool": "bool_val",
-}
+        return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, "u1") != 0)
+    return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item))
 
 
 def has_single_value(feature: FeatureSpec) -> bool:

@@ -330,11 +330,9 @@ class _Reader:
             and len(name) <= _MAX_UNKNOWN_NAME
             and (kind := feature.WhichOneof("kind"))
         }
-        new = keys.keys() - self._unknown_keys.keys()
-        if len(self._unknown_keys) + len(new) > _MAX_UNKNOWN:
-            return False
-        self._unknown_keys |= keys
-        return bool(new)
+        if len(keys) <= _MAX_UNKNOWN:
+            self._unknown_keys = keys
+        return bool(self._unknown_keys)
 
     def _read_irregular(
         self, examples: pa.BinaryArray, arrays: list[pa.Array], found: Findings

@@ -189,7 +189,7 @@ BROKEN = r"\d+ bytes that start with '[0-9a-f]+' are not a valid tf.train.Exampl
             TENSOR,
             with_payload(Kind.BYTES, bytes.fromhex("08091204120208032203010203")),
             r"feature 'f': tensor of int64 .* 3 bytes|feature 'f': not a valid tensor: it "
-            r"has 3 bytes, but shape \[3\] of int64 needs 24",
+            r"has 3 bytes in tensor_content, but shape \[3\] of int64 needs 24",
         ),
         (
             TENSOR,
