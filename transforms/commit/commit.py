@@ -583,7 +583,7 @@ def commit(
     current_data = store.find(MANIFEST_NAME)
     if current_data != data:
         if current_data != seen:
-            raise _lost(store)
+            raise _lost(store, manifest)
         fixed = staged_metadata(workspace)
         if wrong := wrong_files(store, manifest, fixed):
             raise BusyError(
@@ -595,18 +595,18 @@ def commit(
         _require_rejects(store, manifest, placed)
     with publishing(lease) as held:
         if current_data != data:
-            _swap_in(store, data, seen)
+            _swap_in(store, manifest, data, seen)
         if held is not None:
             held.published = data
         finish(store)
     return manifest
 
 
-def _swap_in(store: Store, data: bytes, seen: bytes | None) -> None:
+def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
     """Puts the manifest by a swap, again where the store took it and forgot it."""
     for _ in range(_TRIES):
         if not store.swap(data, MANIFEST_NAME, seen=seen):
-            raise _lost(store)
+            raise _lost(store, manifest)
         if store.find(MANIFEST_NAME) != seen:
             return
     uri = store.uri_of(MANIFEST_NAME)
@@ -659,8 +659,10 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
         )
 
 
-def _lost(store: Store) -> BusyError:
+def _lost(store: Store, manifest: Manifest) -> BusyError:
     """Removes what this commit put beside the dataset that another run published."""
+    # The other run may have removed the record before the last file was moved.
+    CommitRecord(store, manifest.mark).write(manifest.to_bytes(), None, {})
     finish(store)
     return _changed(store)
 
