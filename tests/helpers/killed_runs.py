@@ -85,7 +85,7 @@ def run_until(step: int, *arguments: Argument) -> bool:
             assert ran.status == 0, ran.err
             return True
     # This process lives on, so nobody would take its lock for that of a dead run.
-    for held in ("lock", "swap"):
+    for held in ("lock", "swap", ".recordmill"):
         folder = Path(arguments[1]) / ".recordmill" / held
         shutil.rmtree(folder, ignore_errors=True)
     return False
