@@ -111,14 +111,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Writes a file and waits until its bytes are on disk; its folder is not synced."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        sync(file.fileno(), path)
-
-
 # In object stores there are no folders; so in a local one none is seen that holds nothing.
 # Another process may make or remove the same folders at any moment.
 
@@ -204,7 +196,10 @@ def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
                 left.unlink(missing_ok=True)
         waiting = temp_path(folder / path.name)
         try:
-            write_synced(waiting, data)
+            with waiting.open("wb") as file:
+                file.write(data)
+                file.flush()
+                sync(file.fileno(), path)
             found = _content(path)  # never before the new content waits
             if found not in (seen, data):
                 return False
@@ -342,6 +337,7 @@ def _reading(path: Path) -> Iterator[None]:
             raise MissingFileError(f"{path}: is missing") from error
 
 
+_READ_BYTES = 8 << 20  # of a file at once
 _TRIES = 5  # another process may remove the folder just made, while it is empty
 _Result = TypeVar("_Result")
 
@@ -379,19 +375,17 @@ class LocalStore(Store):
         return LocalStore(str(self._path(folder)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
-        def copy(temporary: Path) -> None:
-            shutil.copyfile(source, temporary)
-            with temporary.open("rb+") as file:
-                sync(file.fileno(), temporary)
+        def blocks() -> Iterator[bytes]:
+            with source.open("rb") as file:
+                while block := file.read(_READ_BYTES):
+                    yield block
 
         if not source.is_file():
             raise OutputError(f"{source}: cannot be copied to {self.root}: is missing")
-        self._write_atomic(copy, name)
+        self._write(blocks, name, durable=True)
 
     def put_bytes(self, data: bytes, name: str) -> None:
-        write: Callable[[Path, bytes], object]
-        write = write_synced if self.synced else Path.write_bytes
-        self._write_atomic(lambda temporary: write(temporary, data), name)
+        self._write(lambda: [data], name, durable=self.synced)
 
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
         path = self._path(name)
@@ -519,14 +513,14 @@ class LocalStore(Store):
                     found[name] = path.stat().st_size
         return dict(sorted(found.items()))
 
-    def _write_atomic(self, fill: Callable[[Path], object], name: str) -> None:
-        """Calls `fill` with a temporary path, and gives that file its name."""
+    def _write(
+        self, windows: Callable[[], Iterable[bytes]], name: str, *, durable: bool
+    ) -> None:
         path = self._path(name)
 
         def write() -> None:
             make_folders(path.parent)
-            with renamed(path) as temporary:
-                fill(temporary)
+            write_windows(path, windows(), durable=durable)
             if self.synced:
                 sync_folder(path.parent)
 
