@@ -345,7 +345,7 @@ def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bo
 # journal names beside it is finished or removed (`finish`). While it holds none, only
 # the job that left a journal, or a run with overwrite, may continue.
 
-SEEN_NAME = "seen.json"  # the manifest that the staged one replaces
+SEEN_NAME = "seen"  # the digest of the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
 
 
@@ -550,9 +550,8 @@ def is_staged(workspace: Workspace) -> bool:
     manifest = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
     if manifest is None:
         return False
-    if store.find(MANIFEST_NAME) != store.find(workspace.store_name(SEEN_NAME)):
-        return False
-    return is_whole(workspace, manifest)
+    expected = store.find(workspace.store_name(SEEN_NAME)) or b""
+    return expected == seen_manifest(store).encode() and is_whole(workspace, manifest)
 
 
 def commit(
@@ -579,10 +578,10 @@ def commit(
         finish(store)
         return current
     manifest = Manifest.from_bytes(data, store.uri_of(STAGED_MANIFEST))
-    seen = store.find(workspace.store_name(SEEN_NAME))
-    current_data = store.find(MANIFEST_NAME)
-    if current_data != data:
-        if current_data != seen:
+    seen = store.find(MANIFEST_NAME)
+    if seen != data:
+        expected = store.find(workspace.store_name(SEEN_NAME)) or b""
+        if manifest_digest(seen).encode() != expected:
             raise _lost(store, manifest)
         fixed = staged_metadata(workspace)
         if wrong := wrong_files(store, manifest, fixed):
@@ -594,7 +593,7 @@ def commit(
         require_stored(store, manifest, own_mark=manifest.mark)
         _require_rejects(store, manifest, placed)
     with publishing(lease) as held:
-        if current_data != data:
+        if seen != data:
             _swap_in(store, manifest, data, seen)
         if held is not None:
             held.published = data

@@ -395,11 +395,7 @@ def stage(
     if listed is not None:
         _require_same_inputs(context, listed, read)
     _verify_staged(context, own.model_copy(update={"appended": context.part}))
-    seen_name = workspace.store_name(SEEN_NAME)
-    if seen is None:
-        store.delete([seen_name])
-    else:
-        store.put_bytes(seen, seen_name)
+    store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 

@@ -15,12 +15,14 @@ from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import mark_of_rejects
 from recordmill.transforms.commit.commit import (
+    SEEN_NAME,
     CommitRecord,
     clean_up,
     commit,
     fixed_names,
     is_clean,
     is_staged,
+    manifest_digest,
     require_stored,
     unnamed_files,
     unnamed_files_of_part,
@@ -68,8 +70,8 @@ def test_only_the_commit_is_left(
     store = LocalStore(str(tmp_path))
     work = workspace_in(store)
     datasets = {n: plain_manifest([NEW], seed=n).to_bytes() for n in (1, 2)}
-    if seen:
-        store.put_bytes(datasets[seen], work.store_name("seen.json"))
+    digest = manifest_digest(datasets[seen] if seen else None)
+    store.put_bytes(digest.encode(), work.store_name(SEEN_NAME))
     if now:
         store.put_bytes(datasets[now], "manifest.json")
     store.put_bytes(b"x" * 34, work.store_name(f"staging/{OLD}"))
