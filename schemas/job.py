@@ -409,12 +409,6 @@ def parse_split_times(text: str) -> SplitTimes:
         raise ValueError(
             f"expected at most {MAX_SPLITS} different splits, found {', '.join(names)}"
         )
-    if shares := [each for each in texts if each.endswith("%")]:
-        raise ValueError(
-            f"expected times or numbers, found the share {shares[0]}. Write the time at "
-            f"which the next split begins, like {_EXAMPLE}; or give shares of all rows, "
-            "whatever their times, as `splits`"
-        )
     bounds = [parse_bound(each) for each in texts]
     if len({isinstance(each, datetime) for each in bounds}) > 1:
         raise ValueError(f"expected all times or all numbers, found {', '.join(texts)}")

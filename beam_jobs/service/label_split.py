@@ -113,7 +113,7 @@ def add_label_split(
         names = _own_names(source, label)  # the source makes labels of its values
         if not names and schema is not None:
             names = schema[label].class_names
-            label_role = LabelRole(label, names, kept=True)
+            label_role = LabelRole(label, names)
         elif not names:
             names = _class_names(label, counted("label", label))
             label_role, warnings = LabelRole(label, names), _renumbered(label, names)

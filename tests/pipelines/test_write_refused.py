@@ -158,10 +158,7 @@ USAGE: list[tuple[dict[str, Any], str]] = [
     ({"split_column": "part"}, "give them as splits=['train', 'test']"),
     ({"splits": ["a", "b"]}, "splits without shares are for split_c"),
     ({"split_column": "part", "splits": {"a": 1}}, _NOTHING_LEFT),
-    (
-        {"split_by_time": "day=a,90%,b"},
-        "Write the time at which the next split begins, like date=train,2026-01-01",
-    ),
+    ({"split_by_time": "day=a,90%,b"}, "expected a number, or a time like 2026-01-01"),
     ({"split_by_time": "day=a,1,b", "splits": ["a", "b"]}, _NOTHING_LEFT),
     ({"split_by_time": "day=a"}, "expected a column, and splits"),
     ({"name": "1x"}, "name: expected a name of letters, digits and '_'"),

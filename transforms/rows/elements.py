@@ -143,7 +143,7 @@ class SplitRule:
         """Returns the rule of a job."""
         if job.split_column is not None:
             names = tuple(split.name for split in job.splits)
-            role = SplitRole(job.split_column, names, (1,) * len(names), known=True)
+            role = SplitRole(job.split_column, names, known=True)
             return cls(job, "split_column", job.split_column, role)
         if job.split_by_time is not None:
             times = parse_split_times(job.split_by_time)

@@ -287,17 +287,14 @@ class _Role(ABC):
 
 @dataclass(frozen=True)
 class LabelRole(_Role):
-    """The column that is a class label; a label is an index among its names."""
+    """The column that is a class label; a label is an index among its names.
 
-    kept: bool = False  # whether they are of a dataset that rows are appended to
+    All classes of the input were counted; only rows that are appended can have others.
+    """
 
     def reason(self, text: str | None) -> str:
         if not text:
             return f"{self.column}: no value; each row needs a class"
-        if not self.kept:
-            return (
-                f"{self.column}: {shown(text)} was not there when classes were counted"
-            )
         return (
             f"{self.column}: {shown(text)} is a new class; the dataset has "
             f"{first_names(self.names)}, and its labels are positions in that list. "
@@ -309,7 +306,7 @@ class LabelRole(_Role):
 class SplitRole(_Role):
     """The column that tells the split of its row; names are in the order of the run's."""
 
-    rows: tuple[int, ...]  # of each split
+    rows: tuple[int, ...] = ()  # of each split; () if they are not known
     dropped: bool = True  # whether it is no feature; a declared schema decides that
     known: bool = False  # whether the names were given, and not found in the column
 
@@ -336,11 +333,10 @@ class TimeRole(SplitRole):
 
     @classmethod
     def of(cls, times: SplitTimes, *, decimal_comma: bool = False) -> Self:
-        """Returns the role; the rows of each split are not known."""
+        """Returns the role of the column that the splits name."""
         return cls(
             times.column,
             times.names,
-            (1,) * len(times.names),
             dropped=False,
             times=times,
             decimal_comma=decimal_comma,
@@ -387,7 +383,8 @@ class LabelSplitRows(RowSource):
         return self.split.names if self.split else self.inner.own_splits()
 
     def own_split_rows(self) -> tuple[int, ...]:
-        return self.split.rows if self.split else ()
+        # Those that are not known are taken for equal.
+        return (self.split.rows or (1,) * len(self.split.names)) if self.split else ()
 
     def columns(self) -> pa.Schema:
         found = self.inner.columns()
