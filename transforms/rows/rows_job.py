@@ -21,12 +21,7 @@ from importlib.metadata import version
 from typing import Literal, cast
 from uuid import uuid4
 
-from recordmill.schemas.errors import (
-    InputError,
-    OutputError,
-    RecordmillError,
-    UsageError,
-)
+from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
@@ -163,12 +158,6 @@ def publish_rows(
     """Publishes the dataset; once, and safe to repeat."""
     context, result = plan.to_write.context, plan.result
     workspace, store = context.workspace, context.workspace.store
-    kept = sum(rejects, NO_REJECTS)
-    if kept.rows != result.rows_rejected:
-        raise RecordmillError(
-            f"{count(result.rows_rejected, 'row')} rejected, but {kept.rows:,} "
-            "in the rejects files; nothing was published. Run the pipeline again"
-        )
 
     def stage_dataset(allowed: RunContext) -> Manifest:
         if not plan.to_write.plan.splits:
@@ -176,7 +165,7 @@ def publish_rows(
                 f"{store.uri}: this dataset was there when the run began, and is not "
                 "there any more. Run the pipeline again"
             )
-        results = [replace(result, rejects=kept)]
+        results = [replace(result, rejects=sum(rejects, NO_REJECTS))]
         metadata = {
             "recordmill": version("recordmill"),
             "beam": version("apache-beam"),
