@@ -191,7 +191,7 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     stats = inferred.stats
     where = f"{output}: " if output is not None else ""
     features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
-    warnings = inferred.source.understood().warnings
+    warnings = inferred.source.understood(inferred.found).warnings
     lines = [f"{where}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
     lines += [f"Warning: {spell(warning, 'command')}" for warning in warnings]
     for line in lines:

@@ -99,6 +99,31 @@ def test_an_odd_cell_of_a_small_table_is_warned_of(tmp_path: Path) -> None:
     assert dtypes_of(tmp_path / "null")["price"] == "float32"
 
 
+def test_an_inferred_schema_has_the_same_rule(tmp_path: Path) -> None:
+    """Before, the file said in silence that the column is of text."""
+    source = write_table(tmp_path / "in.csv", {16: "12.5o"})
+    infer = ("schema", "infer", "csv", source)
+    ran = recordmill(*infer)
+    assert ran.status == 65
+    assert "1 cell of 300 is not a number, as all others are: in.csv line 18" in ran.err
+    for answer, dtype in (("reject", "float32"), ("widen", "string")):
+        ran = recordmill(*infer, "--odd-cells", answer)
+        assert ran.status == 0
+        assert f"price: {dtype}" in ran.out
+    source = write_table(tmp_path / "small.csv", {4: "12.5o"}, rows=12)
+    ran = recordmill("schema", "infer", "csv", source)
+    assert "price: string" in ran.out
+    assert "Warning: column 'price': 1 cell of 12 is not a number" in ran.err
+
+
+def test_many_odd_cells_of_a_large_table_are_warned_of(tmp_path: Path) -> None:
+    odd = {10 * row: f"A{row}" for row in range(1_050)}
+    source = write_table(tmp_path / "in.csv", odd, rows=11_000)
+    ran = convert("csv", source, tmp_path / "out", "--json")
+    [warning] = json.loads(ran.out)["understood"]["warnings"]
+    assert "1,050 cells of 11,000 are not a number" in warning
+
+
 def test_a_column_of_text_is_no_odd_one(tmp_path: Path) -> None:
     """Neither is one of which every second cell is a number."""
     half = {row: f"A{row}" for row in range(0, ROWS, 2)}

@@ -174,9 +174,7 @@ def odd_warnings(found: Sequence[OddColumn]) -> list[str]:
         f"{column.described}. So the column is text; if they are mistakes, correct them, "
         "or name those that mean a missing value with `null_values`"
         for column in found
-        if not column.is_few
-        and column.odd * _WARNED_SHARE <= column.cells
-        and column.odd <= MAX_ODD
+        if not column.is_few and column.odd * _WARNED_SHARE <= column.cells
     ][:_WARNED_COLUMNS]
 
 

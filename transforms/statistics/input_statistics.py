@@ -12,7 +12,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, zip_longest
 from typing import Any, TypeVar
@@ -22,16 +22,23 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.declared import DeclaredSchema, declare_schema
-from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.exchange.exact_splits import RankSketch
 from recordmill.transforms.exchange.keys import split_draws
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.base import Rows, RowSink, RowSource, Source
+from recordmill.transforms.sources.base import (
+    Findings,
+    Rows,
+    RowSink,
+    RowSource,
+    Source,
+)
 from recordmill.transforms.sources.label_split import texts_of
+from recordmill.transforms.sources.odd_cells import is_mixed
 from recordmill.transforms.sources.text_types import TypeFlag, is_huge
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,
@@ -94,6 +101,8 @@ class Inferred:
 
     source: Source  # prepared
     stats: TableStats  # of all its rows
+    # what they had, if a column is of text although some of its cells are not
+    found: Findings | None = None
 
     @property
     def schema(self) -> Schema:
@@ -135,6 +144,7 @@ def infer(
 
     Raises:
       InputError: the input is not of the source's format, or cannot be read.
+      SchemaError: few cells would make a column of text, as for a run.
     """
     source = source.prepare(files)
     ranges = source.cut(files)
@@ -156,7 +166,32 @@ def infer(
     for done, stats in enumerate(_in_threads(read, ranges, workers), 1):
         total = known = total.merge(stats)
         on_progress(done, len(ranges))
-    return Inferred(source, total)
+    names = source.columns().names if source.infers_types else ()
+    flags = tuple(int(total.column(name).flags) for name in names)
+    if not any(map(is_mixed, flags)):
+        return Inferred(source, total)
+    # Which cells are odd is known now that the types are: they are looked for as in a run.
+    issues = _in_threads(partial(_issues_of, source, flags), ranges, workers)
+    nulls = tuple(total.column(name).nulls for name in names)
+    schema = source.schema(flags, nulls)
+    seen = Findings(schema, RowIssue.merged(issues), flags, nulls, total.rows)
+    if problem := source.issue_problem(seen):
+        raise SchemaError(problem)
+    settled = zip(names, source.settle_types(seen), strict=True)
+    columns = {
+        name: replace(total.column(name), flags=TypeFlag(each))
+        for name, each in settled
+    }
+    return Inferred(source, replace(total, columns=columns), seen)
+
+
+def _issues_of(
+    source: Source, types: TypeFlags, input_range: InputRange
+) -> tuple[RowIssue, ...]:
+    sink = RowSink()
+    for _ in source.read(input_range, types, sink):
+        pass
+    return sink.issues
 
 
 def _single_values(batch: pa.RecordBatch) -> pa.RecordBatch:

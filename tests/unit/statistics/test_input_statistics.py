@@ -43,7 +43,7 @@ def test_schema_is_that_of_a_conversion(tmp_path: Path, repeat: int) -> None:
     write_tricky(tmp_path / "in.csv", repeat=repeat)
     convert("csv", tmp_path / "in.csv", tmp_path / "out", "--odd-cells", "widen")
 
-    found = inferred(CsvSource(), tmp_path / "in.csv")
+    found = inferred(CsvSource(odd_cells="widen"), tmp_path / "in.csv")
 
     manifest = manifest_of(tmp_path / "out")
     assert features_of(found.schema) == manifest["features"]
