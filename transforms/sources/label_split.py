@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -38,8 +38,12 @@ from recordmill.schemas.text import first_names
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.cast.text_values import (
     MISSING_WORDS,
+    matches,
+    parse_times,
+    read_each,
     shown,
     swap_points,
+    without,
     without_missing,
 )
 from recordmill.transforms.exchange.keys import text_hashes
@@ -141,6 +145,8 @@ def sorted_names(texts: Sequence[str]) -> list[str]:
 
 
 _MICROSECONDS = pa.timestamp("us")
+_WITH_A_DAY = r"^\s*[0-9]{4}-"
+_NANOSECONDS = r"(\.[0-9]{6})[0-9]+"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SAMPLED_ROWS = 1_000  # by which a column is taken for one of times or of numbers
 
@@ -211,51 +217,25 @@ def _microseconds(time: datetime) -> int:
 
 def _numbers_in(values: pa.Array, *, decimal_comma: bool) -> pa.Array:
     """Returns numbers, null where there is none."""
-
-    def parse(text: str) -> float | None:
-        try:
-            return float(text)
-        except ValueError:
-            return None
-
     if pt.is_integer(values.type) or pt.is_floating(values.type):
         return values
-    points = values
-    if decimal_comma and pt.is_string(values.type):
-        points = swap_points(values)
-    return _of_texts(points, parse, pa.float64())
+    if not pt.is_string(values.type):
+        return pa.nulls(len(values), pa.float64())
+    cells = swap_points(values) if decimal_comma else values
+    return read_each(without_missing(cells), "float64")[0]
 
 
 def _times_in(values: pa.Array) -> pa.Array:
     """Returns microseconds since 1970 in UTC, null where there is no time."""
-
-    def parse(text: str) -> int | None:
-        if text.strip().isdecimal():  # 20260101: a column of such texts has numbers
-            return None
-        try:
-            found = datetime.fromisoformat(text.strip())
-        except ValueError:
-            return None
-        return _microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))
-
     if pt.is_timestamp(values.type) or pt.is_date(values.type):
         return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
-    if pt.is_string(values.type):
-        # All at once, where no cell has a zone and all are times.
-        with suppress(pa.ArrowInvalid):
-            return pc.cast(values, _MICROSECONDS).cast(pa.int64())
-    return _of_texts(values, parse, pa.int64())
-
-
-def _of_texts(
-    values: pa.Array, parse: Callable[[str], float | None], wanted: pa.DataType
-) -> pa.Array:
-    """Parses each different text once; values that are no text are none."""
     if not pt.is_string(values.type):
-        return pa.nulls(len(values), wanted)
-    texts, indices = texts_of(values)
-    parsed = pa.array([parse(text) if text else None for text in texts], wanted)
-    return parsed.take(pa.array(indices))
+        return pa.nulls(len(values), pa.int64())
+    # 10:30 is a time of no day; nanoseconds decide nothing.
+    days = without(values, ~matches(values, _WITH_A_DAY))
+    cells = pc.replace_substring_regex(days, _NANOSECONDS, r"\1")
+    cells = pc.replace_substring_regex(cells, r" ([+-])", r"\1")  # before a zone
+    return parse_times(cells, "us").array
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,15 @@ def test_times_of_every_type(values: list[datetime], bounds: list[datetime]) -> 
     expected = [
         sum(value.replace(tzinfo=UTC) >= start for start in starts) for value in values
     ]
-    zoned = [f"{value + timedelta(hours=2)}+02:00" for value in values]
+    zoned = [f"{value + timedelta(hours=2)} +02:00" for value in values]
+    fine = [f"{value.isoformat(timespec='microseconds')}123Z" for value in values]
     for column in (
         pa.array(values, pa.timestamp("us")),
         pa.array(values, pa.timestamp("us", tz="Europe/Paris")),
         pa.array([value.isoformat() for value in values], pa.string()),
         pa.array([str(value) for value in values], pa.string()),
         pa.array(zoned, pa.string()),
+        pa.array(fine, pa.string()),
     ):
         assert split_by_time(column, times).to_pylist() == expected
 
