@@ -40,6 +40,7 @@ from recordmill.transforms.encode.columns import (
     NULL_IN_LIST,
     known_size,
     list_lengths,
+    lists_of,
     null_errors,
     row_starts,
     shape_errors,
@@ -101,8 +102,8 @@ def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 def feature_type(feature: DeclaredFeature) -> pa.DataType:
     """Returns the Arrow type of a feature's column."""
-    levels = _depth(feature.shape) + feature.sequence
-    return _nested(ARROW_TYPES[feature.dtype], levels)
+    shape = (None,) * (_depth(feature.shape) + feature.sequence)
+    return lists_of(ARROW_TYPES[feature.dtype], shape)
 
 
 def _depth(shape: Shape) -> int:
@@ -184,13 +185,13 @@ def parse_json(
     leaf = _Leaf.of(feature)
     kinds = [leaf.kind, pa.int64()] if feature.classes else [leaf.kind]
     for kind in kinds:
-        whole = _read_block(cells, _nested(kind, levels))
+        whole = _read_block(cells, lists_of(kind, (None,) * levels))
         if whole is not None:
             return CastResult(whole, {})
     errors: RowErrors = {}
-    parts = []
+    parts, kind = [], lists_of(leaf.kind, (None,) * levels)
     for start in range(0, len(cells), _BLOCK_ROWS):
-        block, kind = cells.slice(start, _BLOCK_ROWS), _nested(leaf.kind, levels)
+        block = cells.slice(start, _BLOCK_ROWS)
         found = _read_block(block, kind)
         if found is None:
             values: list[Any] = [None] * len(block)
@@ -202,12 +203,6 @@ def parse_json(
             found = pa.array(values, kind)
         parts.append(found)
     return CastResult(pa.concat_arrays(parts), errors)
-
-
-def _nested(kind: pa.DataType, levels: int) -> pa.DataType:
-    for _ in range(levels):
-        kind = pa.list_(kind)
-    return kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ def _require_type(
     arrow_type: pa.DataType, feature: FeatureSpec, array: pa.Array | None = None
 ) -> None:
     """Checks that a feature can be made of a type; names a value of the array."""
-    depth, leaf = _take_apart(arrow_type)
+    leaf, shape = inside_lists(arrow_type)
+    depth = len(shape)
     family = family_of(leaf)
     fewest, most = list_depths(feature, of_bytes=family == BYTES)
     if family == NULL:
@@ -210,12 +211,25 @@ def family_of(arrow_type: pa.DataType) -> int | None:
     return _FAMILY.get(arrow_type.id)
 
 
-def _take_apart(arrow_type: pa.DataType) -> tuple[int, pa.DataType]:
-    """Returns how deep lists are nested, and the plain type of the innermost values."""
-    depth, leaf = 0, plain_type(arrow_type)
+def inside_lists(arrow_type: pa.DataType) -> tuple[pa.DataType, Shape]:
+    """Returns what is in lists, and the length of the lists of each level, where fixed.
+
+    >>> inside_lists(pa.list_(pa.list_(pa.int8(), 3)))
+    (DataType(int8), (None, 3))
+    """
+    shape: Shape = ()
+    leaf = plain_type(arrow_type)
     while is_list(leaf):
-        depth, leaf = depth + 1, plain_type(leaf.value_type)
-    return depth, leaf
+        size = leaf.list_size if pt.is_fixed_size_list(leaf) else None
+        shape, leaf = (*shape, size), plain_type(leaf.value_type)
+    return leaf, shape
+
+
+def lists_of(leaf: pa.DataType, shape: Shape) -> pa.DataType:
+    """Returns the type of lists of something: what `inside_lists` takes apart."""
+    for side in reversed(shape):
+        leaf = pa.list_(leaf, -1 if side is None else side)
+    return leaf
 
 
 def _accepted(feature: FeatureSpec, depth: int) -> set[int]:

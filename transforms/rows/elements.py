@@ -25,7 +25,7 @@ from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.transforms.arrow import U64, offsets_of
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.columns import is_list, plain
+from recordmill.transforms.encode.columns import inside_lists, is_list, lists_of, plain
 from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
 from recordmill.transforms.sources.label_split import SplitRole, TimeRole
 
@@ -338,19 +338,13 @@ def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.
     kind = _TYPES[leaf]
     if kind is None:
         return pa.array(values)
-    for _ in range(depth):
-        kind = pa.list_(kind)
-    return pa.array(values, kind)
+    return pa.array(values, lists_of(kind, (None,) * depth))
 
 
 def _empty_lists(depth: int, feature: DeclaredFeature) -> pa.DataType:
     """Returns a list type, nested as deep as the values and at least as the feature."""
-    nested = leaf = feature_type(feature)
-    while is_list(leaf):
-        leaf, depth = leaf.value_type, depth - 1
-    for _ in range(depth):
-        nested = pa.list_(nested)
-    return nested
+    leaf, shape = inside_lists(feature_type(feature))
+    return lists_of(leaf, (None,) * max(depth, len(shape)))
 
 
 def _lists_of_arrays(values: Sequence[Any], dtype: np.dtype[Any]) -> pa.Array:

@@ -31,6 +31,7 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.encode.columns import inside_lists, lists_of
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -50,12 +51,7 @@ from recordmill.transforms.sources.odd_cells import (
     odd_problem,
     place_of,
 )
-from recordmill.transforms.sources.plain_types import (
-    SEPARATOR,
-    inside_lists,
-    lists_of,
-    types_to_append,
-)
+from recordmill.transforms.sources.plain_types import SEPARATOR, types_to_append
 from recordmill.transforms.sources.registry import OddCells
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,

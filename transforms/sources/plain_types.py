@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.transforms.encode.columns import (
     BOOL,
     BYTES,
@@ -28,8 +28,10 @@ from recordmill.transforms.encode.columns import (
     NULL,
     TIME,
     family_of,
+    inside_lists,
     is_list,
     is_text,
+    lists_of,
     plain_type,
 )
 
@@ -88,27 +90,6 @@ def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
             yield inner, pa.list_(value_type)
     else:
         yield name, plain
-
-
-def inside_lists(arrow_type: pa.DataType) -> tuple[pa.DataType, Shape]:
-    """Returns what is in lists, and the length of the lists of each level, where fixed.
-
-    >>> inside_lists(pa.list_(pa.list_(pa.int8(), 3)))
-    (DataType(int8), (None, 3))
-    """
-    shape: Shape = ()
-    leaf = plain_type(arrow_type)
-    while is_list(leaf):
-        size = leaf.list_size if pt.is_fixed_size_list(leaf) else None
-        shape, leaf = (*shape, size), plain_type(leaf.value_type)
-    return leaf, shape
-
-
-def lists_of(leaf: pa.DataType, shape: Shape) -> pa.DataType:
-    """Returns the type of lists of something: what `inside_lists` takes apart."""
-    for side in reversed(shape):
-        leaf = pa.list_(leaf, -1 if side is None else side)
-    return leaf
 
 
 def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:

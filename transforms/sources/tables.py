@@ -27,7 +27,7 @@ from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.encode.columns import plain
+from recordmill.transforms.encode.columns import inside_lists, lists_of, plain
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
@@ -42,8 +42,6 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
-    inside_lists,
-    lists_of,
     merged_columns,
     plain_columns,
     require_features,
