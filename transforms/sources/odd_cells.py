@@ -1,4 +1,6 @@
-"""Finds odd cells: the few of a column that keep it from being of a narrower type.
+"""Counts what is odd about cells of text, while rows are converted.
+
+Odd cells are the few of a column that keep it from being of a narrower type.
 
 A column of 2,000 prices and one `12.5o` would be text. A range that meets such a cell is
 read once more with a wider type; then the cells of the column are counted by their class,
@@ -7,24 +9,37 @@ as issues with the first odd ones. At the end, columns with few of them are foun
     class       numbers 1,999      text 1, "t.csv line 17: '12.5o'"     of 2,000 cells
 
 A column of 100 cells or more has few if they are 1 % at most, and 1,000 at most.
+
+Counted are also cells that were taken for missing, have more digits than float32, or look
+like numbers with a decimal comma or marks of thousands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import count
+from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.cast.text_values import (
+    matches,
+    present,
+    shown,
+    without_missing,
+)
 from recordmill.transforms.encode.row_errors import Mask
 from recordmill.transforms.sources.text_types import (
     NUMBERS,
     TypeFlag,
     column_dtype,
     flags_of_each,
+    is_text,
 )
 
 ODD = "odd cells"  # code of the issues: a column's cells of one class
@@ -34,6 +49,7 @@ _WARNED_SHARE = 10  # one in so many is warned of
 _NAMED = 3  # cells of a range that are named
 _COUNTED_BYTES = 64 << 20  # of a file, whose lines are counted to name one
 _WARNED_COLUMNS = 5
+_MARKED_SHARE = 0.9  # of the cells of a column, that are numbers with marks or without
 _SURE_SAMPLE = 20  # cells; fewer may be odd by chance
 _CLASSES = {"number": NUMBERS, "boolean": int(TypeFlag.BOOLEAN)}
 
@@ -157,15 +173,19 @@ def odd_problem(found: Sequence[OddColumn]) -> str:
     few = [column.described for column in found if column.is_few]
     if not few:
         return ""
-    more = len(few) - _WARNED_COLUMNS
-    lines = [f"  {each}" for each in few[:_WARNED_COLUMNS]]
-    lines += [f"  and {count(more, 'more column')}"] * (more > 0)
     return (
-        f"odd cells in {count(len(few), 'column')}:\n"
-        + "\n".join(lines)
-        + "\nCorrect them, or say what to do with them: `odd_cells=reject` rejects their "
-        "rows (allow them with `max_rejects`), `odd_cells=widen` makes the column text"
+        f"odd cells in {count(len(few), 'column')}:{_lines(few)}\nCorrect them, or say what "
+        "to do with them: `odd_cells=reject` rejects their rows (allow them with "
+        "`max_rejects`), `odd_cells=widen` makes the column text"
     )
+
+
+def _lines(columns: Sequence[str]) -> str:
+    """Returns a line for each of the first columns, and one for all others."""
+    lines = [f"\n  {each}" for each in columns[:_WARNED_COLUMNS]]
+    if more := len(columns) - len(lines):
+        lines.append(f"\n  and {count(more, 'more column')}")
+    return "".join(lines)
 
 
 def odd_warnings(found: Sequence[OddColumn]) -> list[str]:
@@ -182,3 +202,190 @@ def odd_fact(found: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
     """Returns a fact on the few odd cells of columns that were made text of, or none."""
     few = [column.described for column in found if column.is_few]
     return (("odd cells", "; ".join(few[:_WARNED_COLUMNS])),) if few else ()
+
+
+_MISSING, _LONG = "missing", "digits"  # codes of issues
+MARKED = "marks"
+_COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table
+_SHOWN_COLUMNS = 10
+_FLOAT32_DIGITS = 7
+_LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
+_SHOWN = 40  # characters of a cell
+
+
+def count_issues(
+    text: pa.RecordBatch,
+    batch: pa.RecordBatch,
+    observed: Sequence[int] = (),
+    marked: Sequence[RowIssue] = (),
+    decimal: str = ".",
+) -> tuple[RowIssue, ...]:
+    """Counts what is odd about cells: words for missing, many digits, other marks.
+
+    The batch has the same cells, converted; of inferred types, flags were observed.
+    Columns that are marked looked like numbers with marks in the first rows.
+    """
+    found: list[RowIssue] = []
+    for index, field in enumerate(batch.schema):
+        name = field.name if index < _COUNTED_COLUMNS else ""
+        flags = observed[index] if observed else 0
+        if flags & TypeFlag.MISSING and not is_text(flags):
+            cells, kept = text.column(index), batch.column(index)
+            if pa.types.is_string(kept.type):  # whether it is text is not yet known
+                kept = without_missing(cells)
+            found += _counted(_MISSING, name, cells, present(cells) & ~present(kept))
+        if pa.types.is_float64(field.type):
+            cells = text.column(index)
+            for each in _counted(_LONG, name, cells, _is_long(cells, batch[index])):
+                found.append(replace(each, example=each.example.strip()[:_SHOWN]))
+    for each in marked:
+        cells = text.column(each.column)
+        found += _counted(MARKED, each.column, cells, _are_marked(cells, decimal))
+    return RowIssue.merged([tuple(found)])
+
+
+def _counted(
+    code: str, name: str, cells: pa.StringArray, found: Mask
+) -> tuple[RowIssue, ...]:
+    """Returns how many cells of a column were found, with the first; or nothing."""
+    rows = np.flatnonzero(found)
+    if not len(rows):
+        return ()
+    return (RowIssue(code, name, len(rows), cells[int(rows[0])].as_py()),)
+
+
+def missing_fact(
+    issues: Sequence[RowIssue], schema: Schema
+) -> tuple[tuple[str, str], ...]:
+    """Returns a fact about the cells of all rows that were taken for missing, or none."""
+    # Columns that came out as text have kept their cells.
+    text = {feature.name for feature in schema.features if feature.dtype == "string"}
+    found = [
+        f"{count(each.count, 'cell')} like {shown(each.example)} in "
+        + (f"column {each.column}" if each.column else "other columns")
+        for each in issues
+        if each.code == _MISSING and each.column not in text
+    ]
+    if len(found) > _SHOWN_COLUMNS:
+        found[_SHOWN_COLUMNS:] = [f"{len(found) - _SHOWN_COLUMNS:,} more columns"]
+    return (("taken as missing", "; ".join(found)),) if found else ()
+
+
+def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
+    """Returns which numbers have more than seven digits, but for zeros at either end."""
+    offsets, text = array_parts(cells)
+    lengths = np.diff(offsets)
+    long: Mask = np.zeros(len(cells), np.bool_)
+    doubtful: Mask = lengths > _FLOAT32_DIGITS
+    own = text[offsets[0] : offsets[-1]]
+    if doubtful.any() and own.min() >= ord(",") and own.max() <= ord("9"):
+        # Digits with a minus and a point at most: -0.1234567 has 10 - 3 of them.
+        values = floats.to_numpy(zero_copy_only=False)
+        minus = np.signbit(values)
+        digits = lengths - minus
+        digits -= 1
+        digits -= text.take(offsets[:-1] + minus, mode="clip") == ord("0")
+        rows = np.flatnonzero(digits > _FLOAT32_DIGITS)
+        ends, counts = offsets[rows + 1] - 1, digits[rows]
+        while (zeros := (text[ends] == ord("0")) & (counts > _FLOAT32_DIGITS)).any():
+            counts -= zeros
+            ends -= zeros
+        digits[rows] = counts
+        sure = (np.abs(values[rows]) >= 0.1) & (text[ends] > ord("0"))
+        long[rows] = (counts > _FLOAT32_DIGITS) & sure
+        # Where a cell has no point, it has a digit more.
+        points = np.count_nonzero(own < ord("0")) - np.count_nonzero(minus)
+        has_points = points == len(cells) - cells.null_count
+        doubtful = (digits >= _FLOAT32_DIGITS + has_points) & ~long
+    rows = np.flatnonzero(doubtful)
+    if len(rows):
+        long[rows] = matches(cells.take(pa.array(rows)), _LONG_NUMBER)
+    return long
+
+
+def huge_warnings(names: Sequence[str]) -> list[str]:
+    """Returns a warning for columns that are text because of their large numbers."""
+    return [
+        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
+        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
+        "schema file (`schema`)"
+        for name in names[:_SHOWN_COLUMNS]
+    ]
+
+
+def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
+    """Returns a warning for each of the first columns, and one for all others."""
+    found = _long_columns(issues, names)
+    warnings = [
+        f"{each}: float32 may lose some of them. To keep them, declare the column "
+        "{dtype: float64, stored: tensor} or string in a schema file (`schema`)"
+        for each in found[:_WARNED_COLUMNS]
+    ]
+    if more := len(found) - len(warnings):
+        warnings.append(
+            f"{count(more, 'more column')} of float32 with numbers of more than "
+            f"{_FLOAT32_DIGITS} digits"
+        )
+    return warnings
+
+
+def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
+    """Returns the message of a run that may lose no digit, but could; or ""."""
+    found = _long_columns(issues, names)
+    if not found:
+        return ""
+    return (
+        f"float32 would lose digits of {count(len(found), 'column')}, and `exact` allows "
+        f"none:{_lines(found)}\nDeclare these columns {{dtype: float64, stored: tensor}} or "
+        "string in a schema file (`schema`), or leave out `exact`"
+    )
+
+
+def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
+    found = {each.column: each for each in issues if each.code == _LONG}
+    return [
+        (f"column {name!r}: " if name else "other columns: ")
+        + f"{count(found[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
+        f"such as {found[name].example}"
+        for name in (*names[:_COUNTED_COLUMNS], "")
+        if name in found
+    ]
+
+
+_PLAIN_NUMBER = r"^[ \t]*[+-]?[0-9]*[{}]?[0-9]+[ \t]*$"  # with its decimal mark
+_MARKED_NUMBER = (
+    r"^[ \t]*[+-]?(?:[0-9]*,[0-9]+|[0-9]{1,3}(?:[.,' ][0-9]{3})+(?:[.,][0-9]+)?)[ \t]*$"
+)
+
+
+def marked_numbers(
+    name: str, cells: pa.StringArray, decimal: str
+) -> tuple[RowIssue, ...]:
+    """Returns how many cells are numbers with marks, if nearly all are some number."""
+    cells = without_missing(cells)
+    marked = _are_marked(cells, decimal)
+    alike = (marked | matches(cells, _PLAIN_NUMBER.format(decimal)))[present(cells)]
+    if np.count_nonzero(alike) < _MARKED_SHARE * len(alike):
+        return ()
+    return _counted(MARKED, name, cells, marked)
+
+
+def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
+    """Returns which cells have a decimal comma or marks of thousands, such as 1,234."""
+    return matches(cells, _MARKED_NUMBER) & ~matches(
+        cells, _PLAIN_NUMBER.format(decimal)
+    )
+
+
+def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
+    """Returns a warning for each such column, by the first rows or by all of them."""
+    what, way = "marks of thousands", "To store numbers, write them without"
+    if decimal == ".":
+        what = f"a decimal comma or {what}"
+        way = f"If it is a decimal comma, use `decimal=comma`; {way.lower()}"
+    return [
+        f"column {each.column} is text, but looks like numbers with {what}: cells like "
+        f"{shown(each.example)}. {way}"
+        for each in issues
+        if each.code == MARKED
+    ]

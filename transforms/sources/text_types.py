@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntFlag
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
 
+from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
+from recordmill.schemas.ranges import TypeFlags
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
@@ -16,6 +19,7 @@ from recordmill.transforms.cast.text_values import (
     present,
     read_column,
     read_each,
+    swap_points,
     without_missing,
 )
 from recordmill.transforms.encode.row_errors import Mask
@@ -79,6 +83,22 @@ def is_huge(flags: int) -> bool:
     flags = int(flags) & ~_NO_TYPES
     others = flags & ~int(TypeFlag.HUGE)
     return others != flags and (not others or column_dtype(others) != "string")
+
+
+# Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
+@lru_cache(maxsize=8)
+def infer_schema(
+    names: tuple[str, ...], observed: TypeFlags, nulls: tuple[int, ...]
+) -> Schema:
+    """Returns the features of columns whose types follow from their cells."""
+    features = []
+    for name, flags, missing in zip(names, observed, nulls, strict=True):
+        dtype = column_dtype(flags)
+        optional = missing > 0 or has_missing_words(flags)
+        features.append(
+            FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=optional)
+        )
+    return Schema(tuple(features))
 
 
 #     integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
@@ -236,3 +256,10 @@ def _groups(
         short = []
     alone = [[at] for at in members if not short or len(columns[at]) > _SHORT]
     return [short, *alone] if short else alone
+
+
+def with_points(columns: list[pa.StringArray], decimal: str) -> list[pa.StringArray]:
+    """Returns columns of text with a point in numbers."""
+    if decimal == ",":
+        return [swap_points(column) for column in columns]
+    return columns

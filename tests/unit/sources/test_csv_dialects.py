@@ -388,8 +388,8 @@ def test_what_looks_like_numbers_is_told(tmp_path: Path) -> None:
     assert "--decimal comma" in told
     told = convert("csv", path, tmp_path / "out").err
     at_end = told.partition(" records in ")[2]
-    assert at_end.count("decimal comma: cells like '1,5'") == 1
-    assert at_end.count("column big is text, but looks like numbers with marks") == 1
+    assert at_end.count("or marks of thousands: cells like '1,5'") == 1
+    assert at_end.count("column big is text, but looks like numbers with") == 1
     assert "column when" not in told
     assert "column list" not in told
     ambiguous = written(tmp_path, 'n,m\n"1,234","x,1"\n"12,345,678","2,5"\n')

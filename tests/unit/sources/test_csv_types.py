@@ -25,7 +25,7 @@ from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.cast import text_values
 from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources import text_types
-from recordmill.transforms.sources.csv.inspect import (
+from recordmill.transforms.sources.odd_cells import (
     count_issues,
     exact_problem,
     long_warnings,

@@ -71,9 +71,15 @@ from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.odd_cells import (
     OddColumn,
     count_classes,
+    count_issues,
+    exact_problem,
     first_example,
+    huge_warnings,
     is_mixed,
     is_named,
+    long_warnings,
+    marked_warnings,
+    missing_fact,
     odd_columns,
     odd_fact,
     odd_problem,
@@ -90,7 +96,9 @@ from recordmill.transforms.sources.text_types import (
     classify_columns,
     column_dtype,
     convert_columns,
+    infer_schema,
     is_huge,
+    with_points,
 )
 from recordmill.transforms.storage.input_stream import (
     FIND_PACKING,
@@ -252,7 +260,7 @@ def _typed(
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Returns rows with the types that their cells ask for, and their type flags."""
     cells = text.columns
-    columns, observed = convert_columns(inspect.with_points(cells, dialect), expected)
+    columns, observed = convert_columns(with_points(cells, dialect.decimal), expected)
     if dialect.decimal == ",":  # what is no number stays as it is written
         pairs = zip(cells, columns, strict=True)
         columns = [own if pt.is_string(to.type) else to for own, to in pairs]
@@ -372,27 +380,25 @@ class CsvSource(Source):
                 column_dtype(flags) if flags else "empty" for flags in self.first.types
             ]
             basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
-            marked = inspect.marked_warnings(
-                self.first.marked, self.rows.dialect.decimal
-            )
+            marked = marked_warnings(self.first.marked, self.rows.dialect.decimal)
             warnings = [*self.first.warnings, *marked]
             return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
         issues = found.issues if found is not None else ()
-        long = inspect.long_warnings(issues, self.names)
+        long = long_warnings(issues, self.names)
         facts = comment_fact(issues)
         if found is None or not self.infers_types:
             basis = "of the dataset" if self.fixed_schema is not None else "declared"
             told = self._described(self.fixed_schema, basis, long)
         else:
             flags = zip(self.names, found.observed, strict=False)
-            huge = inspect.huge_warnings([name for name, f in flags if is_huge(f)])
-            marked = inspect.marked_warnings(issues, self.rows.dialect.decimal)
+            huge = huge_warnings([name for name, f in flags if is_huge(f)])
+            marked = marked_warnings(issues, self.rows.dialect.decimal)
             odd = self._odd_columns(found)
             warnings = [*odd_warnings(odd), *huge, *long, *marked]
             basis = f"so far, by {count(found.rows, 'row')}"
             basis = "of all rows" if found.is_all else basis
             told = self._described(found.schema, basis, warnings)
-            missing = inspect.missing_fact(issues, found.schema)
+            missing = missing_fact(issues, found.schema)
             facts = (*missing, *odd_fact(odd), *facts)
         return replace(told, facts=(*told.facts, *facts))
 
@@ -409,7 +415,7 @@ class CsvSource(Source):
         if self.odd_cells == "refuse":
             problem = odd_problem(self._odd_columns(found))
         if self.exact:
-            problem = problem or inspect.exact_problem(found.issues, self.names)
+            problem = problem or exact_problem(found.issues, self.names)
         return problem
 
     def issue_notes(self, found: Findings) -> list[str]:
@@ -477,7 +483,7 @@ class CsvSource(Source):
             parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
             if parsed is not None and parsed.batch.num_rows:
                 columns = parsed.batch.select(self.names).columns
-                columns = inspect.with_points(columns, self.rows.dialect)
+                columns = with_points(columns, self.rows.dialect.decimal)
                 found = map(int, classify_columns(columns))
                 own = tuple(map(without_odd, found, columns))
                 flags = merge_type_flags(flags, own)
@@ -497,7 +503,7 @@ class CsvSource(Source):
         if self.fixed_schema is not None:
             return self.fixed_schema
         nothing = (int(TypeFlag.NOTHING),) * len(self.names)
-        return inspect.infer_schema(self.names, observed or nothing, nulls or nothing)
+        return infer_schema(self.names, observed or nothing, nulls or nothing)
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -536,7 +542,7 @@ class CsvSource(Source):
                 rows.batch = typed
                 seen = observed if self.infers_types else ()
                 marked, decimal = self.first.marked, self.rows.dialect.decimal
-                issues = inspect.count_issues(text, typed, seen, marked, decimal)
+                issues = count_issues(text, typed, seen, marked, decimal)
                 sink.add(issues=issues)
             yield rows
             first = len(sink.rejects)  # the caller may have added its own
@@ -559,7 +565,7 @@ class CsvSource(Source):
                 dtype = column_dtype(flags) if flags & _DECIDED else ""
                 if dtype and column_dtype(observed[at]) != dtype:
                     name, cells = self.names[at], rows.batch.column(at)
-                    [own] = inspect.with_points([cells], dialect)
+                    [own] = with_points([cells], dialect.decimal)
                     for row in np.flatnonzero(are_invalid(own, dtype)).tolist():
                         reason = f"{shown(cells[row].as_py())} is not a valid {dtype}"
                         reasons.setdefault(row, f"{name}: {reason}, {whose}")
@@ -575,10 +581,11 @@ class CsvSource(Source):
 
         Returns the type flags of these columns, and those to expect of all.
         """
+        decimal = self.rows.dialect.decimal
         mixed, expected = [0] * len(types), list(types)
         for at, flags in enumerate(types):
             if is_mixed(flags):
-                [own] = inspect.with_points([rows.batch.column(at)], self.rows.dialect)
+                [own] = with_points([rows.batch.column(at)], decimal)
                 named = partial(self._named, rows, at, input_range, sink)
                 issues, seen, is_text = count_classes(self.names[at], own, named)
                 sink.add(issues=issues)

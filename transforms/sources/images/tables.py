@@ -20,16 +20,16 @@ from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.base import RowSink, Source
-from recordmill.transforms.sources.csv.inspect import (
-    count_issues,
-    long_warnings,
-    missing_fact,
-)
 from recordmill.transforms.sources.images.options import (
     AUTO,
     DEFAULTS,
     NONE,
     ImagesOptions,
+)
+from recordmill.transforms.sources.odd_cells import (
+    count_issues,
+    long_warnings,
+    missing_fact,
 )
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import Request, load_format
