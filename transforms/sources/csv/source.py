@@ -375,40 +375,30 @@ class CsvSource(Source):
         return replace(self, rows=rows, first=first, wanted=wanted, fixed_schema=schema)
 
     def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is None and self.infers_types:
-            dtypes = [
-                column_dtype(flags) if flags else "empty" for flags in self.first.types
-            ]
+        issues = found.issues if found is not None else self.first.marked
+        schema, warnings = self.fixed_schema, [*self.first.warnings]
+        facts: tuple[tuple[str, str], ...] = ()
+        basis = "of the dataset" if schema is not None else "declared"
+        types = {}
+        if self.infers_types:
             basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
-            marked = marked_warnings(self.first.marked, self.rows.dialect.decimal)
-            warnings = [*self.first.warnings, *marked]
-            return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
-        issues = found.issues if found is not None else ()
-        long = long_warnings(issues, self.names)
-        facts = comment_fact(issues)
-        if found is None or not self.infers_types:
-            basis = "of the dataset" if self.fixed_schema is not None else "declared"
-            told = self._described(self.fixed_schema, basis, long)
-        else:
-            flags = zip(self.names, found.observed, strict=False)
-            huge = huge_warnings([name for name, f in flags if is_huge(f)])
-            marked = marked_warnings(issues, self.rows.dialect.decimal)
-            odd = self._odd_columns(found)
-            warnings = [*odd_warnings(odd), *huge, *long, *marked]
+            first = zip(self.names, self.first.types, strict=False)
+            types = {name: column_dtype(f) if f else "empty" for name, f in first}
+        if self.infers_types and found is not None:
+            schema, odd = found.schema, self._odd_columns(found)
             basis = f"so far, by {count(found.rows, 'row')}"
             basis = "of all rows" if found.is_all else basis
-            told = self._described(found.schema, basis, warnings)
-            missing = missing_fact(issues, found.schema)
-            facts = (*missing, *odd_fact(odd), *facts)
-        return replace(told, facts=(*told.facts, *facts))
-
-    def _described(
-        self, schema: Schema | None, basis: str, warnings: Sequence[str] = ()
-    ) -> InputSummary:
-        types = {each.name: each.dtype for each in schema.features} if schema else {}
-        dtypes = [types[name] for name in self.names] if schema else ()
-        warnings = [*self.first.warnings, *warnings]
-        return inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
+            flags = zip(self.names, found.observed, strict=False)
+            huge = [name for name, f in flags if is_huge(f)]
+            warnings += [*odd_warnings(odd), *huge_warnings(huge)]
+            facts = (*missing_fact(issues, schema), *odd_fact(odd))
+        warnings += long_warnings(issues, self.names)
+        warnings += marked_warnings(issues, self.rows.dialect.decimal)
+        if schema is not None:
+            types = {each.name: each.dtype for each in schema.features}
+        dtypes = [types[name] for name in self.names] if types else ()
+        told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
+        return replace(told, facts=(*told.facts, *facts, *comment_fact(issues)))
 
     def issue_problem(self, found: Findings) -> str:
         problem = ""
