@@ -462,7 +462,10 @@ def test_a_wrong_ending_does_no_harm(tmp_path: Path) -> None:
 def test_what_the_names_tell_is_told_before(tmp_path: Path) -> None:
     data = write(tmp_path / "in", a__1_jpg=JPEG, a__2_gif=STILL_GIF, b__3_gif=STILL_GIF)
     ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
-    assert "TFDS cannot decode 2 .gif (such as a/2.gif), so readers get" in ran.out
+    assert (
+        "TFDS cannot decode these images: 2 gifs such as a/2.gif; so readers get"
+        in ran.out
+    )
     ran = recordmill(
         *("convert", "images", data, tmp_path / "out", "--plan"),
         *("--undecodable", "reject", "--max-rejects", 2),

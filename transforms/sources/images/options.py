@@ -451,7 +451,6 @@ def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
     """Returns how the folders are read, by the files that are named as images."""
     from recordmill.transforms.sources.images.find import describe_folders
 
-    options.require_consistent()
     return describe_folders(files, options)
 
 

@@ -24,7 +24,7 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
 from recordmill.schemas.input_summary import NOTHING, InputSummary
-from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import (
     MAX_CELL_BYTES,
@@ -91,8 +91,7 @@ from recordmill.transforms.sources.images.summary import (
     observe,
     require_decodable,
     rules_told,
-    warn_by_content,
-    warn_by_names,
+    warn_undecodable,
     warnings_of,
 )
 from recordmill.transforms.sources.images.tables import SPLIT
@@ -364,7 +363,7 @@ class ImagesSource(Source):
             return self.options.undecodable
         return "reject" if self.decodable else "keep"
 
-    def _named_undecodable(self, found: Annotations) -> list[str]:
+    def _named_undecodable(self, found: Annotations) -> list[RowIssue]:
         # What is re-encoded is decodable, whatever the file was.
         keeps = not self.rules.transforms_all and self.options.undecodable == "keep"
         return named_undecodable(found.files) if keeps else []
@@ -389,7 +388,7 @@ class ImagesSource(Source):
         decodable = not odd if schema is None else decodable_in(schema)
         if odd and decodable:
             raise InputError(
-                f"{found.root}{odd[0]}: readers of the dataset can decode all its images "
+                f"{found.root}{odd[0].example}: readers of the dataset can decode all its images "
                 f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of "
                 f"these formats, {CONVERT_AGAIN}"
             )
@@ -410,7 +409,8 @@ class ImagesSource(Source):
         if self.rules != AS_THEY_ARE:
             reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
             facts += rules_told(self.rules, reencodes=reencodes)
-        warnings = (*told.warnings, *warn_by_names(self._named_undecodable(self.found)))
+        named = self._named_undecodable(self.found)
+        warnings = (*told.warnings, *warn_undecodable(named))
         return InputSummary(facts, warnings, told.passed_over)
 
     def _understood_at_end(self, found: Findings) -> InputSummary:
@@ -425,7 +425,7 @@ class ImagesSource(Source):
         warnings = warnings_of(changed)
         # What the names tell was told before the run.
         if self.decodable and not self.rules.transforms_all:
-            warnings = (*warn_by_content(undecodable), *warnings)
+            warnings = (*warn_undecodable(undecodable), *warnings)
         return InputSummary(facts, warnings)
 
     def _readers_get(self, *, decodable: bool) -> tuple[str, str]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 from recordmill.schemas.feature_spec import Content, Schema
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import SkippedFiles
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import ImageHeaderError
@@ -30,25 +30,19 @@ _HINT = (
 )
 
 
-def named_undecodable(images: Sequence[InputFile]) -> list[str]:
-    """Returns the paths whose ending is that of a format that TFDS does not decode."""
+def named_undecodable(images: Sequence[InputFile]) -> list[RowIssue]:
+    """Returns the images whose ending is that of a format that TFDS does not decode."""
     others = (".gif", ".webp", ".tif", ".tiff")
-    return [f.path for f in images if f.path.lower().endswith(others)]
+    paths = [f.path for f in images if f.path.lower().endswith(others)]
+    endings = ((path.rpartition(".")[2].lower(), path) for path in paths)
+    return [
+        RowIssue(UNDECODABLE, each.reason, each.files, each.example)
+        for each in SkippedFiles.counted(endings)
+    ]
 
 
-def warn_by_names(paths: Sequence[str]) -> list[str]:
-    """Returns a warning before the run, if endings are those of such formats."""
-    if not paths:
-        return []
-    endings = Counter(PurePosixPath(path).suffix.lower() for path in paths)
-    found = first_names(
-        [f"{number:,} {name}" for name, number in endings.most_common()]
-    )
-    return [f"TFDS cannot decode {found} (such as {paths[0]}), so {_HINT}"]
-
-
-def warn_by_content(issues: Sequence[RowIssue]) -> list[str]:
-    """Returns a warning after the run, if such formats were found."""
+def warn_undecodable(issues: Sequence[RowIssue]) -> list[str]:
+    """Returns a warning if there are such formats, by the names or by the content."""
     if not issues:
         return []
     told = first_names(

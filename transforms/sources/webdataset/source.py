@@ -48,7 +48,7 @@ from recordmill.transforms.sources.images.summary import (
     decodable_in,
     observe,
     require_decodable,
-    warn_by_content,
+    warn_undecodable,
 )
 from recordmill.transforms.sources.json_lines import (
     ENTRY_BYTES,
@@ -419,7 +419,7 @@ AGAIN = "key that came before"
 def warnings_of(issues: Sequence[RowIssue]) -> tuple[str, ...]:
     """Returns what was odd, in words."""
     images = [each for each in issues if each.code == UNDECODABLE]
-    warnings = warn_by_content(images)
+    warnings = warn_undecodable(images)
     for each in issues:
         if each.code == LEFT_OUT:
             warnings.append(
