@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-import crc32c as _crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -48,24 +47,8 @@ MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 MOST_FRAMES = 1 << 17  # found at once
 _TRIED_AT_ONCE = 1 << 18  # bytes, each as the start of a frame
 
-crc32c = _crc32c.crc32c
+crc32c = numpy_loops.crc32c
 mask = numpy_loops.mask
-
-
-def require_fast_crc() -> None:
-    """Checks that CRC-32C is computed by compiled code.
-
-    Raises:
-      RecordmillError: the crc32c package has only its slow Python code.
-    """
-    if crc32c(b"123456789") != 0xE3069283:
-        raise RecordmillError("the crc32c package computes wrong checksums: reinstall")
-    if getattr(_crc32c, "hardware_based", None) is None:
-        raise RecordmillError(
-            "the crc32c package has no compiled code on this machine; checksums in "
-            "Python would be a thousand times slower. Install its wheel: "
-            "pip install --force-reinstall crc32c"
-        )
 
 
 def seal(framed: pa.BinaryArray) -> None:

@@ -100,7 +100,6 @@ from recordmill.transforms.tasks.workspace import (
     save_checksums,
     work_folder_of,
 )
-from recordmill.transforms.tfrecord import require_fast_crc
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -474,7 +473,6 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
     """Runs a resolved job to its published dataset; raises as `run_versioned`."""
     last_words.run = run
     started = time.time()
-    require_fast_crc()
     store, workspace = run.store, run.workspace
     reporter.doing("scan", "looking at the output")
     # A store that does not answer is reported within seconds, not minutes.

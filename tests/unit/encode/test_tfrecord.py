@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,17 +10,10 @@ from frames import FOO_RECORD, frame, read_bytes, records_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.proto import example_pb2
 from recordmill.transforms import tfrecord
 from recordmill.transforms.native import numpy_loops
-from recordmill.transforms.tfrecord import (
-    HEAD_BYTES,
-    TAIL_BYTES,
-    mask,
-    require_fast_crc,
-    seal,
-)
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, mask, seal
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
@@ -93,19 +85,3 @@ def test_seal_equals_framing_by_the_book(examples: list[bytes], before: int) -> 
 def test_checksums_of_lengths(lengths: list[int]) -> None:
     wanted = [mask(tfrecord.crc32c(n.to_bytes(8, "little"))) for n in lengths]
     assert numpy_loops.length_crcs(np.array(lengths, np.int64)).tolist() == wanted
-
-
-def test_compiled_crc_is_there() -> None:
-    require_fast_crc()
-
-
-def test_wrong_crc_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfrecord, "crc32c", lambda _: 1)
-    with pytest.raises(RecordmillError, match="computes wrong checksums: reinstall"):
-        require_fast_crc()
-
-
-def test_crc_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(crc32c, "hardware_based")
-    with pytest.raises(RecordmillError, match="pip install --force-reinstall crc32c"):
-        require_fast_crc()
