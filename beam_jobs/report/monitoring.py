@@ -234,19 +234,20 @@ class LogLines(Display):
         if time.monotonic() - self._last_line < SECONDS_BETWEEN or not self.finished:
             return
         self._last_line = time.monotonic()
-        view = self.look(now=True)
-        ranges, shards = self.finished.counts()
+        view, position = self.look(now=True), self.position
+        if position is None:  # nothing could be read
+            return
         is_bytes = view.unit == "bytes"
         self.event(
             "run_progress",
             stage=view.stage,
-            ranges_done=ranges,
+            ranges_done=position.ranges,
             ranges=self._ranges,
-            shards_done=shards,
+            shards_done=position.shards,
             bytes_done=round(view.done) if is_bytes else None,
             bytes=round(view.total) if view.total and is_bytes else None,
             rows=view.rows,
-            rows_rejected=self.finished.rows_rejected(),
+            rows_rejected=position.rejected if position.knows_rows else None,
             seconds_left=view.seconds_left and round(view.seconds_left),
         )
 

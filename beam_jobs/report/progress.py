@@ -143,7 +143,7 @@ class RunView:
 
     def at(self, now: float, position: Position) -> View:
         """Returns what is shown of a position; `now` are seconds of a clock."""
-        rejected = position.read.rejected + position.written.rejected
+        rejected = position.rejected
         all_read = position.ranges >= self.num_ranges * position.readings
         begun = position.shards or any(n.startswith("shard-") for n in position.working)
         if any(name.startswith("publish-") for name in position.working):
@@ -229,6 +229,7 @@ class Display(Reporter):
         self.view = View(STAGES[0])
         self.first_reject = ""
         self.finished: FinishedTasks | None = None
+        self.position: Position | None = None  # of the tasks, as last looked at
 
     def set(self, view: View) -> None:
         """Shows this from now on: the work of a command, not of a run's tasks."""
@@ -245,8 +246,8 @@ class Display(Reporter):
         run = RunView(input_bytes, len(ranges), context.exchange == "reference")
 
         def view(finished: FinishedTasks) -> None:
-            position = find_position(finished, ranges, context.readings)
-            self.view = run.at(self._clock(), position)
+            self.position = find_position(finished, ranges, context.readings)
+            self.view = run.at(self._clock(), self.position)
             finished.rest()
             if self.view.rejected and not self.first_reject:
                 self.first_reject = first_reject_line(context.workspace)

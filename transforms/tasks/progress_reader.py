@@ -107,22 +107,6 @@ class FinishedTasks:
             if name.endswith(".json") and not name.startswith(".")
         ]
 
-    def counts(self) -> tuple[int, int]:
-        """Counts the ranges that were read and the shards that were written."""
-        ranges = sum(name.startswith("range-") for name in self.names)
-        return ranges, sum(name.startswith("shard-") for name in self.names)
-
-    def rows_rejected(self) -> int | None:
-        """Counts the rows that finished tasks rejected; None in a store."""
-        if self.in_store:
-            return None
-        # The first reading of a range that is read twice is not counted.
-        return sum(
-            counts.rejected
-            for name, counts in self.by_task().items()
-            if not name.startswith("range-measured-")
-        )
-
     def by_task(self) -> dict[str, Counts]:
         """Returns rows, rejects and bytes of the finished tasks; nothing in a store.
 
@@ -175,6 +159,11 @@ class Position:
     again: int  # how many of them read a range again, with wider types
     knows_rows: bool  # whether finished tasks tell how many rows they had
     checked: int = 0  # bytes of shards that were verified before they are published
+
+    @property
+    def rejected(self) -> int:
+        """Returns the rows that became no record so far."""
+        return self.read.rejected + self.written.rejected
 
 
 def find_position(
