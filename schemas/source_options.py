@@ -9,14 +9,11 @@ left out, so a format may get new options later, but never a new default for an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Final, Literal, get_args, get_origin
 
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from recordmill.schemas.declared import FrozenModel, expectation
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.declared import FrozenModel
 from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Option
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
@@ -57,15 +54,3 @@ def _declare(source: str, name: str, field: FieldInfo) -> Option:
         flag=f"{source}-{name}".replace("_", "-") if name in BY_NAME else "",
         group="Formats",
     )
-
-
-def make_options(model: type[SourceOptions], given: Mapping[str, Any]) -> SourceOptions:
-    """Makes a format's options of values that the command was given, or None."""
-    values = {name: value for name, value in given.items() if value is not None}
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        problems = [
-            f"`{detail['loc'][0]}`: {expectation(detail)}" for detail in error.errors()
-        ]
-    raise UsageError("; ".join(problems))

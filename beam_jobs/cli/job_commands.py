@@ -89,7 +89,7 @@ def _convert(
 ) -> None:
     values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
     in_file = {name: value for name, value in values.items() if name not in _OWN}
-    loaded = _with_given(_load_typed(in_file), ctx, values)
+    loaded = _with_given(load_typed(in_file), ctx, values)
     _start(loaded, ctx, only_plan=values["plan"])
 
 
@@ -107,7 +107,7 @@ def _start(loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False) ->
             execute(loaded.job, options, Invocation.of(ctx).signals)
 
 
-def _load_typed(values: dict[str, Any]) -> LoadedJob:
+def load_typed(values: dict[str, Any]) -> LoadedJob:
     """Makes the job of what was typed, as if a job file held it."""
     from recordmill.schemas.declared import report
     from recordmill.schemas.job_options import check_options, make_job

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recordmill.beam_jobs.cli.job_commands import load_typed
 from recordmill.beam_jobs.cli.options import (
     EXCLUDE_OPTION,
     JSON_OPTION,
@@ -30,7 +32,6 @@ from recordmill.schemas.options import spell
 from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
-    from recordmill.schemas.storage_options import BothSides
     from recordmill.transforms.sources.registry import SourceFormat
     from recordmill.transforms.statistics.input_statistics import Inferred
 
@@ -80,7 +81,7 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
         help=source.summary,
     )
     def infer_format(
-        output: str | None, overwrite: bool, as_json: bool, **values: Any
+        output: str | None, overwrite: bool, as_json: bool, workers: int, **values: Any
     ) -> None:
         from recordmill.schemas.schema_file import dump_yaml
         from recordmill.transforms.statistics.input_statistics import (
@@ -92,8 +93,8 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
         started = time.perf_counter()
         if output is not None:
             _require_writable(Path(output), overwrite)
-        section = {option.name: values.pop(option.name) for option in own}
-        inferred = _infer(source, section, shown=not as_json, **values)
+        values[source.name] = {option.name: values.pop(option.name) for option in own}
+        inferred = _infer(source, values, workers, shown=not as_json)
         comments, head = feature_comments(inferred), header_lines(inferred)
         text = dump_yaml(inferred.declared, comments, head)
         if output is not None:
@@ -145,32 +146,23 @@ schema.add_command(check)
 
 
 def _infer(
-    source: SourceFormat[Any],
-    section: dict[str, Any],
-    *,
-    shown: bool,
-    inputs: tuple[str, ...],
-    workers: int,
-    storage: BothSides,
-    exclude: tuple[str, ...],
+    source: SourceFormat[Any], typed: dict[str, Any], workers: int, *, shown: bool
 ) -> Inferred:
-    """Reads the whole input of a format with these options of its own."""
+    """Reads the whole input of a format with the options that were typed."""
     from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.service.inputs import list_all_inputs
-    from recordmill.schemas.job import JobSpec, RunOptions
-    from recordmill.schemas.source_options import make_options
     from recordmill.transforms.sources.other_format import naming_other_format
     from recordmill.transforms.sources.registry import make_source
     from recordmill.transforms.statistics import input_statistics
 
-    own_options = make_options(source.options, section)
-    job = JobSpec(source=source.name, name=source.name, source_options=own_options)
+    name, storage = source.name, typed["storage"]
+    job, options = load_typed(typed | {"source": name, "output": name})
+    options = replace(options, output="")  # there is none
     doing = "listing the inputs"
     with showing(sys.stderr, "read", doing, unit="range", wanted=shown) as on_progress:
-        options = RunOptions(inputs, "", exclude=exclude, storage=storage)
         files = list_all_inputs(job, options).files
         made = make_source(job, storage.input)
-        with naming_other_format(source.name, files, storage.input):
+        with naming_other_format(name, files, storage.input):
             return input_statistics.infer(made, files, workers, on_progress)
 
 
