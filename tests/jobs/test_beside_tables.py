@@ -91,3 +91,24 @@ def test_an_empty_table_among_others_is_listed(source: str, tmp_path: Path) -> N
     ran = convert(source, tmp_path / "in", tmp_path / "out")
     (line,) = [line for line in ran.err.splitlines() if f"z.{source}" in line]
     assert "empty" in line
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet", "arrow"])
+def test_tables_without_rows_are_listed(tmp_path: Path, source: str) -> None:
+    WRITERS[source](tmp_path / f"b.{source}")
+    (tmp_path / f"c.{source}").write_bytes(b"")
+    if source == "csv":
+        (tmp_path / "d.csv").write_text("name,id\r\n")
+    else:
+        nothing = pa.Table.from_pylist(ROWS).slice(0, 0)
+        path = tmp_path / f"d.{source}"
+        if source == "parquet":
+            pq.write_table(nothing, path)
+        else:
+            with pa.OSFile(str(path), "wb") as file:
+                pa.ipc.new_file(file, nothing.schema).close()
+    files = [tmp_path / f"{name}.{source}" for name in "bcd"]
+    ran = convert(source, *files, tmp_path / "out")
+    assert manifest_of(tmp_path / "out")["rows_read"] == 2
+    assert f"passed over: 1 file (empty), such as c.{source}" in ran.err
+    assert f"passed over: 1 file (no rows), such as d.{source}" in ran.err

@@ -612,9 +612,8 @@ def without_documents(
         return files, NOTHING
     paths = {file.path for file in kept}
     aside = [file.path for file in files if file.path not in paths]
-    empty = [file.path for file in kept if not file.size and source == "csv"]
-    told = (("left out, no tables", aside), ("empty", empty))
-    return kept, InputSummary(tuple((n, first_names(p)) for n, p in told if p))
+    told = (("left out, no tables", first_names(aside)),) if aside else ()
+    return kept, InputSummary(told)
 
 
 def _has_objects(file: InputFile, storage: StorageOptions) -> bool:

@@ -314,6 +314,7 @@ class ColumnarSource(Source):
             else:
                 crc = open_stream(file, self.storage).drain()
                 unread.append(FileChecksum(file.path, 0, file.size, crc))
+                others.append(("no rows", file.path))
             num_bytes += sum(max(0, size) + rows * entries for rows, size in groups)
         return replace(
             self,

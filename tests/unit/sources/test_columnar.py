@@ -243,7 +243,7 @@ def test_files_without_rows(tmp_path: Path) -> None:
     reading = read(ColumnarSource(), tmp_path)
     assert reading.rows == [{"a": 7}]
     told = {each.reason: each.files for each in reading.source.understood().passed_over}
-    assert told == {"the name begins with '_' or '.'": 2, "empty": 1}
+    assert told == {"the name begins with '_' or '.'": 2, "empty": 1, "no rows": 1}
     (unread,) = reading.source.checksums_of_prepare()
     assert (unread.path, unread.stop) == ("0", (tmp_path / "0").stat().st_size)
 

@@ -145,8 +145,10 @@ def find_rows(
     asked_packing: AskedPacking,
     wanted: Sequence[str],
     storage: StorageOptions,
-) -> RangeRows:
+) -> tuple[RangeRows, list[str]]:
     """Returns the rows of files with bytes: their packing, dialect and columns are found.
+
+    And the paths of files with a header alone, as far as they are not compressed.
 
     Raises:
       InputError: they cannot be found, or are not the same for all files.
@@ -173,6 +175,7 @@ def find_rows(
     delimiter = guess.find_delimiter(rows.from_start(first), first.uri, asked, wanted)
     rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
     names: tuple[str, ...] = ()  # of the first file; those of the others are the same
+    without_rows = []
     for file in files:
         if not rows.packing.is_plain:
             start = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
@@ -184,7 +187,9 @@ def find_rows(
                 f"{file.uri}: the first line is not {shown(f'sep={named.decode()}')}, as "
                 "in the first file; expected the same of all: convert such files apart"
             )
-        own, _ = read_header(read, file.uri, rows.dialect)
+        own, begin = read_header(read, file.uri, rows.dialect)
+        if rows.packing.is_plain and begin >= file.size:
+            without_rows.append(file.path)
         names = names or own
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
@@ -192,7 +197,7 @@ def find_rows(
                 mark = name_of(rows.dialect.delimiter)
                 differ += f". It seems to have {other} between its cells, not {mark}"
             raise InputError(differ)
-    return replace(rows, names=names)
+    return replace(rows, names=names), without_rows
 
 
 def _other_delimiter(

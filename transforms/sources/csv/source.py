@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, repeat
 from typing import Self
 
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
@@ -321,6 +321,7 @@ class CsvSource(Source):
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
     rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
     first: inspect.Inspected = _NOTHING  # what the first rows tell
+    passed_over: tuple[SkippedFiles, ...] = ()  # without rows
 
     tells_checksums = True
 
@@ -354,14 +355,15 @@ class CsvSource(Source):
         return _flags_to_append(self.names, schema) if schema is not None else ()
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        files, wanted = [file for file in files if file.size], self.wanted
+        wanted, empty = self.wanted, [file.path for file in files if not file.size]
+        files = [file for file in files if file.size]
         schema = append.schema if append is not None else None
         if append is not None:
             # The columns of one file are those of all that were converted.
             files = [*[file for file in append.kept if file.size][:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
-        rows = inspect.find_rows(
+        rows, without_rows = inspect.find_rows(
             files, self.asked, self.asked_packing, wanted, self.storage
         )
         first, problem = inspect.inspect(
@@ -372,7 +374,15 @@ class CsvSource(Source):
         )
         if append is None and problem:
             raise InputError(problem)
-        return replace(self, rows=rows, first=first, wanted=wanted, fixed_schema=schema)
+        skipped = [*zip(repeat("empty"), empty), *zip(repeat("no rows"), without_rows)]
+        return replace(
+            self,
+            rows=rows,
+            first=first,
+            wanted=wanted,
+            fixed_schema=schema,
+            passed_over=SkippedFiles.counted(skipped),
+        )
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         issues = found.issues if found is not None else self.first.marked
@@ -398,7 +408,8 @@ class CsvSource(Source):
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
         told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
-        return replace(told, facts=(*told.facts, *facts, *comment_fact(issues)))
+        facts = (*told.facts, *facts, *comment_fact(issues))
+        return replace(told, facts=facts, passed_over=self.passed_over)
 
     def issue_problem(self, found: Findings) -> str:
         problem = ""
