@@ -13,6 +13,7 @@ from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.tables import (
     Table,
     features_table,
+    in_all_splits,
     map_text,
     print_table,
     sizes_note,
@@ -38,7 +39,6 @@ from recordmill.transforms.statistics.class_counts import (
     LabelCounts,
     count_classes,
     counts_if_small,
-    in_all_splits,
 )
 from recordmill.transforms.statistics.thumbnails import holds_images, png_of
 from recordmill.transforms.storage import open_store

@@ -18,13 +18,17 @@ from recordmill.beam_jobs.report.page_cards import (
     shards_table,
     shown,
 )
-from recordmill.beam_jobs.report.tables import Table, features_table, splits_table
+from recordmill.beam_jobs.report.tables import (
+    Table,
+    features_table,
+    in_all_splits,
+    splits_table,
+)
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.decode.tf_code import loading_code, quoted
-from recordmill.transforms.statistics.class_counts import in_all_splits
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail

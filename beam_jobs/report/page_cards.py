@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recordmill.beam_jobs.report.tables import Table, kind_text
+from recordmill.beam_jobs.report.tables import Table, in_all_splits, kind_text
 from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
-from recordmill.transforms.statistics.class_counts import LabelCounts, in_all_splits
+from recordmill.transforms.statistics.class_counts import LabelCounts
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
     SHOWN_VALUES,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.tables import map_text, sizes_note
+from recordmill.beam_jobs.report.tables import in_all_splits, map_text, sizes_note
 from recordmill.beam_jobs.report.terminal import echo
 from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
@@ -20,7 +20,6 @@ from recordmill.schemas.input_summary import CLASSES
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count, human_bytes, printable
-from recordmill.transforms.statistics.class_counts import in_all_splits
 from recordmill.transforms.tasks.rejects import kind_lines
 
 if TYPE_CHECKING:

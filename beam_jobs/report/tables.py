@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from recordmill.schemas.manifest import Manifest
     from recordmill.transforms.dataset.diff import Compared
     from recordmill.transforms.dataset.verify import VerifyResult
+    from recordmill.transforms.statistics.class_counts import LabelCounts
 
 
 class Table(NamedTuple):
@@ -77,6 +78,12 @@ def splits_table(manifest: Manifest) -> Table:
         size, shards = human_bytes(split.bytes), f"{len(sizes):,}"
         rows.append((printable(name), f"{split.records:,}", size, shards, *ends))
     return Table(("=split", "records", "size", "shards", "smallest", "largest"), rows)
+
+
+def in_all_splits(label: LabelCounts) -> dict[str, int]:
+    """Returns the rows of each class of a label, in all splits."""
+    classes = next(iter(label.values()), {})
+    return {name: sum(counts[name] for counts in label.values()) for name in classes}
 
 
 def print_table(console: Console, table: Table, title: str = "") -> None:

@@ -133,9 +133,3 @@ def named_counts(
         split: {name: counts[value] for value, name in named.items()}
         for split, counts in found.items()
     }
-
-
-def in_all_splits(label: LabelCounts) -> dict[str, int]:
-    """Returns the rows of each class of a label, in all splits."""
-    classes = next(iter(label.values()), {})
-    return {name: sum(counts[name] for counts in label.values()) for name in classes}
