@@ -287,6 +287,12 @@ class JobSpec(FrozenModel):
     stratify_by: str | None = None
     map: MapFunction | None = None  # makes the rows of those that the source reads
 
+    @property
+    def reads_files(self) -> bool:
+        """Returns whether cells name files whose bytes become the feature."""
+        features = self.declared.features.values() if self.declared else ()
+        return any(feature.bytes_from for feature in features)
+
 
 def identifier_from(text: str) -> str:
     """Makes a valid dataset name from a folder's name.

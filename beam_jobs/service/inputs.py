@@ -167,8 +167,7 @@ def list_all_inputs(
     check = ContentCheck(storage, tell)
     facts = (*summary.facts, *aside.facts)
     inputs = Inputs(files, [], check, warnings, facts, listed_at, apart, left_out)
-    declared = job.declared.features.values() if job.declared else ()
-    if not any(feature.bytes_from for feature in declared):
+    if not job.reads_files:
         if source.files_root:
             raise UsageError(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "

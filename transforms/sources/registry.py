@@ -52,8 +52,6 @@ class Request:
     # gives them as they are
     as_text: bool = False
     columns: tuple[str, ...] = ()  # those that the schema uses; () without one
-    # whether cells name files, which are read for their rows: so these may be large
-    names_files: bool = False
     job: JobSpec | None = None  # the job; None for a table beside the input
 
 
@@ -186,7 +184,6 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     """
     found, options = _format_and_options(job)
     declared, columns = job.declared, set[str]()
-    features = declared.features.values() if declared is not None else ()
     # With `map`, what is declared is what the function makes.
     as_text = declared is not None and job.map is None
     if declared is not None and as_text:
@@ -194,8 +191,7 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
         others = (job.split_column, job.split_by, job.stratify_by, times)
         columns |= {name for name in others if name is not None}
-    names_files = any(feature.bytes_from for feature in features)
-    request = Request(storage, as_text, tuple(sorted(columns)), names_files, job)
+    request = Request(storage, as_text, tuple(sorted(columns)), job)
     return found.make_source(options, request)
 
 

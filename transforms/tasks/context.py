@@ -139,13 +139,6 @@ class RunContext:
     def fractions(self) -> list[Fraction]:
         return [Fraction(split.fraction) for split in self.job.splits]
 
-    @property
-    def reads_files(self) -> bool:
-        """Returns whether cells name files whose bytes become the feature."""
-        declared = self.job.declared
-        features = declared.features.values() if declared else ()
-        return any(feature.bytes_from for feature in features)
-
 
 @dataclass(frozen=True, slots=True)
 class ShardsToWrite:

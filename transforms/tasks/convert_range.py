@@ -209,7 +209,7 @@ class RangeReader:
 
 def _side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | None:
     """Returns a reader of the files that the cells of a table name, if they do."""
-    if not context.reads_files:
+    if not context.job.reads_files:
         return None
     source = context.source.input
     if source.files_root:

@@ -129,7 +129,7 @@ class _Sample:
         source = context.source
         self._context = context
         self._max_rows = sys.maxsize
-        if not whole and context.reads_files:
+        if not whole and context.job.reads_files:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
         self._head = bytearray()  # of the records, to measure the compression
         self.positions = self.rows = self.rejected = self.records = 0

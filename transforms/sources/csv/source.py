@@ -670,7 +670,7 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         exact=options.exact,
         odd_cells=options.odd_cells,
         wanted=request.columns,
-        names_files=request.names_files,
+        names_files=request.job is not None and request.job.reads_files,
         rows=RangeRows(storage=request.storage),
         files_root=full_uri(options.files_root) if options.files_root else "",
     )
