@@ -81,14 +81,14 @@ def limit_warning() -> str:
     )
 
 
-def shortage(error: BaseException, *, unexpected: bool = False) -> str:
-    """Returns a message if an error says that memory is short, or "".
+def shortage(error: Exception) -> str:
+    """Returns a message if an unexpected error says that memory is short, or "".
 
-    Libraries fail in many ways where they cannot be loaded. Under a low limit any
-    `unexpected` error counts, whatever a library that was half loaded says.
+    Libraries fail in many ways where they cannot be loaded. Under a low limit any such
+    error counts, whatever a library that was half loaded says.
     """
     is_short = (
-        (unexpected and bool(limit_warning()))
+        bool(limit_warning())
         or isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     )
@@ -183,11 +183,6 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else _EXIT_FAILED
     except BaseException as error:
-        if message := shortage(error):
-            if as_json:
-                _show_failure("other", message)
-            _show(f"Error: {message}")
-            return _EXIT_FAILED
         if isinstance(error, KeyboardInterrupt | click.Abort):
             error = Interrupted(2, "Ctrl-C")
         from_file = arguments[:1] in (["run"], ["plan"])
@@ -264,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         signals.handle()
         status = run(sys.argv[1:] if argv is None else argv, signals)
     except Exception as error:
-        if message := shortage(error, unexpected=True):
+        if message := shortage(error):
             _show(f"Error: {message}")
         else:
             traceback.print_exc()

@@ -221,6 +221,5 @@ def test_what_says_that_memory_is_short() -> None:
         (ImportError("No module named 'x'"), False),
         (RuntimeError("can't start new thread"), True),
         (RuntimeError("x"), False),
-        (KeyboardInterrupt(), False),
     ):
         assert bool(shortage(error)) is is_short, error
