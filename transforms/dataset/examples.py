@@ -20,6 +20,7 @@ from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import Store
 
+_AT_ONCE = 8  # examples that are decoded together: each feature has a fixed price
 _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -162,18 +163,21 @@ def _selected(
             records = (each for each in found if each[0] >= skipped)
         else:
             records = islice(enumerate(shard.records()), skipped, None)
-        for index, data in islice(records, left):
-            values = _values_of(shard, index, data)
-            yield ExamplePreview(shard.split, shard.entry.file, index, values)
-            left -= 1
+        wanted = islice(records, left)
+        while some := list(islice(wanted, _AT_ONCE)):
+            yield from _previews(shard, *zip(*some, strict=True))
+            left -= len(some)
         skipped = 0
 
 
-def _values_of(shard: ShardToRead, index: int, data: bytes) -> dict[str, Any]:
-    batch = shard.decoded(pa.array([data], pa.binary()), shard.schema, index)
-    (row,) = batch.to_pylist()
-    text = data.decode(errors="replace")
-    if shard.payload == "raw" and text.encode() == data:
-        if "".join(text.split()).isprintable():
-            return {batch.schema.names[0]: text}
-    return {name: value for name, value in sorted(row.items()) if value is not None}
+def _previews(
+    shard: ShardToRead, indices: tuple[int, ...], records: tuple[bytes, ...]
+) -> Iterator[ExamplePreview]:
+    batch = shard.decoded(pa.array(records, pa.binary()), shard.schema, indices)
+    for index, data, row in zip(indices, records, batch.to_pylist(), strict=True):
+        values = {name: row[name] for name in sorted(row) if row[name] is not None}
+        text = data.decode(errors="replace")
+        if shard.payload == "raw" and text.encode() == data:
+            if "".join(text.split()).isprintable():
+                values = dict.fromkeys(row, text)
+        yield ExamplePreview(shard.split, shard.entry.file, index, values)

@@ -116,17 +116,17 @@ class ShardToRead:
         """
         first, schema = 0, self.schema if names is None else self.only(names)
         for window in self.windows():
-            yield self.decoded(window, schema, first)
+            yield self.decoded(window, schema, range(first, first + len(window)))
             first += len(window)
 
     def decoded(
-        self, records: pa.BinaryArray, schema: Schema, first: int
+        self, records: pa.BinaryArray, schema: Schema, indices: Sequence[int]
     ) -> pa.RecordBatch:
-        """Decodes records, of which the first one has this index; see `batches`."""
+        """Decodes records, which have these indices in the shard; see `batches`."""
         found = decode_payload(records, schema, self.payload)
         for row, reason in found.row_errors:
             raise OutputError(
-                f"{self.uri}: record {first + row} does not fit the dataset's "
+                f"{self.uri}: record {indices[row]} does not fit the dataset's "
                 f"schema: {reason}; run `recordmill verify --deep` to see all such"
             )
         return found.batch
