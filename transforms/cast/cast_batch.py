@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +40,7 @@ from recordmill.transforms.encode.columns import (
     is_list,
     is_text,
     plain,
+    require_column,
 )
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
@@ -196,7 +196,8 @@ def cast(
     columns: dict[str, pa.Array] = {}
     errors: RowErrors = {}
     for name, feature in declared.features.items():
-        column = _column_name(batch.schema, declared, name)
+        column = declared.column_of(name)
+        require_column(batch.schema, name, column)
         made = _cast_feature(name, feature, column, batch[column])
         columns[name] = made.array
         errors = merge(errors, made.errors)
@@ -261,7 +262,8 @@ def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
     problems = []
     for name, feature in declared.features.items():
         try:
-            column = _column_name(arrow_schema, declared, name)
+            column = declared.column_of(name)
+            require_column(arrow_schema, name, column)
             # Without rows only the type can be wrong.
             no_rows = pa.array([], arrow_schema.field(column).type)
             _cast_feature(name, feature, column, no_rows)
@@ -271,20 +273,6 @@ def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
             problems.append(str(error))
     if problems:
         raise SchemaError("\n".join(problems))
-
-
-def _column_name(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
-    """Returns the name of a feature's column, which must be there, once."""
-    column, names = declared.column_of(name), arrow_schema.names
-    if names.count(column) == 1:
-        return column
-    if column in names:
-        raise SchemaError(f"feature {name!r}: two columns {column!r}")
-    near = get_close_matches(column, names, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise SchemaError(
-        f"feature {name!r}: no column {column!r} among {', '.join(names)}{hint}"
-    )
 
 
 def _cast_feature(

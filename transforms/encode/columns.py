@@ -15,6 +15,7 @@ import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
     problems = []
     for feature in schema.features:
         try:
-            require_column(arrow_schema, feature)
+            require_column(arrow_schema, feature.name, feature.column)
             _require_type(arrow_schema.field(feature.column).type, feature)
         except SchemaError as error:
             problems.append(str(error))
@@ -108,14 +109,18 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
         raise SchemaError("\n".join(problems))
 
 
-def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
-    """Checks that the feature's column is there, once."""
-    if arrow_schema.get_field_index(feature.column) < 0:
-        names = arrow_schema.names
-        found = "two columns" if feature.column in names else "no column"
-        raise SchemaError(
-            f"feature {feature.name!r}: {found} {feature.column!r} in {', '.join(names)}"
-        )
+def require_column(arrow_schema: pa.Schema, feature_name: str, column: str) -> None:
+    """Checks that a feature's column is there, once."""
+    names = arrow_schema.names
+    if names.count(column) == 1:
+        return
+    if column in names:
+        raise SchemaError(f"feature {feature_name!r}: two columns {column!r}")
+    near = get_close_matches(column, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise SchemaError(
+        f"feature {feature_name!r}: no column {column!r} among {', '.join(names)}{hint}"
+    )
 
 
 def _require_type(

@@ -119,7 +119,7 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
     for feature in features:
         require_steps(feature, has_lists=False)
         if feature.column not in arrays:
-            require_column(batch.schema, feature)
+            require_column(batch.schema, feature.name, feature.column)
             arrays[feature.column] = batch[feature.column]
         try:
             columns = load_feature(arrays[feature.column], feature)
@@ -273,7 +273,7 @@ def encode_sequences(
     errors: RowErrors = {}
     for feature in schema.features:
         if feature.sequence:
-            require_column(batch.schema, feature)
+            require_column(batch.schema, feature.name, feature.column)
             try:
                 lists += _list_cells(batch[feature.column], feature)
             except RowsError as error:

@@ -186,7 +186,7 @@ def encode_raw(
 ) -> pa.BinaryArray:
     """Returns every row's bytes of `raw_feature`; a row without them is rejected."""
     feature = raw_feature(schema)
-    require_column(batch.schema, feature)
+    require_column(batch.schema, feature.name, feature.column)
     (column,) = load_feature(batch[feature.column], feature)
     if column.valid is not None:
         reason = "no value, and a raw record is its bytes"

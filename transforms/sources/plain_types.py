@@ -132,6 +132,18 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def columns_differ(uri: str, names: Iterable[str], columns: Iterable[str]) -> str:
+    """Describes how the columns of a file differ from those of the first one."""
+    missing = sorted(set(columns) - set(names))
+    extra = sorted(set(names) - set(columns))
+    found = [f"lacks {', '.join(missing)}"] if missing else []
+    found += [f"also has {', '.join(extra)}"] if extra else []
+    return (
+        f"{uri}: its columns differ from those of the first file: it "
+        f"{' and '.join(found)}; all files of one dataset need the same columns"
+    )
+
+
 def merged_columns(
     found: Sequence[tuple[str, dict[str, pa.DataType]]],
 ) -> dict[str, pa.DataType]:
@@ -146,13 +158,8 @@ def merged_columns(
     first, merged = found[0][0], dict(found[0][1])
     last_of = dict.fromkeys(merged, first)  # the file that gave a column its type
     for uri, columns in found[1:]:
-        if missing := merged.keys() ^ columns.keys():
-            name = min(missing)
-            has, lacks = (uri, first) if name in columns else (first, uri)
-            raise InputError(
-                f"{lacks}: has no column {name!r}, but {has} has one; expected the same "
-                "columns in all files of an input: convert such files one by one"
-            )
+        if merged.keys() != columns.keys():
+            raise InputError(columns_differ(uri, columns, merged))
         for name, arrow_type in columns.items():
             both = merged_type(merged[name], arrow_type)
             if both is None:

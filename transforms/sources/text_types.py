@@ -165,7 +165,6 @@ def read_as(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 # one column. What comes out for each is the same.
 
 _SHORT = 1024  # cells of a column that is put together with others
-_JOINED_BYTES = 64 << 20  # of the text that is joined at once
 
 
 def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
@@ -251,10 +250,7 @@ def _groups(
 ) -> list[list[int]]:
     """Groups columns to be joined; a long one is alone."""
     short = [at for at in members if len(columns[at]) <= _SHORT]
-    # As one array: it takes long to ask each column.
-    if short and pa.chunked_array([columns[at] for at in short]).nbytes > _JOINED_BYTES:
-        short = []
-    alone = [[at] for at in members if not short or len(columns[at]) > _SHORT]
+    alone = [[at] for at in members if len(columns[at]) > _SHORT]
     return [short, *alone] if short else alone
 
 

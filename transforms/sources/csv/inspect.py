@@ -22,9 +22,10 @@ from recordmill.transforms.sources.csv import guess
 from recordmill.transforms.sources.csv.guess import FirstRows
 from recordmill.transforms.sources.csv.header import header_start, name_of, read_header
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
+from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.odd_cells import marked_numbers
 from recordmill.transforms.sources.other_format import HEAD_BYTES
+from recordmill.transforms.sources.plain_types import columns_differ
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify_columns,

@@ -56,6 +56,7 @@ from recordmill.transforms.sources.csv.quotes import (
     unclosed_quote,
     without_comments,
 )
+from recordmill.transforms.sources.plain_types import columns_differ
 from recordmill.transforms.storage.input_stream import (
     PLAIN,
     TEXT_BYTES,
@@ -624,15 +625,3 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
     ordinals = np.arange(len(row_starts)) - np.repeat(first_rows[:-1], counts)
     issues = RowIssue.merged(issues for _, issues in rests)
     return [Parsed(batch, ordinals, [], files[0].body, issues)], counts, counts
-
-
-def columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:
-    """Describes how the columns of a file differ from those of the first one."""
-    missing = sorted(set(columns) - set(names))
-    extra = sorted(set(names) - set(columns))
-    found = [f"lacks {', '.join(missing)}"] if missing else []
-    found += [f"also has {', '.join(extra)}"] if extra else []
-    return (
-        f"{uri}: its columns differ from those of the first file: it "
-        f"{' and '.join(found)}; all files of one dataset need the same columns"
-    )
