@@ -38,7 +38,7 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
-from recordmill.transforms.sources.csv import inspect
+from recordmill.transforms.sources.csv import guess
 from recordmill.transforms.sources.csv.header import (
     ask_dialect,
     ask_packing,
@@ -297,7 +297,7 @@ ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
 _NO_ROWS = RangeRows()
-_NOTHING = inspect.Inspected()
+_NOTHING = guess.Inspected()
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class CsvSource(Source):
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
     rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
-    first: inspect.Inspected = _NOTHING  # what the first rows tell
+    first: guess.Inspected = _NOTHING  # what the first rows tell
     passed_over: tuple[SkippedFiles, ...] = ()  # without rows
 
     tells_checksums = True
@@ -363,10 +363,10 @@ class CsvSource(Source):
             files = [*[file for file in append.kept if file.size][:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
-        rows, without_rows = inspect.find_rows(
+        rows, without_rows = guess.find_rows(
             files, self.asked, self.asked_packing, wanted, self.storage
         )
-        first, problem = inspect.inspect(
+        first, problem = guess.inspect(
             rows,
             files[0],
             is_guessed=self.infers_types and self.asked.header == "auto",
@@ -407,7 +407,7 @@ class CsvSource(Source):
         if schema is not None:
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
-        told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
+        told = guess.describe(self.rows, self.asked, dtypes, basis, warnings)
         facts = (*told.facts, *facts, *comment_fact(issues))
         return replace(told, facts=facts, passed_over=self.passed_over)
 
@@ -481,7 +481,7 @@ class CsvSource(Source):
         files = input_range.by_file()  # of many, some
         chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
         for each in chosen:
-            parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
+            parsed = self.rows.sample(each, guess.TYPED_BYTES // len(chosen))
             if parsed is not None and parsed.batch.num_rows:
                 columns = parsed.batch.select(self.names).columns
                 columns = with_points(columns, self.rows.dialect.decimal)
