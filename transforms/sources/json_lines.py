@@ -43,7 +43,9 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
-from recordmill.transforms.sources.odd_cells import (
+from recordmill.transforms.sources.plain_types import SEPARATOR, types_to_append
+from recordmill.transforms.sources.registry import OddCells
+from recordmill.transforms.sources.text_types import (
     ODD,
     first_example,
     is_named,
@@ -51,8 +53,6 @@ from recordmill.transforms.sources.odd_cells import (
     odd_problem,
     place_of,
 )
-from recordmill.transforms.sources.plain_types import SEPARATOR, types_to_append
-from recordmill.transforms.sources.registry import OddCells
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     UNPACKED_TIMES,

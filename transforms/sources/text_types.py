@@ -1,24 +1,29 @@
-"""Infers the types of columns of text cells, and converts the cells to them."""
+"""Infers the types of columns of text, converts their cells, and counts the odd ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntFlag
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
-from recordmill.schemas.ranges import TypeFlags
-from recordmill.transforms.arrow import I64
+from recordmill.schemas.ranges import RowIssue, TypeFlags
+from recordmill.schemas.text import count
+from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
     are_huge,
+    matches,
     present,
     read_column,
     read_each,
+    shown,
     swap_points,
     without_missing,
 )
@@ -259,3 +264,365 @@ def with_points(columns: list[pa.StringArray], decimal: str) -> list[pa.StringAr
     if decimal == ",":
         return [swap_points(column) for column in columns]
     return columns
+
+
+# Odd cells are the few of a column that keep it from being of a narrower type.
+#
+# A column of 2,000 prices and one `12.5o` would be text. A range that meets such a cell is
+# read once more with a wider type; then the cells of the column are counted by their class,
+# as issues with the first odd ones. At the end, columns with few of them are found:
+#
+#     class       numbers 1,999      text 1, "t.csv line 17: '12.5o'"     of 2,000 cells
+#
+# A column of 100 cells or more has few if they are 1 % at most, and 1,000 at most.
+#
+# Counted are also cells that were taken for missing, have more digits than float32, or look
+# like numbers with a decimal comma or marks of thousands.
+
+ODD = "odd cells"  # code of the issues: a column's cells of one class
+MAX_ODD = 1_000  # cells of a column that are few
+_SHARE = 100  # one in so many is few
+_WARNED_SHARE = 10  # one in so many is warned of
+_NAMED = 3  # cells of a range that are named
+_COUNTED_BYTES = 64 << 20  # of a file, whose lines are counted to name one
+_WARNED_COLUMNS = 5
+_MARKED_SHARE = 0.9  # of the cells of a column, that are numbers with marks or without
+_SURE_SAMPLE = 20  # cells; fewer may be odd by chance
+_CLASSES = {"number": NUMBERS, "boolean": int(TypeFlag.BOOLEAN)}
+
+
+class OddColumn(NamedTuple):
+    """A column with odd cells."""
+
+    name: str
+    kind: str  # what all others are: "number" or "boolean"
+    odd: int  # how many
+    cells: int  # of the column, but for missing ones
+    examples: str  # the first ones
+
+    @property
+    def is_few(self) -> bool:
+        """Tells whether they are so few that the column is not text because of them."""
+        return self.odd <= min(MAX_ODD, self.cells // _SHARE)
+
+    def types_of_others(self, flags: int) -> int:
+        """Returns the type flags of the column with its odd cells rejected."""
+        return flags & _CLASSES[self.kind] | int(TypeFlag.DECIDED)
+
+    @property
+    def described(self) -> str:
+        """Returns the column, its odd cells and where the first are."""
+        return (
+            f"column {self.name!r}: {count(self.odd, 'cell')} of {self.cells:,} "
+            f"{'is' if self.odd == 1 else 'are'} not a {self.kind}, as all others are: "
+            f"{'first ' * (self.odd > 1)}{self.examples.partition(' ')[2]}"
+        )
+
+
+def place_of(path: str, offset: int, line: Callable[[], int] | None) -> str:
+    """Returns where a row is, for people: the line, if it can be counted."""
+    if line is None or offset > _COUNTED_BYTES:
+        return f"{path} byte {offset:,}"
+    return f"{path} line {line():,}"
+
+
+def is_named(issues: Iterable[RowIssue], name: str) -> bool:
+    """Tells whether the first odd cells of a column were named: lines take long to count."""
+    return any(
+        each.code == ODD and each.column == name and each.example for each in issues
+    )
+
+
+def first_example(position: int, text: str) -> str:
+    """Returns an example that comes first, of several, if its position does."""
+    return f"{position:020d} {text}"
+
+
+def is_mixed(flags: int) -> bool:
+    """Tells whether a column is text although some of its cells are of a narrower type."""
+    return column_dtype(flags) == "string" and bool(
+        flags & (NUMBERS | TypeFlag.BOOLEAN)
+    )
+
+
+def without_odd(flags: int, cells: pa.StringArray) -> int:
+    """Returns the flags of a sample's cells without odd ones; TEXT if there are many."""
+    if not is_mixed(flags):
+        return flags
+    found = flags_of_each(cells)
+    for family in _CLASSES.values():
+        own = found & family
+        share, total = np.count_nonzero(own), np.count_nonzero(found)
+        if share * 5 >= total * 4 or (total < _SURE_SAMPLE and share * 2 >= total):
+            return int(np.bitwise_or.reduce(own)) | (flags & int(TypeFlag.MISSING))
+    return int(TypeFlag.TEXT)
+
+
+def count_classes(
+    name: str, cells: pa.StringArray, named: Callable[[Sequence[int]], str]
+) -> tuple[list[RowIssue], int, bool]:
+    """Counts the cells of each class in a batch of a mixed column.
+
+    `named` describes cells by their rows. Returns the issues, the type flags of all cells,
+    and whether it is clear that those of no class are many.
+    """
+    found = flags_of_each(cells)
+    masks: dict[str, Mask] = {
+        kind: (found & family) != 0 for kind, family in _CLASSES.items()
+    }
+    masks["text"] = (found != 0) & ~np.logical_or.reduce([*masks.values()])
+    most = max(_CLASSES, key=lambda kind: np.count_nonzero(masks[kind]))
+    issues = []
+    for kind, mask in masks.items():
+        if len(rows := np.flatnonzero(mask)):
+            example = "" if kind == most else named(rows[:_NAMED].tolist())
+            issues.append(RowIssue(ODD, name, len(rows), example, (kind,)))
+    odd, total = np.count_nonzero(masks["text"]), np.count_nonzero(found)
+    is_text = bool(odd > MAX_ODD and odd * _WARNED_SHARE > total)
+    return issues, int(np.bitwise_or.reduce(found, initial=0)), is_text
+
+
+def odd_columns(
+    issues: Iterable[RowIssue], cells: Mapping[str, int]
+) -> list[OddColumn]:
+    """Returns the columns with odd cells, by the issues of all ranges.
+
+    `cells` are those of each column that are not missing.
+    """
+    classes: dict[str, dict[str, RowIssue]] = {}
+    for each in issues:
+        if each.code == ODD:
+            classes.setdefault(each.column, {})[each.changes[0]] = each
+    found = []
+    for name, own in classes.items():
+        kinds = [kind for kind in _CLASSES if kind in own]
+        kind = max(kinds, key=lambda each: own[each].count, default="")
+        others = [issue for each, issue in own.items() if each != kind]
+        odd = sum(issue.count for issue in others)
+        if kind and odd:
+            examples = min(filter(None, (each.example for each in others)), default="")
+            found.append(OddColumn(name, kind, odd, cells.get(name, 0), examples))
+    return found
+
+
+def odd_problem(found: Sequence[OddColumn]) -> str:
+    """Returns why a run is refused that would make text of columns with few odd cells."""
+    few = [column.described for column in found if column.is_few]
+    if not few:
+        return ""
+    return (
+        f"odd cells in {count(len(few), 'column')}:{_lines(few)}\nCorrect them, or say what "
+        "to do with them: `odd_cells=reject` rejects their rows (allow them with "
+        "`max_rejects`), `odd_cells=widen` makes the column text"
+    )
+
+
+def _lines(columns: Sequence[str]) -> str:
+    """Returns a line for each of the first columns, and one for all others."""
+    lines = [f"\n  {each}" for each in columns[:_WARNED_COLUMNS]]
+    if more := len(columns) - len(lines):
+        lines.append(f"\n  and {count(more, 'more column')}")
+    return "".join(lines)
+
+
+def odd_warnings(found: Sequence[OddColumn]) -> list[str]:
+    """Returns a warning for each column that is text because of one cell in ten or less."""
+    return [
+        f"{column.described}. So the column is text; if they are mistakes, correct them, "
+        "or name those that mean a missing value with `null_values`"
+        for column in found
+        if not column.is_few and column.odd * _WARNED_SHARE <= column.cells
+    ][:_WARNED_COLUMNS]
+
+
+def odd_fact(found: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
+    """Returns a fact on the few odd cells of columns that were made text of, or none."""
+    few = [column.described for column in found if column.is_few]
+    return (("odd cells", "; ".join(few[:_WARNED_COLUMNS])),) if few else ()
+
+
+_TAKEN, _LONG = "missing", "digits"  # codes of issues
+MARKED = "marks"
+_COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table
+_SHOWN_COLUMNS = 10
+_FLOAT32_DIGITS = 7
+_LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
+_SHOWN = 40  # characters of a cell
+
+
+def count_issues(
+    text: pa.RecordBatch,
+    batch: pa.RecordBatch,
+    observed: Sequence[int] = (),
+    marked: Sequence[RowIssue] = (),
+    decimal: str = ".",
+) -> tuple[RowIssue, ...]:
+    """Counts what is odd about cells: words for missing, many digits, other marks.
+
+    The batch has the same cells, converted; of inferred types, flags were observed.
+    Columns that are marked looked like numbers with marks in the first rows.
+    """
+    found: list[RowIssue] = []
+    for index, field in enumerate(batch.schema):
+        name = field.name if index < _COUNTED_COLUMNS else ""
+        flags = observed[index] if observed else 0
+        if flags & TypeFlag.MISSING and not is_text(flags):
+            cells, kept = text.column(index), batch.column(index)
+            if pa.types.is_string(kept.type):  # whether it is text is not yet known
+                kept = without_missing(cells)
+            found += _counted(_TAKEN, name, cells, present(cells) & ~present(kept))
+        if pa.types.is_float64(field.type):
+            cells = text.column(index)
+            for each in _counted(_LONG, name, cells, _is_long(cells, batch[index])):
+                found.append(replace(each, example=each.example.strip()[:_SHOWN]))
+    for each in marked:
+        cells = text.column(each.column)
+        found += _counted(MARKED, each.column, cells, _are_marked(cells, decimal))
+    return RowIssue.merged([tuple(found)])
+
+
+def _counted(
+    code: str, name: str, cells: pa.StringArray, found: Mask
+) -> tuple[RowIssue, ...]:
+    """Returns how many cells of a column were found, with the first; or nothing."""
+    rows = np.flatnonzero(found)
+    if not len(rows):
+        return ()
+    return (RowIssue(code, name, len(rows), cells[int(rows[0])].as_py()),)
+
+
+def missing_fact(
+    issues: Sequence[RowIssue], schema: Schema
+) -> tuple[tuple[str, str], ...]:
+    """Returns a fact about the cells of all rows that were taken for missing, or none."""
+    # Columns that came out as text have kept their cells.
+    text = {feature.name for feature in schema.features if feature.dtype == "string"}
+    found = [
+        f"{count(each.count, 'cell')} like {shown(each.example)} in "
+        + (f"column {each.column}" if each.column else "other columns")
+        for each in issues
+        if each.code == _TAKEN and each.column not in text
+    ]
+    if len(found) > _SHOWN_COLUMNS:
+        found[_SHOWN_COLUMNS:] = [f"{len(found) - _SHOWN_COLUMNS:,} more columns"]
+    return (("taken as missing", "; ".join(found)),) if found else ()
+
+
+def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
+    """Returns which numbers have more than seven digits, but for zeros at either end."""
+    offsets, text = array_parts(cells)
+    lengths = np.diff(offsets)
+    long: Mask = np.zeros(len(cells), np.bool_)
+    doubtful: Mask = lengths > _FLOAT32_DIGITS
+    own = text[offsets[0] : offsets[-1]]
+    if doubtful.any() and own.min() >= ord(",") and own.max() <= ord("9"):
+        # Digits with a minus and a point at most: -0.1234567 has 10 - 3 of them.
+        values = floats.to_numpy(zero_copy_only=False)
+        minus = np.signbit(values)
+        digits = lengths - minus
+        digits -= 1
+        digits -= text.take(offsets[:-1] + minus, mode="clip") == ord("0")
+        rows = np.flatnonzero(digits > _FLOAT32_DIGITS)
+        ends, counts = offsets[rows + 1] - 1, digits[rows]
+        while (zeros := (text[ends] == ord("0")) & (counts > _FLOAT32_DIGITS)).any():
+            counts -= zeros
+            ends -= zeros
+        digits[rows] = counts
+        sure = (np.abs(values[rows]) >= 0.1) & (text[ends] > ord("0"))
+        long[rows] = (counts > _FLOAT32_DIGITS) & sure
+        # Where a cell has no point, it has a digit more.
+        points = np.count_nonzero(own < ord("0")) - np.count_nonzero(minus)
+        has_points = points == len(cells) - cells.null_count
+        doubtful = (digits >= _FLOAT32_DIGITS + has_points) & ~long
+    rows = np.flatnonzero(doubtful)
+    if len(rows):
+        long[rows] = matches(cells.take(pa.array(rows)), _LONG_NUMBER)
+    return long
+
+
+def huge_warnings(names: Sequence[str]) -> list[str]:
+    """Returns a warning for columns that are text because of their large numbers."""
+    return [
+        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
+        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
+        "schema file (`schema`)"
+        for name in names[:_SHOWN_COLUMNS]
+    ]
+
+
+def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
+    """Returns a warning for each of the first columns, and one for all others."""
+    found = _long_columns(issues, names)
+    warnings = [
+        f"{each}: float32 may lose some of them. To keep them, declare the column "
+        "{dtype: float64, stored: tensor} or string in a schema file (`schema`)"
+        for each in found[:_WARNED_COLUMNS]
+    ]
+    if more := len(found) - len(warnings):
+        warnings.append(
+            f"{count(more, 'more column')} of float32 with numbers of more than "
+            f"{_FLOAT32_DIGITS} digits"
+        )
+    return warnings
+
+
+def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
+    """Returns the message of a run that may lose no digit, but could; or ""."""
+    found = _long_columns(issues, names)
+    if not found:
+        return ""
+    return (
+        f"float32 would lose digits of {count(len(found), 'column')}, and `exact` allows "
+        f"none:{_lines(found)}\nDeclare these columns {{dtype: float64, stored: tensor}} or "
+        "string in a schema file (`schema`), or leave out `exact`"
+    )
+
+
+def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
+    found = {each.column: each for each in issues if each.code == _LONG}
+    return [
+        (f"column {name!r}: " if name else "other columns: ")
+        + f"{count(found[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
+        f"such as {found[name].example}"
+        for name in (*names[:_COUNTED_COLUMNS], "")
+        if name in found
+    ]
+
+
+_PLAIN_NUMBER = r"^[ \t]*[+-]?[0-9]*[{}]?[0-9]+[ \t]*$"  # with its decimal mark
+_MARKED_NUMBER = (
+    r"^[ \t]*[+-]?(?:[0-9]*,[0-9]+|[0-9]{1,3}(?:[.,' ][0-9]{3})+(?:[.,][0-9]+)?)[ \t]*$"
+)
+
+
+def marked_numbers(
+    name: str, cells: pa.StringArray, decimal: str
+) -> tuple[RowIssue, ...]:
+    """Returns how many cells are numbers with marks, if nearly all are some number."""
+    cells = without_missing(cells)
+    marked = _are_marked(cells, decimal)
+    alike = (marked | matches(cells, _PLAIN_NUMBER.format(decimal)))[present(cells)]
+    if np.count_nonzero(alike) < _MARKED_SHARE * len(alike):
+        return ()
+    return _counted(MARKED, name, cells, marked)
+
+
+def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
+    """Returns which cells have a decimal comma or marks of thousands, such as 1,234."""
+    return matches(cells, _MARKED_NUMBER) & ~matches(
+        cells, _PLAIN_NUMBER.format(decimal)
+    )
+
+
+def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
+    """Returns a warning for each such column, by the first rows or by all of them."""
+    what, way = "marks of thousands", "To store numbers, write them without"
+    if decimal == ".":
+        what = f"a decimal comma or {what}"
+        way = f"If it is a decimal comma, use `decimal=comma`; {way.lower()}"
+    return [
+        f"column {each.column} is text, but looks like numbers with {what}: cells like "
+        f"{shown(each.example)}. {way}"
+        for each in issues
+        if each.code == MARKED
+    ]

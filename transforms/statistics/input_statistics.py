@@ -38,8 +38,7 @@ from recordmill.transforms.sources.base import (
     Source,
 )
 from recordmill.transforms.sources.label_split import texts_of
-from recordmill.transforms.sources.odd_cells import is_mixed
-from recordmill.transforms.sources.text_types import TypeFlag, is_huge
+from recordmill.transforms.sources.text_types import TypeFlag, is_huge, is_mixed
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,
     ColumnStats,

@@ -25,18 +25,16 @@ from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.cast import text_values
 from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources import text_types
-from recordmill.transforms.sources.odd_cells import (
-    count_issues,
-    exact_problem,
-    long_warnings,
-)
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
     classify_columns,
     column_dtype,
     convert_columns,
+    count_issues,
+    exact_problem,
     is_text,
+    long_warnings,
 )
 
 

@@ -42,12 +42,12 @@ from recordmill.transforms.sources.csv.quotes import (
     row_spans,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.odd_cells import marked_numbers
 from recordmill.transforms.sources.other_format import BINARY, HEAD_BYTES, recognize
 from recordmill.transforms.sources.plain_types import columns_differ
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify_columns,
+    marked_numbers,
     with_points,
 )
 from recordmill.transforms.storage.input_stream import (

@@ -68,13 +68,23 @@ from recordmill.transforms.sources.csv.quotes import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.odd_cells import (
+from recordmill.transforms.sources.plain_types import require_features
+from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
+from recordmill.transforms.sources.text_types import (
+    ARROW_TYPES,
     OddColumn,
+    TypeFlag,
+    are_invalid,
+    classify_columns,
+    column_dtype,
+    convert_columns,
     count_classes,
     count_issues,
     exact_problem,
     first_example,
     huge_warnings,
+    infer_schema,
+    is_huge,
     is_mixed,
     is_named,
     long_warnings,
@@ -85,20 +95,8 @@ from recordmill.transforms.sources.odd_cells import (
     odd_problem,
     odd_warnings,
     place_of,
-    without_odd,
-)
-from recordmill.transforms.sources.plain_types import require_features
-from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
-from recordmill.transforms.sources.text_types import (
-    ARROW_TYPES,
-    TypeFlag,
-    are_invalid,
-    classify_columns,
-    column_dtype,
-    convert_columns,
-    infer_schema,
-    is_huge,
     with_points,
+    without_odd,
 )
 from recordmill.transforms.storage.input_stream import (
     FIND_PACKING,

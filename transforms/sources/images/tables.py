@@ -26,14 +26,15 @@ from recordmill.transforms.sources.images.options import (
     NONE,
     ImagesOptions,
 )
-from recordmill.transforms.sources.odd_cells import (
+from recordmill.transforms.sources.plain_types import plain_schema
+from recordmill.transforms.sources.registry import Request, load_format
+from recordmill.transforms.sources.text_types import (
+    TypeFlag,
+    convert_columns,
     count_issues,
     long_warnings,
     missing_fact,
 )
-from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.registry import Request, load_format
-from recordmill.transforms.sources.text_types import TypeFlag, convert_columns
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
