@@ -168,7 +168,7 @@ def test_wherever_ranges_are_cut_the_rows_are_the_same(
         keys = [key for part in reading.parts for key in part.keys]
         assert keys == sorted(set(keys))
         assert read_contents(reading) == read_contents(whole)
-    assert len(cuts) > 2 or {start for cut in cuts for _, start in cut} == {0}
+    assert len(cuts) > 1 or {start for cut in cuts for _, start in cut} == {0}
 
 
 def test_ranges_can_be_read_in_any_order(case: Case, folder: Path) -> None:
