@@ -26,11 +26,9 @@ from recordmill.transforms.commit.inputs import (
     read_inputs,
 )
 from recordmill.transforms.commit.versions import (
-    can_be_cleared,
-    is_ours,
     list_versions,
     next_version,
-    unfinished_runs,
+    stale_versions,
 )
 from recordmill.transforms.dataset.files import (
     class_names,
@@ -223,22 +221,7 @@ def _choose_version(
         newest = manifest if inputs.give(folder, manifest, same) else None
     version = newest.version if newest else next_version(whole[-1] if whole else None)
     job = job.model_copy(update={"version": version})
-    run_key = inputs.run_key(job)
-
-    def is_of_job(name: str) -> bool:
-        """Tests whether all runs that left an unfinished version had this key."""
-        return name == version and all(
-            run_key.startswith(run) for run in unfinished_runs(seen, version)
-        )
-
-    stale = [
-        name
-        for name, is_whole in found.items()
-        if not is_whole
-        and is_ours(seen, name)
-        and can_be_cleared(seen, name)
-        and not is_of_job(name)
-    ]
+    stale = stale_versions(seen, found, version, inputs.run_key(job))
     return job, VersionPlan(store, found, stale, newest)
 
 

@@ -24,15 +24,13 @@ from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
 from recordmill.transforms.commit.staging import publish, stage
 from recordmill.transforms.commit.versions import (
-    can_be_cleared,
     clear_unfinished,
     expired_versions,
-    is_ours,
     list_versions,
     move_latest,
     next_version,
     remove_version,
-    unfinished_runs,
+    stale_versions,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.sources.base import PipelineRowsSource
@@ -183,13 +181,8 @@ class World(Checks):
             version = next_version(whole[-1] if whole else None)
             own = manifest_digest((key + version).encode())[:16]
             remove_leftovers(store, find_leftovers(store))
-            for name, is_whole in found.items():
-                if is_whole or not is_ours(store, name):
-                    continue
-                if not can_be_cleared(store, name):
-                    continue
-                if name != version or set(unfinished_runs(store, name)) - {own}:
-                    clear_unfinished(store, name, version)
+            for name in stale_versions(store, found, version, own):
+                clear_unfinished(store, name, version)
             manifest = self._publish(actor, key, False, version=version)
         move_latest(store, manifest)
         for version in expired_versions(store, list_versions(store), keep):

@@ -171,20 +171,25 @@ def _numbers_of(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def is_ours(store: Store, version: str) -> bool:
-    """Tells whether a folder without a manifest is a run's and not somebody's files."""
-    level = store.list_level(version)
-    if f"{version}/{WORK_FOLDER}" in level.folders:
-        return True
-    return not level.files and not level.folders
+def stale_versions(
+    store: Store, found: dict[str, bool], chosen: str, run_key: str
+) -> list[str]:
+    """Returns the unfinished versions to clear before a run of this key makes `chosen`.
 
-
-def can_be_cleared(store: Store, version: str) -> bool:
-    """Tells whether there is anything to remove in a run's unfinished version."""
-    work = store.list_level(f"{version}/{WORK_FOLDER}")
-    return bool(unfinished_runs(store, version)) or not any(
-        folder.startswith(f"{version}/{RECORD_PREFIX}") for folder in work.folders
-    )
+    Not what runs of this key left of it, nor somebody's own folders, nor those with
+    nothing to remove: a record of a commit stays (see `clear_unfinished`).
+    """
+    stale = []
+    for version in (name for name, is_whole in found.items() if not is_whole):
+        level, work = store.list_level(version), f"{version}/{WORK_FOLDER}"
+        runs, folders = unfinished_runs(store, version), store.list_level(work).folders
+        is_ours = work in level.folders or not (level.files or level.folders)
+        is_own = version == chosen and all(run_key.startswith(run) for run in runs)
+        record = f"{version}/{RECORD_PREFIX}"
+        in_commit = any(folder.startswith(record) for folder in folders)
+        if is_ours and not is_own and (runs or not in_commit):
+            stale.append(version)
+    return stale
 
 
 def unfinished_runs(store: Store, version: str) -> list[str]:

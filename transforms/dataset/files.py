@@ -51,11 +51,8 @@ def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
     Raises:
       OutputError: there is a file of that name, and it is not a manifest.
     """
-    try:
-        data = store.read(name)
-    except MissingFileError:
-        return None
-    return Manifest.from_bytes(data, store.uri_of(name))
+    data = store.find(name)
+    return None if data is None else Manifest.from_bytes(data, store.uri_of(name))
 
 
 def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
