@@ -44,6 +44,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.names import REJECTS_NAME
+from recordmill.transforms.commit.cleanup import clean_local
 from recordmill.transforms.commit.commit import (
     clean_up,
     commit,
@@ -65,7 +66,7 @@ from recordmill.transforms.commit.versions import (
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.exchange.sorted_runs import NO_BUDGET
 from recordmill.transforms.parallel import run_in_thread
-from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import (
     Lease,
@@ -94,12 +95,7 @@ from recordmill.transforms.tasks.leftovers import (
 from recordmill.transforms.tasks.memory import memory_budget, share_arenas
 from recordmill.transforms.tasks.progress_reader import Reporter
 from recordmill.transforms.tasks.rejects import save_input
-from recordmill.transforms.tasks.workspace import (
-    PREPARE,
-    Workspace,
-    save_checksums,
-    work_folder_of,
-)
+from recordmill.transforms.tasks.workspace import PREPARE, Workspace, save_checksums
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -593,12 +589,7 @@ def run_versioned(
             cleared = clear_unfinished(store, version, run.job.version)
             for name in cleared if options.scratch else ():
                 shutil.rmtree(local_path(options.scratch) / name, ignore_errors=True)
-        if not isinstance(store, LocalStore):  # else it lay in the version's folder
-            for left in Path(work_folder_of(run.options.output)).glob("*"):
-                if not run.run_key.startswith(left.name):
-                    shutil.rmtree(left, ignore_errors=True)
-            with suppress(OSError):  # not there, or it holds something
-                Path(work_folder_of(run.options.output)).rmdir()
+        clean_local(run.store, {run.workspace.name})
         outcome = run_job(run, reporter, last_words)
         lease.require_held()
         move_latest(store, outcome.manifest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,14 +42,13 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Lef
     """
     if store.size(MANIFEST_NAME) is None and not has_traces(store):
         # No folder of recordmill's: nothing is touched in it, not even for a lease.
-        return _with_local(store, Leftovers((), {}), dry_run=dry_run)
+        return Leftovers((), clean_local(store, (), dry_run=dry_run))
     if dry_run:
         require_idle(store)
-        found = _found(store, detached=detached)
-        return _with_local(store, found, dry_run=True)
+        return _and_local(store, _found(store, detached=detached), dry_run=True)
     with acquire(store) as lease:
         found = clean_held(store, lease.require_held, detached=detached)
-        return _with_local(store, found, dry_run=False)
+        return _and_local(store, found, dry_run=False)
 
 
 def clean_held(
@@ -91,23 +90,28 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
     return replace(found, files=beside | found.files)
 
 
-def _with_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:
-    """Adds what runs for a store left on this machine, and removes that."""
-    if isinstance(store, LocalStore):
-        return found
-    names, folder = dict(found.files), Path(work_folder_of(store.uri))
+def _and_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:
     at_work = {launch.name for launch in found.at_work}
+    local = clean_local(store, at_work, dry_run=dry_run)
+    return replace(found, files=found.files | local)
+
+
+def clean_local(
+    store: Store, spare: Collection[str], *, dry_run: bool = False
+) -> dict[str, int]:
+    """Removes what runs for a store left on this machine, but for some; returns it."""
+    names: dict[str, int] = {}
+    if isinstance(store, LocalStore):
+        return names
+    folder = Path(work_folder_of(store.uri))
     for run in sorted(folder.glob("*")):
-        if run.is_symlink() or not RUN_PATTERN.fullmatch(run.name):
-            continue
-        if run.name in at_work:
-            continue
-        for file in sorted(run.rglob("*")):
-            if file.is_file():
-                names[str(file)] = file.stat().st_size
-        if not dry_run:
-            shutil.rmtree(run, ignore_errors=True)
+        is_run = RUN_PATTERN.fullmatch(run.name) and not run.is_symlink()
+        if is_run and run.name not in spare:
+            files = filter(Path.is_file, sorted(run.rglob("*")))
+            names |= {str(file): file.stat().st_size for file in files}
+            if not dry_run:
+                shutil.rmtree(run, ignore_errors=True)
     if not dry_run:
         with suppress(OSError):  # not there, or it holds something
             folder.rmdir()
-    return replace(found, files=names)
+    return names
