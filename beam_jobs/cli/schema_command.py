@@ -167,10 +167,10 @@ def _infer(
 
 
 def _write(text: str, output: str) -> None:
-    from recordmill.transforms.storage.local import write_atomic
+    from recordmill.transforms.storage.local import write_windows
 
     try:
-        write_atomic(Path(output), text.encode())
+        write_windows(Path(output), [text.encode()])
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise OutputError(f"{output}: {what}") from error

@@ -24,7 +24,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest, SplitEntry
 from recordmill.schemas.options import LogFormat
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.storage.local import write_atomic
+from recordmill.transforms.storage.local import write_windows
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.rejects import RejectKind
@@ -94,7 +94,7 @@ def write_metrics(
         gauges["last_run_rows_rejected"] = [({}, outcome.rows_rejected)]
     text = "".join(_lines(gauges, {"dataset": dataset}))
     try:
-        write_atomic(path, text.encode())
+        write_windows(path, [text.encode()])
     except OSError as error:
         raise OutputError(
             f"{file}: cannot write the metrics: {error.strerror}"

@@ -32,7 +32,7 @@ from recordmill.transforms.decode.tf_code import loading_code, quoted
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
-from recordmill.transforms.storage.local import write_atomic
+from recordmill.transforms.storage.local import write_windows
 from recordmill.transforms.tasks.rejects import (
     MAX_COUNTED,
     NOT_COUNTED,
@@ -319,5 +319,5 @@ def write_page(page: Mapping[str, Any], target: Path) -> int:
     """Writes the page, whole or not at all; returns its bytes."""
     data = render_page(page)
     check_target(target)
-    write_atomic(target, data)
+    write_windows(target, [data])
     return len(data)

@@ -58,7 +58,7 @@ from recordmill.transforms.encode.waiting_rows import (
 )
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.local import write_atomic, write_windows
+from recordmill.transforms.storage.local import write_windows
 from recordmill.transforms.tfrecord import crc32c
 
 WINDOW_BYTES = 8 << 20
@@ -390,7 +390,7 @@ def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
     index, index_crc = pack_index(run.keys, offsets, run.planned_bytes)
     path = stem.with_name(f"{stem.name}.records")
     _, payload_crc = write_windows(path, _windows(run.rows, offsets))
-    write_atomic(stem.with_name(f"{stem.name}.index"), index)
+    write_windows(stem.with_name(f"{stem.name}.index"), [index])
     return SortedRunRef(stem.name, run.counts, int(offsets[-1]), index_crc, payload_crc)
 
 

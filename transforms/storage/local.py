@@ -68,11 +68,6 @@ def write_windows(
     return size, crc
 
 
-def write_atomic(path: Path, data: bytes | memoryview) -> None:
-    """Writes a small file under a temporary name, then renames it; syncs nothing."""
-    write_windows(path, [data])
-
-
 def sync(descriptor: int, path: Path) -> None:
     """Waits until a file or folder is on disk (fsync); an error names it."""
     try:

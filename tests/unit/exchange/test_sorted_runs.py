@@ -28,8 +28,8 @@ from recordmill.transforms.exchange.sorted_runs import (
     gather,
     sort_order,
     stable_order,
-    write_atomic,
     write_sorted_run,
+    write_windows,
 )
 from recordmill.transforms.tfrecord import crc32c
 
@@ -266,7 +266,7 @@ def test_failed_scratch_leaves_nothing(
     (tmp_path / "f").write_bytes(b"old")
     monkeypatch.setattr(Path, "replace", no_rename)
     with pytest.raises(OSError, match="No space"):
-        write_atomic(tmp_path / "f", b"new")
+        write_windows(tmp_path / "f", [b"new"])
     assert names_in(tmp_path) == ["f"]
     assert (tmp_path / "f").read_bytes() == b"old"
 
