@@ -141,19 +141,11 @@ def remove_empty(folders: Iterable[Path], root: Path) -> None:
             sync_folder(folder)
 
 
-def missing_folders(folder: Path) -> list[Path]:
-    """Returns a folder and those above it that are not there, the lowest first."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    return missing
-
-
 def nearest_folder(folder: Path) -> Path:
     """Returns a folder, or the next one above it that is there."""
-    missing = missing_folders(folder)
-    return missing[-1].parent if missing else folder
+    while not folder.exists():
+        folder = folder.parent
+    return folder
 
 
 # No file system renames on a condition. So the content is compared, and the file renamed,
@@ -471,15 +463,6 @@ class LocalStore(Store):
                     raise MissingFileError(what) from error
             touched_folders |= {start.parent, end.parent}
         remove_empty(touched_folders, Path(self.root))
-
-    def preflight(self) -> bool:
-        missing = missing_folders(Path(self.root))
-        try:
-            return Store.preflight(self)
-        finally:
-            with suppress(OSError):  # another process may use them already
-                for folder in missing:
-                    folder.rmdir()
 
     def _path(self, name: str) -> Path:
         return Path(self.root, check_file_name(name, self.uri))
