@@ -242,7 +242,7 @@ class TaskError:
     kind: str  # name of its class
     about: str  # its `kind_of`
     message: str  # its text
-    traceback: str  # of the worker; "" where there was no room for it
+    traceback: str  # of the worker
     time: float  # when it was raised, in Unix seconds
 
 
@@ -271,14 +271,10 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
             traceback.format_exc(),
             time.time(),
         )
-        with suppress(Exception):  # the first error matters more than this one
-            file = f"errors/{uuid.uuid4().hex}.json"
-            try:
-                workspace.put(file, bytes_of(note))
-            except Exception:  # there may be room for a short one
-                _unsaved[str(workspace.root)] = note
-                note = replace(note, traceback="")
-                workspace.put(file, bytes_of(note))
+        try:
+            workspace.put(f"errors/{uuid.uuid4().hex}.json", bytes_of(note))
+        except Exception:  # the first error matters more than this one
+            _unsaved[str(workspace.root)] = note
         if isinstance(error, Exception):
             raise
         # SystemExit would end the worker's thread without a message, and the runner

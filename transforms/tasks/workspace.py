@@ -123,11 +123,11 @@ class Workspace:
         check_file_name(name, self.root)
         return Path(self._local_root(name), name)
 
-    def place(self, name: str) -> tuple[Store, str]:
+    def place(self, name: str, *, durable: bool = False) -> tuple[Store, str]:
         """Returns (store, name in it) of a file that is not staged."""
         if self.shared:
             return self.store, self.store_name(name)
-        return LocalStore(self._local_root(name), synced=False), name
+        return LocalStore(self._local_root(name), synced=durable), name
 
     def display_path(self, name: str) -> str:
         """Returns the path or URL of a file of this run, for messages."""
@@ -139,9 +139,7 @@ class Workspace:
 
         If `durable`, its bytes are on disk then, as in an object store always.
         """
-        store, name = self.place(name)
-        if durable and isinstance(store, LocalStore):
-            store = LocalStore(store.root)
+        store, name = self.place(name, durable=durable)
         store.put_bytes(data, name)
 
     def get(self, name: str) -> bytes | None:
