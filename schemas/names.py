@@ -130,7 +130,7 @@ def format_labels(names: Iterable[str]) -> bytes:
 def parse_labels(data: bytes) -> tuple[str, ...]:
     """Parses a labels file; returns its class names in the order of their index."""
     found = []
-    for line in filter(None, map(str.strip, data.decode().split("\n"))):
+    for line in filter(None, map(str.strip, data.decode("utf-8-sig").split("\n"))):
         found.append(line)
         if line[0] == '"':
             with suppress(json.JSONDecodeError):  # else the quote belongs to the name

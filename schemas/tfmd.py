@@ -293,7 +293,7 @@ def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
-        proto = text_format.Parse(data.decode(), schema_pb2.Schema())
+        proto = text_format.Parse(data.decode("utf-8-sig"), schema_pb2.Schema())
     except text_format.ParseError as error:
         what = str(error).partition(" : ")[2] or str(error)
         raise SchemaError(

@@ -575,7 +575,9 @@ def test_unlabelled_images_are_a_split_that_may_come_later(tmp_path: Path) -> No
 def test_a_row_of_no_class_costs_itself_only(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", np.zeros((3, 2, 2), np.uint8))
     np.save(tmp_path / "classes.npy", np.array([0, 2, 1]))
-    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    (tmp_path / "names.txt").write_bytes(
+        b"\xef\xbb\xbfcat\ndog\n"
+    )  # as Windows writes it
     job = ("numpy", tmp_path, tmp_path / "out", "--label-array", "classes.npy")
     job = (*job, "--class-names", "names.txt")
     ran = recordmill("convert", *job)
@@ -583,6 +585,7 @@ def test_a_row_of_no_class_costs_itself_only(tmp_path: Path) -> None:
     assert ran.status != 0
     assert told in ran.err.replace("\n", " ")
     convert(*job, "--max-rejects", "1")
+    assert (tmp_path / "out" / "label.labels.txt").read_bytes() == b"cat\ndog\n"
     assert len(open_dataset(str(tmp_path / "out"), "train")) == 2
     assert told in " ".join(recordmill("rejects", tmp_path / "out").out.split())
 

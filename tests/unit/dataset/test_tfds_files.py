@@ -332,3 +332,4 @@ def test_label_line(name: str, line: str) -> None:
 
 def test_labels_of_someone_else() -> None:
     assert parse_labels(b'"quoted\n\n dog \n') == ('"quoted', "dog")
+    assert parse_labels(b"\xef\xbb\xbfcat\ndog\n") == ("cat", "dog")  # of Windows

@@ -375,7 +375,7 @@ def read_names(
         raise InputError(f"{file.uri}: {found}, too many for names of classes")
     content = read_file(file.uri, storage, file.seen)
     try:
-        lines = content.decode().splitlines()
+        lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(
             f"{file.uri}: class names are not UTF-8: {error}. Write one name a line, in "
