@@ -46,7 +46,7 @@ def holds_of(text: str | None) -> TypeFlag:
     try:
         struct.pack("<f", value)
     except OverflowError:
-        return TypeFlag.HUGE
+        return TypeFlag.TEXT
     return TypeFlag.DECIMAL
 
 

@@ -181,15 +181,6 @@ def read_each(
     return without(values, wrong), written
 
 
-def are_huge(cells: pa.StringArray) -> Mask:
-    """Returns which cells hold decimals beyond float32, but within float64."""
-    written = matches(cells, _FLOAT[True]) & ~matches(cells, _LONG_INTEGER)
-    values = without(cells, ~written).cast(pa.float64())
-    sizes = np.abs(values.to_numpy(zero_copy_only=False))
-    huge: Mask = np.isfinite(sizes) & (sizes >= BEYOND_FLOAT32)
-    return huge
-
-
 def _read_integers(cells: pa.StringArray, dtype: str, written: Mask) -> pa.Array:
     limits = np.iinfo(dtype)
     values = np.zeros(len(cells), dtype)

@@ -18,7 +18,6 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
-    are_huge,
     matches,
     present,
     read_column,
@@ -41,7 +40,7 @@ class TypeFlag(IntFlag):
     INTEGER = 2  # whole and within int64: 7, 7.0
     DECIMAL = 4  # within float32
     TEXT = 8
-    HUGE = 16  # decimals beyond float32, but within float64: they stay text
+    # 16 was another kind of text.
     MISSING = 32  # words like NA, and nothing but blanks
     # Not of cells: the type is decided, and cells that do not fit it are rejected.
     DECIDED = 64
@@ -75,19 +74,12 @@ def column_dtype(flags: int) -> str:
 def is_text(flags: int) -> bool:
     """Tells whether a column is text, whatever its other cells hold."""
     known = int(flags) & ~_NO_TYPES
-    return bool(known) and column_dtype(known) == "string" and not is_huge(known)
+    return bool(known) and column_dtype(known) == "string"
 
 
 def has_missing_words(flags: int) -> bool:
     """Tells whether cells of a column with these flags stand for missing values."""
     return bool(int(flags) & _MISSING) and column_dtype(flags) != "string"
-
-
-def is_huge(flags: int) -> bool:
-    """Tells whether a column is text only because of decimals beyond float32."""
-    flags = int(flags) & ~_NO_TYPES
-    others = flags & ~int(TypeFlag.HUGE)
-    return others != flags and (not others or column_dtype(others) != "string")
 
 
 # Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
@@ -130,13 +122,8 @@ def _flags_of(cells: pa.StringArray) -> I64:
         if not len(rest):
             break
         own = cells.take(pa.array(rest))
-        values, written = read_each(own, dtype, strict=True)
-        valid = present(values)
+        valid = present(read_each(own, dtype, strict=True)[0])
         found[rest[valid]] = int(flag)
-        beyond = np.flatnonzero(written & ~valid)
-        if dtype == "float64" and len(beyond):
-            huge = are_huge(own.take(pa.array(beyond)))
-            found[rest[beyond[huge]]] = int(TypeFlag.HUGE)
         rest = rest[~valid]
     return found
 
@@ -538,16 +525,6 @@ def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
     if len(rows):
         long[rows] = matches(cells.take(pa.array(rows)), _LONG_NUMBER)
     return long
-
-
-def huge_warnings(names: Sequence[str]) -> list[str]:
-    """Returns a warning for columns that are text because of their large numbers."""
-    return [
-        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
-        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
-        "schema file (`schema`)"
-        for name in names[:_SHOWN_COLUMNS]
-    ]
 
 
 def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:

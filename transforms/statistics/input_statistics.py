@@ -38,7 +38,7 @@ from recordmill.transforms.sources.base import (
     Source,
 )
 from recordmill.transforms.sources.label_split import texts_of
-from recordmill.transforms.sources.text_types import TypeFlag, is_huge, is_mixed
+from recordmill.transforms.sources.text_types import TypeFlag, is_mixed
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,
     ColumnStats,
@@ -267,11 +267,6 @@ def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
             share = "over 99.9"
         rows = f"{stats.missing:,} of {stats.rows:,} rows ({share} %)"
         lines.append(f"missing in {rows}")
-    if spec.dtype == "string" and is_huge(stats.flags):
-        lines.append(
-            "numbers beyond float32 (at most 3.4e38), so they stay text; to store them: "
-            "{dtype: float64, stored: tensor}"
-        )
     texts = _few_texts(stats)
     if (
         inferred.source.infers_types

@@ -19,7 +19,7 @@ from example_counts import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources.text_types import TypeFlag, column_dtype, is_huge
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 from recordmill.transforms.statistics import column_summary as column_facts
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,
@@ -235,7 +235,6 @@ def summary(stats: ColumnStats) -> dict[str, object]:
         "limits": repr(stats.limits),  # tells 1 from 1.0 and 0.0 from -0.0
         "lengths": stats.lengths,
         "values": stats.values,
-        "huge": is_huge(stats.flags),
     }
 
 
@@ -259,7 +258,6 @@ def naive_summary(texts: Texts) -> dict[str, object]:
         "limits": repr(limits),
         "lengths": (min(lengths), max(lengths)) if lengths else None,
         "values": Counter(map(kept_of, there)),
-        "huge": is_huge(holds_of_all(texts)),
     }
 
 

@@ -82,9 +82,7 @@ from recordmill.transforms.sources.text_types import (
     count_issues,
     exact_problem,
     first_example,
-    huge_warnings,
     infer_schema,
-    is_huge,
     is_mixed,
     is_named,
     long_warnings,
@@ -396,9 +394,7 @@ class CsvSource(Source):
             schema, odd = found.schema, self._odd_columns(found)
             basis = f"so far, by {count(found.rows, 'row')}"
             basis = "of all rows" if found.is_all else basis
-            flags = zip(self.names, found.observed, strict=False)
-            huge = [name for name, f in flags if is_huge(f)]
-            warnings += [*odd_warnings(odd), *huge_warnings(huge)]
+            warnings += odd_warnings(odd)
             facts = (*missing_fact(issues, schema), *odd_fact(odd))
         warnings += long_warnings(issues, self.names)
         warnings += marked_warnings(issues, self.rows.dialect.decimal)
