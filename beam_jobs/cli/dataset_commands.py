@@ -367,6 +367,7 @@ def rejects_command(
     from recordmill.beam_jobs.report.tables import show_rejects
     from recordmill.schemas.manifest import MANIFEST_NAME
     from recordmill.transforms.commit.versions import follow_latest
+    from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
     from recordmill.transforms.tasks.rejects import (
         count_kinds,
@@ -398,6 +399,15 @@ def rejects_command(
         )
     rows = list(islice(found(), num_rows))
     show_rejects(kinds, rows, locator, published=published, as_json=as_json)
+    if published and not reason:
+        expected = read_manifest(store).rows_rejected
+        lost = expected - sum(kind.rows for kind in kinds)
+        if lost > 0:
+            echo(
+                f"{lost:,} of the {count(expected, 'reject')} of this dataset are "
+                "missing. Convert again with --overwrite to get them back",
+                err=True,
+            )
 
 
 @_command(
