@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from job_tools import convert, examples_of, manifest_of, recordmill
+from job_tools import Argument, convert, examples_of, manifest_of, recordmill
 from tables_in_formats import cut_small
 
 ROWS = 300
@@ -62,6 +62,18 @@ def test_odd_cells_are_named_with_two_ways_out(tmp_path: Path, exchange: str) ->
     )
     assert dtypes_of(tmp_path / "wide") == {"id": "int64", "price": "string"}
     assert f"odd cells: {named}" in wide.err
+
+
+def test_a_function_gets_no_odd_cells(tmp_path: Path) -> None:
+    """Also if they are among the first rows, on which it is tried: that had no end."""
+    source = write_table(tmp_path / "in.csv", {5: "12.5o", 250: "n.a."})
+    (tmp_path / "f.py").write_text("def keep(batch):\n    return batch\n")
+    job: list[Argument] = ["csv", source, tmp_path / "out", "--odd-cells", "reject"]
+    job += ["--max-rejects", 2, "--map", tmp_path / "f.py:keep"]
+    for exchange in ("scratch", "engine"):
+        convert(*job, "--exchange", exchange, "--overwrite")
+        assert dtypes_of(tmp_path / "out") == {"id": "int64", "price": "float32"}
+        assert manifest_of(tmp_path / "out")["rows_rejected"] == 2
 
 
 def test_texts_for_missing_values_are_no_odd_cells(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ cli.main(sys.argv[2:])
 # The main thread is in a call that no signal ends.
 STUCK = """
 import hashlib
-from recordmill.transforms.tasks.progress_reader import Reporter
-Reporter.poll = lambda self: hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
+from recordmill.beam_jobs.report.monitoring import LogLines
+LogLines.poll = lambda self: hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
 signals.DEADLINE_SECONDS = 0.1
 """
 

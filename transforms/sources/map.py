@@ -66,6 +66,7 @@ from recordmill.transforms.sources.plain_types import (
     plain_schema,
 )
 from recordmill.transforms.sources.tables import flat_batch
+from recordmill.transforms.sources.text_types import TypeFlag
 
 _REASON_CHARACTERS = 500  # of what an exception says
 # Sums of many numbers may differ in the last digits when they are added otherwise.
@@ -465,8 +466,18 @@ class MappedRows(RowSource):
         )
 
     def _types(self, flags: TypeFlags) -> TypeFlags:
-        """Returns type flags with those of the first rows, which are rows, too."""
-        return merge_type_flags(flags, self.tried_types) if self.infers_types else flags
+        """Returns type flags with those of the first rows, which are rows, too.
+
+        Where a type is decided, the first rows may hold odd cells, which are rejects.
+        """
+        if not self.infers_types:
+            return flags
+        merged = merge_type_flags(flags, self.tried_types)
+        own = flags or (0,) * len(merged)
+        return tuple(
+            flag if flag & TypeFlag.DECIDED else both
+            for flag, both in zip(own, merged, strict=True)
+        )
 
     def _tried_with(self, types: TypeFlags) -> Tried:
         """Returns what the function makes of columns with these type flags."""

@@ -287,10 +287,10 @@ def _read_whole(
             keep(blocks, time.monotonic() - began)
             blocks.clear()  # not kept while the next ones are read
             began = time.monotonic()
-        assumed_types = reader.encoded_types
+        before, assumed_types = assumed_types, reader.encoded_types
         if reader.is_whole:
             settled = _settled_alone(reader)
-            if settled == reader.sink.observed:
+            if settled in (reader.sink.observed, before):
                 return reader
             assumed_types = settled
 
