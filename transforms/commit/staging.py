@@ -352,9 +352,9 @@ def stage(
     """
     workspace = context.workspace
     store = workspace.store
-    if published := _published_by_this(context):
-        return published  # a repeated task
     seen = store.find(MANIFEST_NAME)
+    if published := _published_by_this(context, seen):
+        return published  # a repeated task
     found = None
     if seen is not None:
         found = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
@@ -577,10 +577,11 @@ def _publish(
     context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
     store = context.workspace.store
-    _published_by_this(context)
+    data = store.find(MANIFEST_NAME)
+    _published_by_this(context, data)
     replaces = context.publishing.replaces
     if replaces is None:
-        replaces = seen_manifest(store)
+        replaces = manifest_digest(data)
     manifest = check_output(
         store,
         context.run_key,
@@ -602,14 +603,15 @@ def _publish(
     return manifest
 
 
-def _published_by_this(context: RunContext) -> Manifest | None:
+def _published_by_this(context: RunContext, data: bytes | None) -> Manifest | None:
     """Returns what an earlier try of a run, or of its job, published since it began.
+
+    `data` is the manifest in the output: what the caller goes on with.
 
     Raises:
       BusyError: another job published since.
     """
     store, replaces = context.workspace.store, context.publishing.replaces
-    data = store.find(MANIFEST_NAME)
     if replaces in (None, manifest_digest(data)):
         return None
     if data is not None:

@@ -142,3 +142,23 @@ def test_an_append_to_a_dataset_that_is_replaced_meanwhile() -> None:
     assert "changed since this run began, because another run" in str(appending.error)
     assert read_manifest(world.store) == other.result
     world.check_end()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_dataset_that_comes_between_two_steps_of_a_detached_job(
+    overwrite: bool,
+) -> None:
+    """Wherever that is, the job replaces only what it saw as it was launched."""
+    for step in range(1000):
+        world = World()
+        if overwrite:
+            with_dataset(world)
+        job = world.detach("b", overwrite=overwrite)
+        for _ in range(step):
+            if job.is_alive:
+                world.baton.turn(job)
+        if not job.is_alive:
+            break
+        world.baton.finish(world.publish("y", overwrite=True))
+        world.baton.finish(job)
+        world.check_end()
