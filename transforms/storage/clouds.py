@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -615,19 +614,25 @@ def _seconds(version: str) -> float:
         return datetime.fromisoformat(version).timestamp()
 
 
-@cache
-def _system(_process_id: int, kind: Any, options: str, attributes: str) -> Any:
-    """Builds the file system of a class of fsspec, which is never freed; from JSON.
+# File systems hold credentials, connections and a thread. Pickled, they would show
+# secrets; after a fork they would wait for a thread that does not exist. So each process
+# builds its own, by its id, and never frees it. A child keeps the parent's without using
+# them: if they were freed, a package might wait for the parent's thread to close the
+# connections.
+_systems: dict[tuple[int, type, str], Any] = {}
 
-    File systems hold credentials, connections and a thread. Pickled, they would show
-    secrets; after a fork they would wait for a thread that does not exist. So each process
-    builds its own. A child keeps the parent's without using them: if they were freed, a
-    package might wait for the parent's thread to close the connections.
-    """
-    system = kind(**json.loads(options), skip_instance_cache=True)
-    for name, value in json.loads(attributes).items():
-        setattr(system, name, value)
-    return system
+
+def _system(
+    kind: type, options: Mapping[str, Any], attributes: Mapping[str, Any]
+) -> Any:
+    """Returns this process's file system of a class of fsspec, with these options."""
+    key = os.getpid(), kind, json.dumps(options, sort_keys=True)
+    if key not in _systems:
+        system = kind(**options, skip_instance_cache=True)
+        for name, value in attributes.items():
+            setattr(system, name, value)
+        _systems.setdefault(key, system)  # no lock, which a fork could leave held
+    return _systems[key]
 
 
 def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
@@ -653,6 +658,4 @@ def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, 
         known = values.get(name)
         both = isinstance(known, dict) and isinstance(value, dict)
         values[name] = {**known, **value} if both else value
-    as_json = json.dumps(values, sort_keys=True), json.dumps(cloud.attributes)
-    system = _system(os.getpid(), kind, *as_json)
-    return system, str(kind._strip_protocol(url))
+    return _system(kind, values, cloud.attributes), str(kind._strip_protocol(url))

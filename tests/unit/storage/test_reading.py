@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +15,14 @@ import fsspec
 import hypothesis
 import numpy as np
 import pytest
+from fsspec import AbstractFileSystem
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources import listing
 from recordmill.transforms.sources.listing import _by_folders, list_inputs
+from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import (
     local_path,
     open_input,
@@ -426,3 +430,19 @@ def test_files_are_ordered_folder_by_folder(names: list[list[str]]) -> None:
     files = [InputFile("", "/".join(parts), 0) for parts in names]
     in_order = [file.uri.split("/") for file in _by_folders(files)]
     assert in_order == sorted(names)
+
+
+def test_threads_that_begin_together_share_one_file_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(AbstractFileSystem):  # type: ignore[misc]  # it has no types
+        protocol = "slowly"
+
+        def __init__(self, **options: object) -> None:
+            super().__init__(**options)
+            time.sleep(0.05)  # in which the other threads begin
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda _: Slow)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(filesystem_of, ["slowly://x"] * 4))
+    assert len({id(system) for system, _ in found}) == 1
