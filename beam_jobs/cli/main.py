@@ -81,7 +81,7 @@ def limit_warning() -> str:
     )
 
 
-def shortage(error: Exception) -> str:
+def shortage(error: BaseException) -> str:
     """Returns a message if an unexpected error says that memory is short, or "".
 
     Libraries fail in many ways where they cannot be loaded. Under a low limit any such
@@ -185,12 +185,14 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | click.Abort):
             error = Interrupted(2, "Ctrl-C")
+        if not isinstance(error, RecordmillError | Interrupted):
+            if as_json:
+                _show_failure(kind_of(error), shortage(error) or str(error))
+            raise
         from_file = arguments[:1] in (["run"], ["plan"])
         message = spell(str(error), "job_file" if from_file else "command")
         if as_json:
             _show_failure(kind_of(error), message)
-        if not isinstance(error, RecordmillError | Interrupted):
-            raise
         if "--debug" in arguments:
             _show("".join(traceback.format_exception(error)).rstrip())
         message = f"Error: {message}"

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_tools import COMMAND, HANG_SECONDS, IRIS, Argument, recordmill
 
+from recordmill.beam_jobs.cli import main
 from recordmill.beam_jobs.cli.main import shortage
 from recordmill.schemas import errors
 from recordmill.schemas.errors import (
@@ -223,3 +224,18 @@ def test_what_says_that_memory_is_short() -> None:
         (RuntimeError("x"), False),
     ):
         assert bool(shortage(error)) is is_short, error
+
+
+def test_that_memory_is_short_is_told_to_programs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of Python's that says nothing has the way out, too."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(main.cli, "main", fail)
+    with pytest.raises(MemoryError):
+        main.run(["convert", "csv", "a", "b", "--json"])
+    told = json.loads(capsys.readouterr().out)["message"]
+    assert told.startswith("memory is short (MemoryError): raise the limit")
