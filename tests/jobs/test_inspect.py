@@ -368,6 +368,7 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
         ([b"some text", b""], Content.VALUES, 'f "some text"'),
         ([b"\x1b[31m", b""], Content.VALUES, "f 1b5b33316d (5 B)"),
         ([b"\xff\0", b""], Content.VALUES, "f ff00 (2 B)"),
+        ([b"AAAA"] * 2, Content.ARRAY, "f uint8 4, mean 65"),
         ([IMAGES[1]] * 2, Content.IMAGE, f"f PNG 6x8x4, {len(IMAGES[1])} B"),
     ],
 )
@@ -379,8 +380,11 @@ def test_raw(
     line: str,
 ) -> None:
     feature = FeatureSpec("f", Kind.BYTES, content=content)
-    if content is Content.IMAGE:
-        feature = FeatureSpec("f", Kind.BYTES, dtype="uint8", content=content)
+    if content is not Content.VALUES:
+        shape = (4,) if content is Content.ARRAY else ()
+        feature = FeatureSpec(
+            "f", Kind.BYTES, dtype="uint8", shape=shape, content=content
+        )
     monkeypatch.setitem(ROWS, "f", values)
     write(tmp_path / "zoo", [feature], "raw")
     assert line in shown(tmp_path / "zoo", monkeypatch)

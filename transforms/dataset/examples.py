@@ -18,6 +18,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.storage import Store
 
 _AT_ONCE = 8  # examples that are decoded together: each feature has a fixed price
@@ -174,10 +175,13 @@ def _previews(
     shard: ShardToRead, indices: tuple[int, ...], records: tuple[bytes, ...]
 ) -> Iterator[ExamplePreview]:
     batch = shard.decoded(pa.array(records, pa.binary()), shard.schema, indices)
+    may_be_text = (
+        shard.payload == "raw" and raw_feature(shard.schema).content is Content.VALUES
+    )
     for index, data, row in zip(indices, records, batch.to_pylist(), strict=True):
         values = {name: row[name] for name in sorted(row) if row[name] is not None}
         text = data.decode(errors="replace")
-        if shard.payload == "raw" and text.encode() == data:
+        if may_be_text and text.encode() == data:
             if "".join(text.split()).isprintable():
                 values = dict.fromkeys(row, text)
         yield ExamplePreview(shard.split, shard.entry.file, index, values)
