@@ -41,7 +41,7 @@ NUM_BINS = 1 << 14  # at most
 _EXACT_BITS = 53  # of a float64: the number of a bin must fit
 _MAX_SHIFT = 63
 _OF_ZERO = -1200
-_FINEST = 2 * _OF_ZERO  # a level below that of any numbers
+_FINEST = -1074  # every float64 is a multiple of 2**-1074, so no bin need be narrower
 
 F64 = npt.NDArray[np.float64]
 

@@ -53,6 +53,7 @@ def figures(numbers: Sequence[float], cut: int = 0) -> NumberSummary:
 
 
 @examples(400)
+@example([0.0, 5e-324])  # between which there is no other number
 @given(NUMBERS)
 def test_a_histogram_counts_every_number_once(numbers: list[float]) -> None:
     histogram = figures(numbers).histogram
