@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import subprocess
@@ -73,6 +74,16 @@ def test_an_ended_run_publishes_nothing(tmp_path: Path) -> None:
         assert lease.end_publishing()
         with pytest.raises(BusyError), publishing(lease.holder.nonce):
             pass
+
+
+def test_a_late_thread_of_an_ended_run_publishes_nothing(tmp_path: Path) -> None:
+    """Nobody else knows the run any more; a slow machine published behind its last line."""
+    with acquire(LocalStore(str(tmp_path))) as lease:
+        nonce = lease.holder.nonce
+    del lease
+    gc.collect()
+    with pytest.raises(BusyError), publishing(nonce):
+        pass
 
 
 def test_the_lease_is_lost_behind_the_commit(

@@ -28,7 +28,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Self
-from weakref import WeakValueDictionary
 
 from pydantic import Field
 
@@ -220,8 +219,9 @@ _TRIES = 8
 _log = logging.getLogger("recordmill")
 
 
-# Of this process, by their nonces: the thread that publishes finds that of its run.
-_leases: WeakValueDictionary[str, Lease] = WeakValueDictionary()
+# Of this process, by their nonces: the thread that publishes finds that of its run. Those of
+# runs that have ended stay: their threads may come late, and must not publish any more.
+_leases: dict[str, Lease] = {}
 
 
 class Lease:

@@ -90,6 +90,10 @@ def folder_of(path: str) -> str:
 ReadBeside = Callable[[str], bytes | None]
 
 
+# What Python raises where a value of a JSON file is not what is expected there.
+_NOT_VALID = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
 class TfdsFeature(NamedTuple):
     """A feature of TFDS, as far as it has a counterpart here."""
 
@@ -104,7 +108,7 @@ def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, TfdsFeature]:
     """
     try:
         found = list(_walk(json.loads(data), "", (), read))
-    except (ValueError, LookupError, TypeError, AttributeError, SchemaError):
+    except (*_NOT_VALID, SchemaError):
         return {}
     return {feature.spec.name: feature for feature in found}
 
