@@ -231,6 +231,14 @@ def test_an_inferred_schema_is_warned_of(tmp_path: Path) -> None:
     assert f"Warning: {source}: the header is the single column 'a;b'" in ran.err
 
 
+def test_a_single_column_is_not_warned_of(tmp_path: Path) -> None:
+    """With a delimiter that no row has: none is found, which does not mean the comma."""
+    source = tmp_path / "in.csv"
+    source.write_text("word\nabc\ndef\nghi\n")
+    ran = convert("csv", source, tmp_path / "out", "--delimiter", "semicolon", "--json")
+    assert json.loads(ran.out)["understood"]["warnings"] == []
+
+
 def test_a_refused_run_has_warned(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("a,b\n1,2,3\n4,5,6\n")

@@ -641,12 +641,15 @@ def _other_delimiter(
     rows: RangeRows, file: InputFile, names: Sequence[str] = ()
 ) -> str:
     """Returns the delimiter that a file seems to have in place of the one taken, or ""."""
-    free = replace(rows.dialect, delimiter=b"")
+    free, read = replace(rows.dialect, delimiter=b""), rows.from_start(file)
     try:
-        own = find_delimiter(rows.from_start(file), file.uri, free, names)
+        own = find_delimiter(read, file.uri, free, names)
+        columns, _ = read_header(read, file.uri, replace(free, delimiter=own))
     except InputError:  # it cannot be told
         return ""
-    return "" if own == rows.dialect.delimiter else name_of(own)
+    # Where none is found, it is the comma.
+    is_other = own != rows.dialect.delimiter and len(columns) > 1
+    return name_of(own) if is_other else ""
 
 
 def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
