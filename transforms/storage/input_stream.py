@@ -12,6 +12,7 @@ for. Any other is a stream, of which little is held:
 from __future__ import annotations
 
 import codecs
+import importlib
 import io
 import lzma
 from collections.abc import Callable
@@ -344,16 +345,15 @@ class Inflater:
     """What streams of gzip, zlib or deflate hold; of gzip, several may be joined."""
 
     def __init__(self, file: _Readable, compression: str) -> None:
-        # Here: who reads a dataset without compression need not have it.
-        from zlib_ng import zlib_ng
-
+        try:
+            zlib = importlib.import_module("zlib_ng.zlib_ng")
+        except ImportError:  # in an environment for training, which only reads datasets
+            zlib = importlib.import_module("zlib")
         self._file = file
         self._is_joined = compression in _JOINED
-        self._new_stream = partial(zlib_ng.decompressobj, _WINDOW_BITS[compression])
+        self._new_stream = partial(zlib.decompressobj, _WINDOW_BITS[compression])
         self._stream = self._new_stream()
-        self._damaged = cast(
-            "type[Exception]", zlib_ng.error
-        )  # its stub has an instance
+        self._damaged: type[Exception] = zlib.error
         self._packed = b""
 
     def read(self, size: int, /) -> bytes:
