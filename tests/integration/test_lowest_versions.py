@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def test_a_lowest_version_is_locked_for_each_requirement() -> None:
 
 def test_pipelines_and_sources_with_the_lowest_versions(tmp_path: Path) -> None:
     package = package_folder(tmp_path)
-    (package / "recordmill.egg-info").symlink_to(ROOT / "recordmill.egg-info")
+    (metadata,) = Path(sysconfig.get_path("purelib")).glob("recordmill-*.dist-info")
+    (package / metadata.name).symlink_to(metadata)
     python = tool("lowest/bin/python")
     done = subprocess.run(
         # The store `folders://` of the tests needs a newer fsspec to know its own paths.
