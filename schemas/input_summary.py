@@ -16,6 +16,12 @@ from recordmill.schemas.text import count
 
 DUPLICATES = "duplicates"  # the fact that tells what was found of them
 CLASSES = "classes"
+BY_FOLDER = "splits by folder"
+BY_SPLIT = "images by split"
+IMAGES = "images"
+
+# Facts that count images before they are read, and so those that are rejected, too.
+_COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, IMAGES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,20 @@ class InputSummary:
         passed_over = later.passed_over or self.passed_over
         more = replace(self, facts=facts, passed_over=passed_over)
         return more.with_warnings(later.warnings)
+
+    def of_input(self) -> Self:
+        """Returns the same with counts marked as the input's: the dataset has others.
+
+        >>> InputSummary((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
+        ['classes: 2 (cat 1, dog 4) in the input']
+        """
+
+        def marked(name: str, value: str) -> str:
+            counts = name in _COUNTS and any(map(str.isdigit, value))
+            return f"{value} in the input" if counts else value
+
+        facts = tuple((name, marked(name, value)) for name, value in self.facts)
+        return replace(self, facts=facts)
 
     def spelled(self, spell: Callable[[str], str]) -> Self:
         """Returns the same with options in the warnings as a front end spells them."""

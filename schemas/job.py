@@ -13,9 +13,15 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, SerializeAsAny, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
 
 from recordmill.schemas.declared import DeclaredSchema, FrozenModel
 from recordmill.schemas.errors import UsageError
@@ -186,6 +192,13 @@ class Sharding(FrozenModel):
     shard_bytes: Annotated[int, Field(ge=1)] | None = None
     num_readers: Annotated[int, Field(ge=1)] | None = None
 
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        rules = (self.num_shards, self.shard_bytes, self.num_readers)
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("expected one rule for the number of shards")
+        return self
+
     def shards_for(self, num_bytes: int, num_records: int) -> int:
         """Returns the number of shards of a split; never more than it has records."""
         if num_records == 0:
@@ -195,7 +208,7 @@ class Sharding(FrozenModel):
         elif self.shard_bytes is not None:
             wanted = -(-num_bytes // self.shard_bytes)
         else:
-            assert self.num_readers is not None  # the third rule
+            assert self.num_readers is not None  # by _one_rule
             # The tutorial: ten shards for each host that reads, none under 10 MB.
             wanted = min(10 * self.num_readers, num_bytes // 10_000_000)
         return max(1, min(wanted, num_records, 99_999))

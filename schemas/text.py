@@ -66,6 +66,14 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+# What Python raises where JSON from elsewhere is damaged, or holds other values than those
+# that are expected there.
+NOT_VALID = (
+    *(ValueError, LookupError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
+)
+
+
 def json_bytes(value: Any) -> bytes:
     """Returns indented UTF-8 JSON with a newline at its end; never NaN."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)

@@ -6,7 +6,10 @@ module whatever it is asked to do.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,6 +58,11 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
     ) -> None:
         if len(paths) < 2:
             raise click.UsageError("expected one INPUT or more, and OUTPUT as the last")
+        if _are_reversed(paths):
+            line = shlex.join([*ctx.command_path.split(), *paths[1:], paths[0]])
+            raise click.UsageError(
+                f"{paths[-1]}: a file, expected the folder OUTPUT as the last: {line}"
+            )
         section = {option.name: values.pop(_own_name(option)) for option in own}
         _convert(ctx, paths, {"source": source.name, **values, source.name: section})
 
@@ -71,6 +79,13 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         help=source.summary,
     )
     return made(convert_format)
+
+
+def _are_reversed(paths: Sequence[str]) -> bool:
+    """Tells whether the output was written first: nothing is there, and files follow."""
+    is_path = "://" not in paths[0] and not any(mark in paths[0] for mark in "*?[")
+    is_new = is_path and paths[0] != "-" and not Path(paths[0]).exists()
+    return is_new and Path(paths[-1]).is_file()
 
 
 def _own_name(option: Option) -> str:

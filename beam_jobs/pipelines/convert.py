@@ -152,7 +152,12 @@ def _understood(
     """Returns what run.json says of the input, now that all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
     later = context.source.understood(_findings(context, results, shards))
-    return InputSummary.from_dict(before).updated(later).to_dict()
+    told = InputSummary.from_dict(before).updated(later)
+    if any(shard.rejects.rows for shard in shards) or any(
+        each.rows_rejected or each.rows_dropped or each.rows_added for each in results
+    ):
+        told = told.of_input()
+    return told.to_dict()
 
 
 def _findings(

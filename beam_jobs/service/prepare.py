@@ -275,6 +275,8 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
     if estimate.found is not None:
         understood = understood.updated(context.source.understood(estimate.found))
+    if estimate.rejected:
+        understood = understood.of_input()
     warnings = [*plan.warnings, *understood.warnings]
     if estimate.rejected > run.job.max_rejects.allowed(estimate.rows):
         warnings.append(

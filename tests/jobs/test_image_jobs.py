@@ -528,11 +528,25 @@ def test_an_image_that_is_cut_is_rejected(images: Path, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out" / "run.json").read_text())["understood"]
     told = {name: value for name, value in found["facts"].items() if name in COUNTS}
     assert told
-    for name, value in told.items():  # of the input; the dataset has one less
+    for name, value in told.items():  # the dataset has one less
+        assert value.endswith(" in the input")
         assert f"  {name}: {value}\n" in ran.err
     ran = recordmill("rejects", tmp_path / "out")
     assert "JPEG is cut short: no end-of-image marker (FF D9)" in ran.out
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+
+
+def test_the_plan_tells_counts_of_the_input(images: Path, tmp_path: Path) -> None:
+    cut = next(images.rglob("cut.jpg"))
+    command = ("convert", "images", images, tmp_path / "out", "--plan", "--json")
+
+    def classes() -> str:
+        return json.loads(recordmill(*command).out)["understood"]["facts"]["classes"]
+
+    cut.write_bytes(b"")
+    assert classes().endswith(") in the input")
+    cut.unlink()
+    assert classes().endswith(")")
 
 
 LEVELS: list[tuple[CheckLevel, bytes, str]] = [

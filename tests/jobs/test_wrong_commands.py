@@ -29,6 +29,8 @@ REMEDIES = {
     "convert tsv table.csv out/t": "convert csv table.csv out/t",
     "convert tables out/t": "convert FORMAT tables out/t",
     "schema infer table.csv": "schema infer csv table.csv",
+    "convert csv out/t table.csv": "convert csv table.csv out/t",
+    "convert csv out/t table.csv table.csv": "convert csv table.csv table.csv out/t",
     "convert csv table.csv -o out/t": "convert FORMAT INPUT... OUTPUT",
     "convert csv table.csv --output=out/t": "convert FORMAT INPUT... OUTPUT",
 }

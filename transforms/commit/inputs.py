@@ -22,7 +22,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import inputs_name, inventory_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, first_names, human_bytes
+from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.parallel import ahead
@@ -148,12 +148,6 @@ def _file_line(path: str, file: KeptFile, told: str | None) -> str:
     return f"{text}{''.join([f',{encode_basestring(each)}' for each in kind])}]\n"
 
 
-# What Python raises where a value of a JSON file is not what is expected there.
-_NOT_VALID = (
-    ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
-)  # fmt: skip
-
-
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
     """Parses an inventory; raises OutputError if it is not a valid one."""
     lines: list[str] = []
@@ -182,7 +176,7 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
             by_content,
             str(head.get("run", "")),
         )
-    except (*_NOT_VALID, OSError, EOFError, zlib.error) as error:
+    except (*NOT_VALID, OSError, EOFError, zlib.error) as error:
         raise OutputRefusedError(
             f"{uri}: is not a valid inventory of inputs ({_first_problem(lines)}), so "
             f"nothing can be appended to the dataset; {CONVERT_ALL}"
@@ -204,7 +198,7 @@ def _first_problem(lines: Sequence[str]) -> str:
             path, size, _, *_ = json.loads(line)
             if type(path) is str and int(size) >= 0:
                 continue
-        except _NOT_VALID:
+        except NOT_VALID:
             pass
         return f"line {number}: expected [path, size, version], found {line[:80]}"
     return f"line 1: expected recordmill, fingerprint and job, found {lines[0][:80]}"

@@ -26,7 +26,7 @@ from recordmill.schemas.input_files import MEMBER_MARK, Seen, is_archive_name
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, printable
+from recordmill.schemas.text import NOT_VALID, count, printable
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.registry import SourceFormat, load_format
@@ -63,7 +63,7 @@ def parse_reject(line: bytes, where: str) -> Reject:
             reason=str(fields["reason"]),
             raw=base64.b64decode(fields["raw"], validate=True),
         )
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except NOT_VALID as error:
         raise OutputError(
             f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
             "uri, position, reason and raw)"

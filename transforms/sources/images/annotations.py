@@ -21,7 +21,13 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import CLASSES, InputSummary
+from recordmill.schemas.input_summary import (
+    BY_FOLDER,
+    BY_SPLIT,
+    CLASSES,
+    IMAGES,
+    InputSummary,
+)
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
@@ -161,7 +167,7 @@ class Annotations:
             counts = count_values(one_array(valid[LABEL]))
             found = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
-        facts.append(("images", count_endings(images)))
+        facts.append((IMAGES, count_endings(images)))
         skipped = count_skipped(self.skipped)
         warnings = [
             f"{count(each.files, 'image')} skipped, such as {each.example}: "
@@ -290,7 +296,7 @@ def annotate(
     if not options.has_annotations:
         draft.warnings += check_class_folders(layout, found, options.label_from)
         if any(splits):
-            draft.facts.append(("splits by folder", _counted(Counter(splits.tolist()))))
+            draft.facts.append((BY_FOLDER, _counted(Counter(splits.tolist()))))
     if options.label_pattern:
         _add_names(draft)
     lists = named.get("split_lists", ())
@@ -492,9 +498,7 @@ def _finish(
         keys = pa.array(draft.splits[order], pa.string())
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
-            draft.facts.append(
-                ("images by split", _counted(dict(sorted(by_split.items()))))
-            )
+            draft.facts.append((BY_SPLIT, _counted(dict(sorted(by_split.items())))))
     files = [draft.images[index] for index in order.tolist()]
     files += [
         InputFile(file.path, file.uri, 0, problem=reject.reason)

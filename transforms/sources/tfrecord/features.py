@@ -32,7 +32,7 @@ from recordmill.schemas.names import labels_file_name, parse_labels
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import NOT_VALID, count, first_names
 from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
@@ -90,10 +90,6 @@ def folder_of(path: str) -> str:
 ReadBeside = Callable[[str], bytes | None]
 
 
-# What Python raises where a value of a JSON file is not what is expected there.
-_NOT_VALID = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-
-
 class TfdsFeature(NamedTuple):
     """A feature of TFDS, as far as it has a counterpart here."""
 
@@ -108,7 +104,7 @@ def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, TfdsFeature]:
     """
     try:
         found = list(_walk(json.loads(data), "", (), read))
-    except (*_NOT_VALID, SchemaError):
+    except (*NOT_VALID, SchemaError):
         return {}
     return {feature.spec.name: feature for feature in found}
 
