@@ -49,7 +49,7 @@ NO_REJECTS = RejectTotals()
 
 
 TypeFlags = tuple[int, ...]
-"""What the cells of each column were observed to hold (type_flags.TypeFlag), or ()."""
+"""What the cells of each column were observed to hold (text_columns.TypeFlag), or ()."""
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:

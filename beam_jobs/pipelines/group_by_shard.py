@@ -33,9 +33,8 @@ from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
 
-NO_SHARD = (
-    -1
-)  # in place of a shard's number: the piece is the pickled result of a range
+# In place of a shard's number: the piece is the pickled result of a range.
+NO_SHARD = -1
 
 
 class Total(beam.CombineFn):

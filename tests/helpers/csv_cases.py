@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from recordmill.transforms.cast.text_values import MISSING_WORDS
-from recordmill.transforms.sources.text_types import TypeFlag, classify_columns
+from recordmill.transforms.sources.text_columns import TypeFlag, classify_columns
 
 MAX_INT64 = (1 << 63) - 1
 

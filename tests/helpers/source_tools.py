@@ -15,7 +15,7 @@ from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import RowSink, RowSource, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 
 FileWriter = Callable[[bytes], Path]
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"

@@ -38,7 +38,7 @@ from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 from recordmill.transforms.storage import Store
 
 _Found = TypeVar("_Found")
@@ -194,7 +194,7 @@ class RowSource(ABC):
         """Tells whether column types follow from the cells.
 
         If so, the type flags of `sample`, `RowSink.observed`, `schema` and
-        `needs_reencode` are those of `text_types.TypeFlag`; else they are empty.
+        `needs_reencode` are those of `text_columns.TypeFlag`; else they are empty.
         """
         return self.input.infers_types
 

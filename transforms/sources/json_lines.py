@@ -45,7 +45,7 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.plain_types import SEPARATOR, types_to_append
 from recordmill.transforms.sources.registry import OddCells
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.text_columns import (
     ODD,
     first_example,
     is_named,

@@ -54,7 +54,7 @@ from recordmill.transforms.sources.base import (
     RowSource,
     Source,
 )
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 
 _EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
 _MISSING = {word.strip().lower() for word in MISSING_WORDS}

@@ -66,7 +66,7 @@ from recordmill.transforms.sources.plain_types import (
     plain_schema,
 )
 from recordmill.transforms.sources.tables import flat_batch
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 
 _REASON_CHARACTERS = 500  # of what an exception says
 # Sums of many numbers may differ in the last digits when they are added otherwise.

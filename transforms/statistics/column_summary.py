@@ -22,7 +22,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, array_parts, value_lengths
 from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.images.header import ImageHeaderError, read_header
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.text_columns import (
     TypeFlag,
     column_dtype,
     convert_columns,

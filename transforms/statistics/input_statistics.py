@@ -38,7 +38,7 @@ from recordmill.transforms.sources.base import (
     Source,
 )
 from recordmill.transforms.sources.label_split import texts_of
-from recordmill.transforms.sources.text_types import TypeFlag, is_mixed
+from recordmill.transforms.sources.text_columns import TypeFlag, is_mixed
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,
     ColumnStats,

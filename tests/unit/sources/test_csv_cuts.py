@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from source_tools import FileWriter, prepare, read_one
 
 from recordmill.schemas.ranges import RowIssue, TypeFlags, merge_type_flags
-from recordmill.transforms.sources.csv import guess, quotes
+from recordmill.transforms.sources.csv import inspect, quotes
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import source as block_states
 from recordmill.transforms.sources.csv.quotes import (
@@ -30,7 +30,7 @@ from recordmill.transforms.sources.csv.quotes import (
     end_state,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 
 pytestmark = pytest.mark.fuzz
 
@@ -231,7 +231,7 @@ def test_rows_that_are_too_long_are_rejects(
         for module in (quotes, range_rows):
             patch.setattr(module, "MAX_ROW_BYTES", longest)
             patch.setattr(module, "KEPT_BYTES", 3)
-        patch.setattr(guess, "TYPED_BYTES", longest)  # as they are far apart
+        patch.setattr(inspect, "TYPED_BYTES", longest)  # as they are far apart
         # No row can be too long and end in a range: ranges are smaller than that.
         found = [
             read_cut(write_csv, data, range_bytes % longest + 1, part_bytes)

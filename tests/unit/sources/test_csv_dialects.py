@@ -31,7 +31,7 @@ from recordmill.transforms.sources.csv.quotes import (
 )
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.registry import CsvOptions, Request, load_format
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
 QUOTES = st.sampled_from(["", '"', '"', "'", "a"])

@@ -32,7 +32,7 @@ from recordmill.transforms.sources.csv import rows as stream_rows
 from recordmill.transforms.sources.csv import source as ranges
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.text_types import column_dtype
+from recordmill.transforms.sources.text_columns import column_dtype
 from recordmill.transforms.storage import LocalStore, input_stream
 from recordmill.transforms.storage.input_stream import AskedPacking
 from recordmill.transforms.tasks.context import RunContext

@@ -40,7 +40,7 @@ from recordmill.transforms.sources.csv.source import (
     join_small_files,
 )
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.text_columns import TypeFlag
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import read_range

@@ -24,8 +24,8 @@ from recordmill.schemas.feature_spec import Kind, usual_kind
 from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.cast import text_values
 from recordmill.transforms.cast.text_values import MISSING_WORDS
-from recordmill.transforms.sources import text_types
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources import text_columns
+from recordmill.transforms.sources.text_columns import (
     ARROW_TYPES,
     TypeFlag,
     classify_columns,
@@ -303,13 +303,13 @@ def test_convert_together(
 def test_steps_do_not_grow_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand columns of integers take as many casts as one."""
     casts = []
-    cast = text_types.read_as
+    cast = text_columns.read_as
 
     def counted(cells: pa.StringArray, dtype: str) -> pa.Array | None:
         casts.append(len(cells))
         return cast(cells, dtype)
 
-    monkeypatch.setattr(text_types, "read_as", counted)
+    monkeypatch.setattr(text_columns, "read_as", counted)
     convert_columns(columns_of([["1", "22"]] * 1000), [int(TypeFlag.INTEGER)] * 1000)
     assert casts == [2000]
 

@@ -20,7 +20,7 @@ from recordmill.transforms.sources.label_split import (
     sorted_names,
     split_by_time,
 )
-from recordmill.transforms.sources.text_types import convert_columns
+from recordmill.transforms.sources.text_columns import convert_columns
 
 CELLS = st.one_of(
     st.sampled_from(["", " ", "NA", "null", "true", "False", "007", "-0", "x", " x "]),

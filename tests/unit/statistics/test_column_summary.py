@@ -19,7 +19,7 @@ from example_counts import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
+from recordmill.transforms.sources.text_columns import TypeFlag, column_dtype
 from recordmill.transforms.statistics import column_summary as column_facts
 from recordmill.transforms.statistics.column_summary import (
     MAX_BYTES,

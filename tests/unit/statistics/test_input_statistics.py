@@ -29,7 +29,7 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
+from recordmill.transforms.sources.text_columns import TypeFlag, column_dtype
 from recordmill.transforms.statistics.input_statistics import (
     feature_comments,
     header_lines,

@@ -4,7 +4,7 @@ A file is cut into blocks of constant size. The quotes of each block are surveye
 (`survey`), so every range knows whether its block begins inside a quoted field; a
 range then runs from the first row that starts in its block to the first that starts
 in the next. Types are guessed from a sample and verified while converting; a range that
-was encoded for too narrow a type is encoded again (see text_types).
+was encoded for too narrow a type is encoded again (see text_columns).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
-from recordmill.transforms.sources.csv import guess
+from recordmill.transforms.sources.csv import inspect
 from recordmill.transforms.sources.csv.header import (
     ask_dialect,
     ask_packing,
@@ -70,7 +70,7 @@ from recordmill.transforms.sources.csv.quotes import (
 from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.plain_types import require_features
 from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.text_columns import (
     ARROW_TYPES,
     OddColumn,
     TypeFlag,
@@ -293,7 +293,7 @@ ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
 _NO_ROWS = RangeRows()
-_NOTHING = guess.Inspected()
+_NOTHING = inspect.Inspected()
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class CsvSource(Source):
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
     rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
-    first: guess.Inspected = _NOTHING  # what the first rows tell
+    first: inspect.Inspected = _NOTHING  # what the first rows tell
     passed_over: tuple[SkippedFiles, ...] = ()  # without rows
 
     tells_checksums = True
@@ -359,10 +359,10 @@ class CsvSource(Source):
             files = [*[file for file in append.kept if file.size][:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
-        rows, without_rows = guess.find_rows(
+        rows, without_rows = inspect.find_rows(
             files, self.asked, self.asked_packing, wanted, self.storage
         )
-        first, problem = guess.inspect(
+        first, problem = inspect.inspect(
             rows,
             files[0],
             is_guessed=self.infers_types and self.asked.header == "auto",
@@ -401,7 +401,7 @@ class CsvSource(Source):
         if schema is not None:
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
-        told = guess.describe(self.rows, self.asked, dtypes, basis, warnings)
+        told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
         facts = (*told.facts, *facts, *comment_fact(issues))
         return replace(told, facts=facts, passed_over=self.passed_over)
 
@@ -475,7 +475,7 @@ class CsvSource(Source):
         files = input_range.by_file()  # of many, some
         chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
         for each in chosen:
-            parsed = self.rows.sample(each, guess.TYPED_BYTES // len(chosen))
+            parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
             if parsed is not None and parsed.batch.num_rows:
                 columns = parsed.batch.select(self.names).columns
                 columns = with_points(columns, self.rows.dialect.decimal)

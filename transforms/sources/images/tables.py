@@ -28,7 +28,7 @@ from recordmill.transforms.sources.images.options import (
 )
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import Request, load_format
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.text_columns import (
     TypeFlag,
     convert_columns,
     count_issues,

@@ -360,11 +360,9 @@ def _inferred(
         ) from error
     records = pa.array(valid, pa.binary())
     found = {feature.name: feature for feature in inferred.features}
-    features, other, plain = (
-        list[FeatureSpec](),
-        list[str](),
-        defaultdict[str, list[str]](list),
-    )
+    features: list[FeatureSpec] = []
+    other: list[str] = []
+    plain: dict[str, list[str]] = defaultdict(list)
     for name, (spec, kind) in stated.items():
         parts = [found[key] for key in spec.keys if key in found]
         spec = replace(spec, optional=any(part.optional for part in parts))

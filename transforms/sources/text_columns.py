@@ -40,10 +40,9 @@ class TypeFlag(IntFlag):
     INTEGER = 2  # whole and within int64: 7, 7.0
     DECIMAL = 4  # within float32
     TEXT = 8
-    # 16 was another kind of text.
-    MISSING = 32  # words like NA, and nothing but blanks
+    MISSING = 16  # words like NA, and nothing but blanks
     # Not of cells: the type is decided, and cells that do not fit it are rejected.
-    DECIDED = 64
+    DECIDED = 32
 
 
 # How the cells are read, by the feature's dtype. Decimals stay float64 until they are

@@ -44,7 +44,7 @@ from recordmill.transforms.sources.csv.quotes import (
 from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.other_format import BINARY, HEAD_BYTES, recognize
 from recordmill.transforms.sources.plain_types import columns_differ
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.text_columns import (
     TypeFlag,
     classify_columns,
     marked_numbers,
@@ -145,9 +145,8 @@ def no_table(start: bytes) -> str:
     """Returns why a file that begins so is no table, with the way out, or ""."""
     what, _ = recognize(start)
     if what not in ("", "text with delimiters", BINARY):
-        return (
-            f"is {what}, not a table of text"  # `naming_other_format` has the way out
-        )
+        # `naming_other_format` has the way out.
+        return f"is {what}, not a table of text"
     zeros = [byte == 0 for byte in start[:4]]
     if zeros not in ([False, True] * 2, [True, False] * 2):
         return ""
