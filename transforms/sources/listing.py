@@ -8,11 +8,13 @@ inputs is an input, too: what it holds fixes bytes of the dataset.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,7 +34,7 @@ from recordmill.schemas.storage_options import (
     require_secretless_url,
     require_whole_scheme,
 )
-from recordmill.schemas.text import count, escaped, first_names, is_utf8
+from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
 from recordmill.transforms.sources.globs import (
     has_magic,
     literal_root,
@@ -595,14 +597,19 @@ def without_documents(
     """Returns the tables, without README.md, LICENSE and .json files beside them.
 
     Where nothing else is there, or no format of tables is read, all files stay. Of JSON
-    Lines, a .json file is left out beside .jsonl ones, if its first line is no object.
+    Lines, a .json file is left out beside .jsonl ones, if its first line is no object. Of
+    Arrow, so are the files that a state.json beside them does not list.
     """
     if source not in ("csv", "parquet", "arrow", "jsonl"):
         return files, NOTHING
     may_be_lines = source == "jsonl"
     beside_lines = any(_JSON_LINES.search(file.path) for file in files)
+    listed = _listed_tables(files, storage) if source == "arrow" else {}
 
     def is_table(file: InputFile) -> bool:
+        folder, _, name = file.path.rpartition("/")
+        if name not in listed.get(folder, (name,)):
+            return False
         if not file.path.lower().endswith(".json"):
             return not _DOCUMENT.fullmatch(file.path)
         return may_be_lines and (not beside_lines or _has_objects(file, storage))
@@ -614,6 +621,35 @@ def without_documents(
     aside = [file.path for file in files if file.path not in paths]
     told = (("left out, no tables", first_names(aside)),) if aside else ()
     return kept, InputSummary(told)
+
+
+def _listed_tables(
+    files: Sequence[InputFile], storage: StorageOptions
+) -> dict[str, set[str]]:
+    """Returns, by folder, the names of the tables that state.json lists.
+
+    The package `datasets` (`save_to_disk`) writes it. Other files there, such as
+    cache-*.arrow, hold rows again.
+
+    Raises:
+      InputError: the rows of the tables are chosen by an index.
+    """
+    listed = {}
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        if name != "state.json" or file.problem:
+            continue
+        with suppress(*NOT_VALID):
+            data = read_range(file.uri, 0, file.size, storage, file.seen)
+            state = json.loads(data)
+            listed[folder] = {str(each["filename"]) for each in state["_data_files"]}
+            if state.get("_indices_data_files"):
+                raise InputError(
+                    f"{file.uri}: an index file chooses the rows, as `datasets` 1 wrote "
+                    "it. Load the dataset by `datasets` and save it again, after "
+                    "`flatten_indices()`"
+                )
+    return listed
 
 
 def _has_objects(file: InputFile, storage: StorageOptions) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple, Self
@@ -29,6 +29,14 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.encode.columns import inside_lists, lists_of, plain
 from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.images.summary import (
+    UNDECODABLE,
+    observe_images,
+    readers_get,
+    undecodable_in,
+    warn_undecodable,
+    with_images,
+)
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -40,10 +48,21 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
+from recordmill.transforms.sources.hugging_face import (
+    Meaning,
+    check_images,
+    check_labels,
+    meaning_of,
+    merged_meaning,
+    require_same_classes,
+    size_columns,
+    told_of_labels,
+)
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     merged_columns,
     plain_columns,
+    plain_schema,
     require_features,
 )
 from recordmill.transforms.storage.input_stream import InputStream
@@ -94,6 +113,15 @@ class _TableFile(NamedTuple):
     schema: pa.Schema
     groups: Callable[[], list[_Group]]
     batches: Callable[[int, int], Iterator[pa.RecordBatch]]  # of groups: first, stop
+
+
+class _FoundTable(NamedTuple):
+    """What is known of a file before its rows are read."""
+
+    file: InputFile
+    columns: dict[str, pa.DataType]
+    groups: list[_Group]
+    meaning: Meaning
 
 
 def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
@@ -206,14 +234,18 @@ def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
     return tuple(ends)
 
 
-def flat_batch(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+def flat_batch(
+    batch: pa.RecordBatch, columns: pa.Schema, named: Callable[[str], str] = str
+) -> pa.RecordBatch:
     """Returns the rows of a file with some of its columns, of these types.
+
+    `named` returns the name of a column here, given that in the file.
 
     Raises:
       pa.ArrowException: a value does not fit the type.
     """
     found = {
-        leaf: array
+        named(leaf): array
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         for leaf, array in _leaves(name, column)
     }
@@ -284,6 +316,7 @@ class ColumnarSource(Source):
     unread: tuple[FileChecksum, ...] = ()  # of files without rows
     passed_over: tuple[SkippedFiles, ...] = ()
     record_bytes: int = 0  # of all, about
+    meaning: Meaning = field(default_factory=Meaning)  # by metadata, of columns
 
     tells_checksums = True
 
@@ -303,12 +336,19 @@ class ColumnarSource(Source):
                 "are empty, or their names begin with '_' or '.'"
             )
         found = list(ahead(tables, self._look_at, _OPENED_AT_ONCE))
-        types = merged_columns([(file.uri, columns) for file, columns, _ in found])
+        types = merged_columns([(each.file.uri, each.columns) for each in found])
+        meaning = merged_meaning([(each.file.uri, each.meaning) for each in found])
         if append and append.schema:
-            require_features(types, append.schema)
+            sizes = [each.name for each in size_columns(meaning.images)]
+            require_features([*types, *sizes], append.schema)
+            for feature in append.schema.features:
+                classes = meaning.classes.get(feature.column, feature.class_names)
+                require_same_classes(
+                    found[0].file.uri, feature.column, classes, feature.class_names
+                )
         cuts, unread, num_bytes = [], [], 0
         entries = sum(len(name) + _ENTRY_BYTES for name in types)
-        for file, _, groups in found:
+        for file, _, groups, _ in found:
             if ends := _cut_groups(groups, self.range_bytes):
                 cuts.append((file.path, ends))
             else:
@@ -324,11 +364,10 @@ class ColumnarSource(Source):
             passed_over=SkippedFiles.counted(others),
             unread=tuple(unread),
             record_bytes=num_bytes,
+            meaning=meaning,
         )
 
-    def _look_at(
-        self, file: InputFile
-    ) -> tuple[InputFile, dict[str, pa.DataType], list[_Group]]:
+    def _look_at(self, file: InputFile) -> _FoundTable:
         window = open_stream(file, self.storage)
         with told_of(file.uri, WHAT[self.kind]):
             table = _open_table(self.kind, window, file.size)
@@ -336,7 +375,8 @@ class ColumnarSource(Source):
             columns = plain_columns(
                 table.schema, file.uri, as_declared=self.as_declared
             )
-        return file, columns, groups
+        meaning = meaning_of(table.schema)
+        return _FoundTable(file, meaning.types(columns), groups, meaning)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
@@ -346,10 +386,28 @@ class ColumnarSource(Source):
         narrowed = [n for n, t in self.types if pt.is_float64(inside_lists(t)[0])]
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
-        return InputSummary(tuple(facts), (), self.passed_over)
+        meaning = self.meaning
+        if told := meaning.facts():
+            facts.append(("by metadata", told))
+        warnings = [f"{each}: is not used" for each in meaning.unused]
+        if found is not None:
+            facts += [*readers_get(found.schema), *told_of_labels(found.issues)]
+            images = [each for each in found.issues if each.code == UNDECODABLE]
+            warnings += warn_undecodable(images)
+        return InputSummary(tuple(facts), tuple(warnings), self.passed_over)
 
     def columns(self) -> pa.Schema:
-        return pa.schema(list(self.types))
+        return pa.schema([*self.types, *size_columns(self.meaning.images)])
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        if self.fixed_schema is not None:
+            return self.fixed_schema
+        classes = self.meaning.classes
+        features = [
+            replace(each, class_names=classes.get(each.column, ()))
+            for each in plain_schema(self.columns(), nulls).features
+        ]
+        return with_images(Schema(tuple(features)), self.meaning.images, observed)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         cuts = dict(self.cuts)
@@ -374,11 +432,11 @@ class ColumnarSource(Source):
         window = open_stream(input_range, self.storage, part=part)
         if part == (0, size) and size <= WHOLE_BYTES:
             window.part(0, size)  # is held: Arrow's readers jump about in it
-        columns = self.columns()
-        row = input_range.start
+        columns, row = pa.schema(self.types), input_range.start
         sink.checksums.append(FileChecksum(input_range.path, *part, window.drain()))
         with told_of(uri, WHAT[self.kind]):
-            batches = _open_table(self.kind, window, size).batches(*groups)
+            table = _open_table(self.kind, window, size)
+            batches, named = table.batches(*groups), meaning_of(table.schema).named
         while row < input_range.stop:
             with told_of(uri, WHAT[self.kind]):
                 found = next(batches, None)
@@ -387,7 +445,7 @@ class ColumnarSource(Source):
                         "has not as many rows as its metadata says: "
                         f"{input_range.stop - input_range.start}"
                     )
-                batch = flat_batch(found, columns)
+                batch = flat_batch(found, columns, named)
             yield self._rows(batch, input_range, row, sink)
             row += found.num_rows
 
@@ -407,7 +465,14 @@ class ColumnarSource(Source):
     def _rows(
         self, batch: pa.RecordBatch, input_range: InputRange, row: int, sink: RowSink
     ) -> Rows:
-        """Makes rows; those without a value that all of the dataset have are rejects."""
+        """Makes rows; those with a damaged image or a value too few are rejects."""
+        images, uri = self.meaning.images, input_range.uri
+        batch, headers, problems = check_images(batch, images)
+        wrong, issues = check_labels(batch, self.meaning.classes, uri)
+        problems |= wrong | missing_required(batch, self.fixed_schema)
+        for index, own in enumerate(headers):
+            if problem := undecodable_in(own, self.fixed_schema):
+                problems[index] = problem
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
         rows = Rows(
             batch=batch,
@@ -415,7 +480,12 @@ class ColumnarSource(Source):
             positions=numbers - input_range.start,
             raw=lambda index: (row + index, row_as_json(batch, index)),
         )
-        missing = missing_required(batch, self.fixed_schema)
-        rows = sink.reject(rows, missing, input_range)
-        sink.add(nulls=[column.null_count for column in rows.batch.columns])
+        rows = sink.reject(rows, problems, input_range)
+        kept = [index for index in range(len(headers)) if index not in problems]
+        names = [f"{uri}: row {row + index}" for index in kept]
+        observed, undecodable = observe_images(
+            images, [headers[index] for index in kept], names
+        )
+        nulls = [column.null_count for column in rows.batch.columns]
+        sink.add(observed=observed, nulls=nulls, issues=[*issues, *undecodable])
         return rows

@@ -40,6 +40,25 @@ from recordmill.transforms.images.header import (
     image_format,
 )
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
+from recordmill.transforms.images.summary import (
+    CHANGED,
+    DECODABLE_ENDINGS,
+    DECODABLE_FORMATS,
+    DECODED,
+    ENCODED,
+    FACT,
+    MADE_PNG,
+    UNDECODABLE,
+    all_decodable,
+    changes_told,
+    decodable_in,
+    named_undecodable,
+    observe,
+    require_decodable,
+    rules_told,
+    warn_undecodable,
+    warnings_of,
+)
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -74,25 +93,6 @@ from recordmill.transforms.sources.images.options import (
     FeatureNames,
     ImagesOptions,
     Undecodable,
-)
-from recordmill.transforms.sources.images.summary import (
-    CHANGED,
-    DECODABLE_ENDINGS,
-    DECODABLE_FORMATS,
-    DECODED,
-    ENCODED,
-    FACT,
-    MADE_PNG,
-    UNDECODABLE,
-    all_decodable,
-    changes_told,
-    decodable_in,
-    named_undecodable,
-    observe,
-    require_decodable,
-    rules_told,
-    warn_undecodable,
-    warnings_of,
 )
 from recordmill.transforms.sources.images.tables import SPLIT
 from recordmill.transforms.sources.listing import NamedFile

@@ -20,7 +20,7 @@ from typing import Literal, Self
 import numpy as np
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import Content, Kind, Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
@@ -30,6 +30,14 @@ from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.summary import (
+    UNDECODABLE,
+    observe_images,
+    readers_get,
+    undecodable_in,
+    warn_undecodable,
+    with_images,
+)
 from recordmill.transforms.sources.arrays.headers import header_length, parse_npy
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.base import (
@@ -38,17 +46,6 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     number_ranges,
-)
-from recordmill.transforms.sources.images.summary import (
-    DECODED,
-    ENCODED,
-    FACT,
-    UNDECODABLE,
-    all_decodable,
-    decodable_in,
-    observe,
-    require_decodable,
-    warn_undecodable,
 )
 from recordmill.transforms.sources.json_lines import (
     ENTRY_BYTES,
@@ -437,22 +434,6 @@ def warnings_of(issues: Sequence[RowIssue]) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _observe_images(
-    images: Sequence[str],
-    headers: Sequence[dict[str, ImageHeader]],
-    names: Sequence[str],
-) -> tuple[TypeFlags, tuple[RowIssue, ...]]:
-    """Returns whether readers decode the images of each column, and which they do not."""
-    flags, issues = [], []
-    for image in images:
-        there = [n for n, each in enumerate(headers) if image in each]
-        kinds = [(headers[n][image].kind,) for n in there]
-        undecodable = observe(kinds, [names[n] for n in there])
-        flags.append(int(bool(undecodable)))
-        issues.append(undecodable)
-    return tuple(flags), RowIssue.merged(issues)
-
-
 BATCH_BYTES = 4 << 20  # of samples that are made rows at once
 _BATCH_SAMPLES = 2000
 
@@ -515,10 +496,7 @@ class WebDatasetSource(ObjectsSource):
     def understood(self, found: Findings | None = None) -> InputSummary:
         if found is None:
             return super().understood()
-        facts: tuple[tuple[str, str], ...] = ()
-        if images_of(self.columns().names):
-            facts = ((FACT, DECODED if decodable_in(found.schema) else ENCODED),)
-        return InputSummary(facts, warnings_of(found.issues))
+        return InputSummary(readers_get(found.schema), warnings_of(found.issues))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(cut_shards(self._shards(files), self.range_bytes))
@@ -526,23 +504,8 @@ class WebDatasetSource(ObjectsSource):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
             return self.fixed_schema
-        flags = dict(zip(images_of(self.columns().names), observed, strict=False))
-        features = []
-        for feature in plain_schema(self.columns(), nulls).features:
-            if is_image(feature.name):
-                seen = (flags[feature.name],) if feature.name in flags else ()
-                decodable = all_decodable(seen)
-                if decodable is None:
-                    decodable = not feature.name.endswith(("webp", "gif"))
-                feature = replace(
-                    feature,
-                    kind=Kind.BYTES,
-                    dtype="uint8" if decodable else "bytes",
-                    shape=(None, None, None) if decodable else (),
-                    content=Content.IMAGE,
-                )
-            features.append(feature)
-        return Schema(tuple(features))
+        schema = plain_schema(self.columns(), nulls)
+        return with_images(schema, images_of(self.columns().names), observed)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # Each file takes a header of 512 bytes, but arrays and numbers may grow.
@@ -586,7 +549,7 @@ class WebDatasetSource(ObjectsSource):
         places = [(sample.start, sample.raw) for sample in samples]
         rows, kept = self._made_rows(parsed, places, input_range, shard, sink)
         names = [f"{input_range.path}: {samples[index].key}" for index in kept]
-        observed, issues = _observe_images(
+        observed, issues = observe_images(
             images_of(self.columns().names), [headers[index] for index in kept], names
         )
         again = []
@@ -601,7 +564,8 @@ class WebDatasetSource(ObjectsSource):
         found = self._values_of(sample, headers)
         if isinstance(found, str):
             return found
-        return self._unknown_in(found) or self._undecodable(headers) or found
+        problem = self._unknown_in(found) or undecodable_in(headers, self.fixed_schema)
+        return problem or found
 
     def _values_of(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
         """Returns the columns of a sample, or why there are none."""
@@ -624,16 +588,6 @@ class WebDatasetSource(ObjectsSource):
                 return found
             values |= found
         return values
-
-    def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
-        """Returns why images cannot be appended to those of the dataset, or ""."""
-        for feature in self.fixed_schema.features if self.fixed_schema else ():
-            if feature.name in headers and feature.dtype != "bytes":
-                try:
-                    require_decodable(headers[feature.name].kind)
-                except ImageHeaderError as error:
-                    return f"{feature.name}: {error}"
-        return ""
 
 
 def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:

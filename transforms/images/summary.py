@@ -8,14 +8,15 @@ one of these among them, readers get the encoded bytes of every image.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from recordmill.schemas.feature_spec import Content, Schema
+from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import SkippedFiles
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.images.header import ImageHeaderError
+from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
 
@@ -88,6 +89,67 @@ def decodable_in(schema: Schema) -> bool:
         feature.content is Content.IMAGE and feature.dtype != "bytes"
         for feature in schema.features
     )
+
+
+# Other sources have columns of images that stay as they are.
+
+
+def observe_images(
+    images: Sequence[str],
+    headers: Sequence[Mapping[str, ImageHeader]],
+    names: Sequence[str],
+) -> tuple[TypeFlags, tuple[RowIssue, ...]]:
+    """Returns whether readers decode the images of each column, and which they do not.
+
+    The headers are those of each row, by column, the names those of the rows.
+    """
+    flags, issues = [], []
+    for image in images:
+        there = [n for n, each in enumerate(headers) if image in each]
+        kinds = [(headers[n][image].kind,) for n in there]
+        undecodable = observe(kinds, [names[n] for n in there])
+        flags.append(int(bool(undecodable)))
+        issues.append(undecodable)
+    return tuple(flags), RowIssue.merged(issues)
+
+
+def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> Schema:
+    """Returns a schema in which some columns are images, given their type flags."""
+    flags = dict(zip(images, observed, strict=False))
+    features = []
+    for feature in schema.features:
+        if feature.column in images:
+            seen = (flags[feature.column],) if feature.column in flags else ()
+            decodable = all_decodable(seen)
+            if decodable is None:
+                decodable = not feature.column.endswith(("webp", "gif"))
+            feature = replace(
+                feature,
+                kind=Kind.BYTES,
+                dtype="uint8" if decodable else "bytes",
+                shape=(None, None, None) if decodable else (),
+                content=Content.IMAGE,
+            )
+        features.append(feature)
+    return Schema(tuple(features))
+
+
+def readers_get(schema: Schema) -> tuple[tuple[str, str], ...]:
+    """Returns the fact of what readers get of the images, if there are any."""
+    if not any(each.content is Content.IMAGE for each in schema.features):
+        return ()
+    return ((FACT, DECODED if decodable_in(schema) else ENCODED),)
+
+
+def undecodable_in(headers: Mapping[str, ImageHeader], dataset: Schema | None) -> str:
+    """Returns why the images of a row cannot be appended to those of a dataset, or ""."""
+    for feature in dataset.features if dataset else ():
+        if feature.name in headers and feature.dtype != "bytes":
+            try:
+                require_decodable(headers[feature.name].kind)
+            except ImageHeaderError as error:
+                return f"{feature.name}: {error}"
+    return ""
 
 
 UNDECODABLE, CHANGED = "undecodable", "changed"  # codes of issues

@@ -1,0 +1,245 @@
+"""Reads what the Hugging Face package `datasets` says of the tables that it writes.
+
+The schema of a Parquet or Arrow file has it as the metadata `huggingface`
+(datasets/features/features.py):
+
+    {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+                           "image": {"_type": "Image"}}}}
+
+In the table, an image is a struct of the bytes and the path of its file, so its columns
+would be `image/bytes` and `image/path`. Here they are `image`, which is checked, and
+`image/path`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import Shape
+from recordmill.schemas.ranges import RowIssue
+from recordmill.schemas.text import NOT_VALID, count, first_names
+from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.cast.typed_values import beyond_classes
+from recordmill.transforms.encode.columns import (
+    inside_lists,
+    is_list,
+    lists_of,
+    plain_type,
+)
+from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.sources.plain_types import SEPARATOR
+
+_KEY = b"huggingface"
+_FILES = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})
+_LISTS = frozenset({"List", "LargeList", "Sequence"})
+_AS_STORED = frozenset({"Value", "Translation", "TranslationVariableLanguages", "Json"})
+NO_LABEL = "no label"  # the code of an issue
+_NO_CLASS = -1  # of a row without a label, as in test sets
+
+
+@dataclass(slots=True)
+class Meaning:
+    """What the metadata says of columns, by their names."""
+
+    # other names of columns of the file; "" for one that is left out
+    names: dict[str, str] = field(default_factory=dict)
+    images: list[str] = field(default_factory=list)  # columns, under their new names
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)  # of arrays
+    unused: list[str] = field(default_factory=list)  # what cannot be used, in words
+
+    def named(self, column: str) -> str:
+        return self.names.get(column, column)
+
+    def facts(self) -> str:
+        """Returns what the metadata says, in words."""
+        told = [f"{name} images" for name in self.images]
+        told += [f"{n} {count(len(c), 'class')}" for n, c in self.classes.items()]
+        return ", ".join(told)
+
+    def types(self, columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Returns columns under their new names, arrays with their shapes."""
+        found = {}
+        for column, kind in columns.items():
+            if name := self.named(column):
+                if (shape := self.shapes.get(name)) is not None:
+                    kind = lists_of(inside_lists(kind)[0], shape)
+                found[name] = kind
+        return found
+
+
+def meaning_of(schema: pa.Schema) -> Meaning:
+    """Returns what the metadata of a file says, as far as its columns agree with it."""
+    found = Meaning()
+    data = (schema.metadata or {}).get(_KEY)
+    if data is None:
+        return found
+    try:
+        features = json.loads(data)["info"]["features"]
+        columns = [(name, features[name]) for name in schema.names if name in features]
+    except NOT_VALID as error:
+        found.unused.append(f"the metadata `huggingface`: {error!r}")
+        return found
+    for name, feature in columns:
+        _read(name, feature, schema.field(name).type, found)
+    return found
+
+
+def _read(
+    name: str, feature: Any, column: pa.DataType, found: Meaning, lists: int = 0
+) -> None:
+    """Adds what a feature says of a column, or of a part of one."""
+    if isinstance(feature, list) and len(feature) == 1:  # before datasets 4
+        feature = {"_type": "Sequence", "feature": feature[0]}
+    kind = feature.get("_type", dict) if isinstance(feature, dict) else None
+    column = plain_type(column)
+    if kind in _LISTS:
+        inner = feature.get("feature")
+        if pt.is_struct(column) and isinstance(inner, dict):  # a struct of lists
+            inner = {key: {"_type": "List", "feature": of} for key, of in inner.items()}
+        elif is_list(column):
+            column, lists = column.value_type, lists + 1
+        _read(name, inner, column, found, lists)
+    elif isinstance(kind, type) and pt.is_struct(column):
+        for part in column:
+            if part.name in feature:
+                own = f"{name}{SEPARATOR}{part.name}"
+                _read(own, feature[part.name], part.type, found, lists)
+    elif kind == "ClassLabel" and pt.is_integer(column):
+        names = feature.get("names") or range(int(feature.get("num_classes") or 0))
+        found.classes[name] = tuple(map(str, names))
+    elif kind in _FILES and _is_file(column):
+        content, path = f"{name}{SEPARATOR}bytes", f"{name}{SEPARATOR}path"
+        found.names |= {content: name} | ({path: ""} if lists else {})
+        if kind == "Image" and not lists:
+            found.images.append(name)
+    elif str(kind).startswith("Array") and isinstance(feature.get("shape"), list):
+        found.shapes[name] = tuple(feature["shape"])
+    elif kind not in _AS_STORED:
+        found.unused.append(f"column {name}: {kind or feature} of {column}")
+
+
+def _is_file(column: pa.DataType) -> bool:
+    return pt.is_struct(column) and {"bytes", "path"} <= {part.name for part in column}
+
+
+def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
+    """Returns what the metadata of several files, with their URIs, says.
+
+    Raises:
+      InputError: two files number classes in different ways.
+    """
+    merged = Meaning()
+    for uri, each in found:
+        merged.names |= each.names
+        merged.images += [name for name in each.images if name not in merged.images]
+        merged.unused += [text for text in each.unused if text not in merged.unused]
+        merged.shapes |= each.shapes
+        for name, classes in each.classes.items():
+            require_same_classes(uri, name, classes, merged.classes.get(name, classes))
+            merged.classes[name] = classes
+    return merged
+
+
+def require_same_classes(
+    uri: str, column: str, found: Sequence[str], expected: Sequence[str]
+) -> None:
+    """Refuses a file whose labels count other classes than those before."""
+    if tuple(found) != tuple(expected):
+        raise InputError(
+            f"{uri}: the classes of column {column!r} are {first_names(found)} by its "
+            f"metadata `huggingface`; expected {first_names(expected)}, so that equal "
+            "labels are of one class. Convert such files one by one, or declare the "
+            "classes in a schema file (`schema`)"
+        )
+
+
+class Checked(NamedTuple):
+    """A batch with the sizes of its images, and what is wrong with its rows."""
+
+    batch: pa.RecordBatch
+    headers: list[dict[str, ImageHeader]]  # of each row, by column; [] without images
+    problems: dict[int, str]  # by row
+
+
+def size_columns(images: Sequence[str]) -> list[pa.Field]:
+    """Returns the columns that images have beside them: height and width in pixels."""
+    return [
+        pa.field(f"{image}{SEPARATOR}{side}", pa.int64())
+        for image in images
+        for side in ("height", "width")
+    ]
+
+
+def check_images(batch: pa.RecordBatch, images: Sequence[str]) -> Checked:
+    """Checks the columns of images of a batch; a missing one has no size."""
+    headers: list[dict[str, ImageHeader]] = [{} for _ in range(batch.num_rows)]
+    problems: dict[int, str] = {}
+    for image in images:
+        paths = f"{image}{SEPARATOR}path"
+        named = batch.column(paths).is_valid() if paths in batch.schema.names else None
+        # A loop per image: of a JPEG, header and structure take 8 us.
+        for row, data in enumerate(batch.column(image)):
+            if data.is_valid:
+                try:
+                    headers[row][image] = check_image(data.as_py())
+                except ImageHeaderError as error:
+                    problems.setdefault(row, f"{image}: {error}")
+            elif named is not None and named[row].as_py():
+                problems.setdefault(
+                    row,
+                    f"{image}: the table has only the path "
+                    f"{shown(batch.column(paths)[row].as_py())}, not the image: write it "
+                    "again by `datasets`, whose `to_parquet` puts files into the table",
+                )
+    sizes = [
+        pa.array([getattr(each.get(image), side, None) for each in headers], pa.int64())
+        for image in images
+        for side in ("height", "width")
+    ]
+    fields = [*batch.schema, *size_columns(images)]
+    columns = [*batch.columns, *sizes]
+    whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return Checked(whole, headers, problems)
+
+
+def check_labels(
+    batch: pa.RecordBatch, classes: Mapping[str, Sequence[str]], uri: str
+) -> tuple[dict[int, str], tuple[RowIssue, ...]]:
+    """Returns the rows with a label that no class has, and how many are without one."""
+    problems: dict[int, str] = {}
+    issues = []
+    for name, names in classes.items():
+        column, rows = batch.column(name), np.arange(batch.num_rows)
+        while is_list(column.type):
+            rows = rows[pc.list_parent_indices(column).to_numpy()]
+            column = pc.list_flatten(column)
+        labels = column.cast(pa.int64()).fill_null(0).to_numpy()
+        for at in np.flatnonzero(
+            (labels < _NO_CLASS) | (labels >= len(names))
+        ).tolist():
+            problems.setdefault(
+                int(rows[at]), f"{name}: {beyond_classes(labels[at], names)}"
+            )
+        if without := int(np.count_nonzero(labels == _NO_CLASS)):
+            issues.append(RowIssue(NO_LABEL, name, without, uri))
+    return problems, tuple(issues)
+
+
+def told_of_labels(issues: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
+    """Returns the fact of labels -1, which rows of test sets have."""
+    return tuple(
+        ("no label", f"{count(each.count, 'value')} -1 of {each.column}")
+        for each in issues
+        if each.code == NO_LABEL
+    )
