@@ -23,6 +23,7 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
+from recordmill.transforms.sources.lakehouse import only_current
 from recordmill.transforms.sources.listing import (
     exclude_files,
     list_inputs,
@@ -160,12 +161,13 @@ def list_all_inputs(
         warnings += (f"passed over: {left}, as it lies inside the input",)
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     warnings += summary.warnings
+    files, current = only_current(files, job.source, storage)
     files, aside = without_documents(files, job.source, storage)
     unreadable = [file for file in files if file.problem]
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
-    facts = (*summary.facts, *aside.facts)
+    facts = (*summary.facts, *current.facts, *aside.facts)
     inputs = Inputs(files, [], check, warnings, facts, listed_at, apart, left_out)
     if not job.reads_files:
         if source.files_root:

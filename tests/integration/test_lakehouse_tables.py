@@ -1,0 +1,127 @@
+"""Tables that deltalake and pyiceberg wrote are read as these read them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from job_tools import Ran, command, examples_of
+from pyiceberg.catalog.sql import SqlCatalog
+
+ROWS = pa.table({"id": [1, 2, 3, 4], "x": [1.5, 2.5, 3.5, 4.5]})
+DAYS = ROWS.append_column("day", pa.array(["a", "a b%/ü", "b", None]))
+
+
+def rows_of(out: Path) -> list[tuple[int, float]]:
+    found = [example.features.feature for example in examples_of(out)]
+    return sorted((r["id"].int64_list.value[0], r["x"].float_list.value[0]) for r in found)  # fmt: skip
+
+
+def expected(table: pa.Table) -> list[tuple[int, float]]:
+    return sorted((row["id"], row["x"]) for row in table.to_pylist())
+
+
+def delta(folder: Path) -> DeltaTable:
+    """A table with deleted and rewritten rows in its folder."""
+    write_deltalake(folder, DAYS, partition_by=["day"])
+    write_deltalake(folder, DAYS.slice(0, 2), mode="append")
+    DeltaTable(folder).delete("id = 2")
+    return DeltaTable(folder)
+
+
+def iceberg(folder: Path) -> Any:
+    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+    catalog.create_namespace("of")
+    table = catalog.create_table("of.rows", schema=ROWS.schema)
+    table.append(ROWS)
+    table.append(ROWS.slice(0, 2))
+    table.delete("id = 2")
+    return table
+
+
+def convert(*arguments: Any) -> Ran:
+    return command("convert", "parquet", *arguments)
+
+
+def test_delta_table_is_read_at_its_version(tmp_path: Path) -> None:
+    table, out = delta(tmp_path / "sales"), tmp_path / "out"
+    assert len(list((tmp_path / "sales").rglob("*.parquet"))) > len(table.file_uris())
+    ran = convert(tmp_path / "sales", out)
+    assert ran.status == 0, ran.err
+    assert "version 2, 4 files; 2 files of other versions left out" in ran.err
+    assert rows_of(out) == expected(table.to_pyarrow_table())
+    # A version later, and rows that were only added: an append takes them.
+    write_deltalake(tmp_path / "sales", DAYS.slice(2, 1), mode="append")
+    ran = convert(tmp_path / "sales", out, "--append")
+    assert ran.status == 0, ran.err
+    assert rows_of(out) == expected(DeltaTable(tmp_path / "sales").to_pyarrow_table())
+    DeltaTable(tmp_path / "sales").delete("id = 3")
+    ran = convert(tmp_path / "sales", out, "--append")
+    assert ran.status != 0
+    assert "are missing" in ran.err
+
+
+def test_checkpoint_in_place_of_the_first_versions(tmp_path: Path) -> None:
+    table = delta(tmp_path / "sales")
+    table.create_checkpoint()
+    (tmp_path / "sales/_delta_log/00000000000000000000.json").unlink()
+    ran = convert(tmp_path / "sales", tmp_path / "out")
+    assert ran.status == 0, ran.err
+    assert rows_of(tmp_path / "out") == expected(table.to_pyarrow_table())
+
+
+def test_delta_table_with_missing_file_or_damaged_log(tmp_path: Path) -> None:
+    table = delta(tmp_path / "sales")
+    Path(table.file_uris()[0]).unlink()
+    ran = convert(tmp_path / "sales", tmp_path / "out")
+    assert ran.status != 0
+    assert "1 file that cannot be found" in ran.err
+    for log in (tmp_path / "sales/_delta_log").glob("*.json"):
+        log.write_text("{")
+    ran = convert(tmp_path / "sales", tmp_path / "out")
+    assert ran.status != 0
+    assert "cannot be read" in ran.err
+
+
+@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])
+def test_features_that_a_list_of_files_cannot_stand_for(
+    tmp_path: Path, feature: str
+) -> None:
+    """The log is changed by hand, as deltalake writes neither."""
+    delta(tmp_path / "sales")
+    log = tmp_path / "sales/_delta_log/00000000000000000000.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": [feature],
+                "writerFeatures": [feature],
+            }
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    ran = convert(tmp_path / "sales", tmp_path / "out")
+    assert ran.status != 0
+    assert f"uses {feature}" in ran.err
+    # The way out: its rows in Parquet files.
+    (tmp_path / "plain").mkdir()
+    pa.parquet.write_table(ROWS, tmp_path / "plain" / "rows.parquet")
+    assert convert(tmp_path / "plain", tmp_path / "out").status == 0
+
+
+def test_iceberg_table_is_read_at_its_snapshot(tmp_path: Path) -> None:
+    table, out = iceberg(tmp_path / "warehouse"), tmp_path / "out"
+    folder = table.location().removeprefix("file://")
+    ran = convert(folder, out)
+    assert ran.status == 0, ran.err
+    assert "2 files of other versions left out" in ran.err
+    assert rows_of(out) == expected(table.scan().to_arrow())
+    shutil.rmtree(f"{folder}/data")
+    ran = convert(folder, tmp_path / "again")
+    assert ran.status != 0
+    assert "2 files that cannot be found" in ran.err

@@ -1,0 +1,211 @@
+"""Finds the files of a Delta or Iceberg table that hold its current rows.
+
+Such a table is a folder of Parquet files and of metadata. The folder also has files whose
+rows were deleted or written again, and only the metadata say which. The packages deltalake
+and pyiceberg read them; the rows are read as those of any Parquet files.
+
+    sales/_delta_log/00000000000000000002.json     Delta (delta-io/delta, PROTOCOL.md)
+    sales/metadata/00002-7d3a.metadata.json        Iceberg (its spec, "Table Metadata")
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.text import count
+from recordmill.transforms.storage.clouds import filesystem_of
+from recordmill.transforms.storage.reading import is_local, local_path, read_range
+
+_LOG = "_delta_log"
+_NAMES = "metadata/*.metadata.json"  # of Iceberg
+_MOST_FOLDERS = 200  # asked for, of each two requests
+_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]*\.metadata\.json")
+_PARTITION = re.compile(r"[^=/]+=[^/]*")
+_FEATURES = {  # of Delta, that a list of files cannot stand for
+    "deletionVectors": "REORG TABLE name APPLY (PURGE)",
+    "columnMapping": "a copy of the table without column mapping",
+}
+
+
+class Snapshot(NamedTuple):
+    """The current version of a table."""
+
+    version: str
+    paths: frozenset[str]  # of its files, below the table's folder
+
+
+def only_current(
+    files: list[InputFile], source: str, storage: StorageOptions
+) -> tuple[list[InputFile], InputSummary]:
+    """Returns the files without those of tables that are not of the current version.
+
+    Raises:
+      InputError: a table cannot be read as a list of files, or its files are named apart
+        from its metadata.
+    """
+    if source != "parquet":
+        return files, NOTHING
+    _require_whole_tables(files, storage)
+    facts = []
+    for folder, is_delta in _tables(files).items():
+        own = [file for file in files if file.path.startswith(folder)]
+        uri = own[0].uri.removesuffix(own[0].path) + folder
+        found = (
+            _delta_snapshot(uri, folder, own, storage)
+            if is_delta
+            else _iceberg_snapshot(uri, own)
+        )
+        kind = "Delta" if is_delta else "Iceberg"
+        named = {file.path.removeprefix(folder) for file in own}
+        if gone := sorted(found.paths - named):
+            raise InputError(
+                f"{uri}: version {found.version} of this {kind} table has "
+                f"{count(len(gone), 'file')} that cannot be found, such as {gone[0]}. If "
+                "a job is writing the table, run again; if files were removed, restore "
+                "them or read another copy"
+            )
+        kept = {folder + path for path in found.paths}
+        old = sum(
+            file.path.endswith(".parquet") and file.path not in kept
+            for file in own
+            if f"{folder}{_LOG}/" not in file.path
+        )
+        files = [f for f in files if not f.path.startswith(folder) or f.path in kept]
+        fact = f"version {found.version}, {count(len(kept), 'file')}"
+        fact += f"; {count(old, 'file')} of other versions left out" if old else ""
+        facts.append((f"{kind} table {folder.rstrip('/') or uri}", fact))
+        if not kept:
+            raise InputError(
+                f"{uri}: version {found.version} of this table has no rows"
+            )
+    return files, InputSummary(tuple(facts))
+
+
+def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
+    """Returns the folder of each table below the input root, and if it is of Delta."""
+    found = {}
+    for file in files:
+        parts = PurePosixPath(file.path).parts
+        if _LOG in parts[:-1] and file.path.endswith(".json"):
+            at = parts.index(_LOG)
+            found["".join(f"{part}/" for part in parts[:at])] = True
+        elif _ICEBERG.fullmatch(file.path):
+            found["".join(f"{part}/" for part in parts[:-2])] = False
+    return found
+
+
+def _require_whole_tables(files: Sequence[InputFile], storage: StorageOptions) -> None:
+    """Refuses inputs in the folder of a table whose metadata are no input.
+
+    A glob may find files in very many folders; the first ones are looked at.
+    """
+    known = _tables(files)
+    first: dict[str, InputFile] = {}
+    for file in files:
+        root = file.uri.removesuffix(file.path)
+        if any(file.path.startswith(folder) for folder in known):
+            continue
+        for path in ((root + file.given).rstrip("/"), file.uri.rpartition("/")[0]):
+            while _PARTITION.fullmatch(path.rpartition("/")[2]):
+                path, _, _ = path.rpartition("/")
+            first.setdefault(path.removesuffix("/data"), file)
+            first.setdefault(path, file)
+    for table, file in islice(first.items(), _MOST_FOLDERS):
+        for kind, metadata in (("Delta", f"{_LOG}/*.json"), ("Iceberg", _NAMES)):
+            if _has(f"{table}/{metadata}", storage):
+                raise InputError(
+                    f"{file.uri}: is a file of the {kind} table {table}, which may have "
+                    f"deleted its rows. Name the table in place of its files: {table}"
+                )
+
+
+def _has(pattern: str, storage: StorageOptions) -> bool:
+    """Tells whether a file matches; only the last part of the pattern is one."""
+    folder, _, names = pattern.rpartition("/")
+    if is_local(folder):
+        return next(Path(local_path(folder)).glob(names), None) is not None
+    system, path = filesystem_of(folder, storage)
+    return bool(system.isdir(path) and system.glob(f"{path}/{names}"))
+
+
+def _load(module: str, uri: str) -> Any:
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"{uri}: is a table that {package} reads. Its folder also holds files of "
+            f"deleted rows, and {package}, which is not installed, tells them apart: pip "
+            f"install {package}"
+        ) from error
+
+
+def _delta_snapshot(
+    uri: str, folder: str, own: Sequence[InputFile], storage: StorageOptions
+) -> Snapshot:
+    """Reads the log, of which a copy is enough, from wherever it is."""
+    deltalake = _load("deltalake", uri)
+    log = [file for file in own if file.path.startswith(f"{folder}{_LOG}/")]
+    with tempfile.TemporaryDirectory(prefix="recordmill-delta-") as copy:
+        for file in log:
+            to = Path(copy, file.path.removeprefix(folder))
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(read_range(file.uri, 0, file.size, storage, file.seen))
+        try:
+            table = deltalake.DeltaTable(copy)
+            features = {*(table.protocol().reader_features or ())}
+            mode = table.metadata().configuration.get("delta.columnMapping.mode")
+            features |= {"columnMapping"} if mode not in (None, "none") else set()
+            paths = [each.removeprefix(f"{copy}/") for each in table.file_uris()]
+            version = str(table.version())
+        except Exception as error:  # its own classes, and those of Arrow and Rust
+            raise InputError(
+                f"{uri}: the log of this Delta table cannot be read: {error}"
+            ) from error
+    if refused := sorted(features & _FEATURES.keys()):
+        raise InputError(
+            f"{uri}: this Delta table uses {refused[0]}, so its rows are not those of its "
+            f"files. Rewrite it in Spark ({_FEATURES[refused[0]]}), or write its rows to "
+            "Parquet files and convert these"
+        )
+    return Snapshot(version, frozenset(paths))
+
+
+def _iceberg_snapshot(uri: str, own: Sequence[InputFile]) -> Snapshot:
+    table_module = _load("pyiceberg.table", uri)
+    named = [file for file in own if _ICEBERG.fullmatch(file.path)]
+    # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
+    newest = max(named, key=lambda file: (_number(file.path), file.path))
+    try:
+        table = table_module.StaticTable.from_metadata(newest.uri)
+        tasks = list(table.scan().plan_files())
+        location = table.location().rstrip("/") + "/"
+        snapshot = table.current_snapshot()
+    except Exception as error:  # its own classes, and those of its file systems
+        raise InputError(
+            f"{newest.uri}: the metadata of this Iceberg table cannot be read: {error}"
+        ) from error
+    if any(task.delete_files for task in tasks):
+        raise InputError(
+            f"{uri}: deleted rows of this Iceberg table are still in its files. Rewrite "
+            "them in Spark (CALL system.rewrite_data_files), or write its rows to Parquet "
+            "files and convert these"
+        )
+    paths = [task.file.file_path.removeprefix(location) for task in tasks]
+    return Snapshot(str(snapshot.snapshot_id if snapshot else "none"), frozenset(paths))
+
+
+def _number(path: str) -> int:
+    """Returns the number of a metadata file; -1 without one."""
+    found = re.match(r"v?(\d+)", path.rpartition("/")[2])
+    return int(found[1]) if found else -1
