@@ -299,6 +299,8 @@ class JobSpec(FrozenModel):
     split_exact: bool = False
     stratify_by: str | None = None
     map: MapFunction | None = None  # makes the rows of those that the source reads
+    # those of `expect_schema`, where a format leaves out all others (`extra_columns`)
+    columns: tuple[str, ...] = ()
 
     @property
     def reads_files(self) -> bool:

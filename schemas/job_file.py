@@ -36,8 +36,9 @@ from recordmill.schemas.job_options import (
     check_options,
     job_file_model,
     make_job,
+    owner_of,
 )
-from recordmill.schemas.options import BY_NAME, JOB_FILE, offered_by, parse_pairs
+from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs, spell
 from recordmill.schemas.schema_file import DRAFT, texts_as_written, without_titles
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.text import json_bytes
@@ -129,12 +130,13 @@ def load_job(
     read: Callable[[str], bytes],
     formats: Formats,
     options: Mapping[str, Any] = MappingProxyType({}),
+    own: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedJob:
     """Returns the job in a file; its placeholders come from the settings and the date.
 
     `read` reads the files that the job names. Of `formats` only the one that it names
-    is looked up, unless the file is wrong. `options` replace what the file says; their
-    paths are as they were typed.
+    is looked up, unless the file is wrong. `options` replace what the file says, and
+    `own` what it says of its format; their paths are as they were typed.
 
     Raises:
       UsageError, SchemaError: all that is wrong with it, a line for each.
@@ -150,9 +152,16 @@ def load_job(
         )
     problems: Problems = {}
     given = {**_filled(document, settings, today, problems), **options}
+    if own and (source := str(given.get("source"))) in formats:
+        section = given.setdefault(source, {})
+        for name in own.keys() - formats[source].model_fields.keys():
+            what = f"is an option of {owner_of(name, formats)}, not of {source}"
+            problems[source, name] = what
+        if isinstance(section, dict):
+            given[source] = {**section, **own}
     values = check_options(given, formats, problems)
     if problems:
-        raise UsageError(_report(uri, document, problems, options))
+        raise UsageError(_report(uri, document, problems, options, own))
     typed = {name: values[name] for name in options}
     values = _with_paths(values, posixpath.dirname(uri)) | typed
     if isinstance(values["schema"], dict):
@@ -204,12 +213,17 @@ def _filled(
 
 
 def _report(
-    uri: str, document: YamlDocument, problems: Problems, options: Mapping[str, Any]
+    uri: str,
+    document: YamlDocument,
+    problems: Problems,
+    options: Mapping[str, Any],
+    own: Mapping[str, Any],
 ) -> str:
     def where(place: KeyPath) -> tuple[int, str]:
-        if place[0] in options:
-            flag = BY_NAME[str(place[0])].command_flag
-            return 0, ": ".join([flag, *map(str, place[1:])])
+        at = 0 if place[0] in options else 1  # of all formats, or of the section of one
+        if at == 0 or (place[0] not in _KINDS and place[1:2] and place[1] in own):
+            flag = spell(f"`{place[at]}`", "command")
+            return 0, ": ".join([flag, *map(str, place[at + 1 :])])
         if place[:1] == ("set",) and place[0] not in document.value:
             return 0, f"`set` {place[1]}"
         steps = [f"item {s + 1}" if isinstance(s, int) else s for s in place]

@@ -388,11 +388,11 @@ def _wrong_sources(
         if key in formats:
             if key != source:
                 yield key, f"requires source: {key}"
-        elif key not in _NAMES and (owner := _owner(key, formats)):
+        elif key not in _NAMES and (owner := owner_of(key, formats)):
             yield key, f"is an option of {owner}: write {owner}: {{{key}: ...}}"
 
 
-def _owner(option: str, formats: Formats) -> str | None:
+def owner_of(option: str, formats: Formats) -> str | None:
     """Returns the format that has this option."""
     for name in formats:
         with suppress(UsageError):  # a format of another package that cannot be loaded

@@ -17,6 +17,7 @@ from recordmill.schemas.declared import FrozenModel
 from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Option
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
+LEAVE_OUT: Final = "use `extra_columns=ignore` to leave out what is new"
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name
 
 

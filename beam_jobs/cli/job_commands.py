@@ -7,7 +7,8 @@ module whatever it is asked to do.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,12 +64,10 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
             raise click.UsageError(
                 f"{paths[-1]}: a file, expected the folder OUTPUT as the last: {line}"
             )
-        section = {option.name: values.pop(_own_name(option)) for option in own}
+        section, values = _divided(values)
         _convert(ctx, paths, {"source": source.name, **values, source.name: section})
 
-    section_options = click_options(own, group=f"Options of {source.name}")
-    for parameter, option in zip(section_options, own, strict=True):
-        parameter.name = _own_name(option)
+    section_options = _own_options(own, group=f"Options of {source.name}")
     paths = click.Argument(
         ["paths"], nargs=-1, required=True, type=Name("file"), metavar="INPUT... OUTPUT"
     )
@@ -81,6 +80,13 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
     return made(convert_format)
 
 
+def _divided(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what is typed of the format's own options, and of all others."""
+    own = {name for name in values if name.endswith(_OF_FORMAT)}
+    section = {name.removesuffix(_OF_FORMAT): values[name] for name in sorted(own)}
+    return section, {name: values[name] for name in values if name not in own}
+
+
 def _are_reversed(paths: Sequence[str]) -> bool:
     """Tells whether the output was written first: nothing is there, and files follow."""
     is_path = "://" not in paths[0] and not any(mark in paths[0] for mark in "*?[")
@@ -88,8 +94,31 @@ def _are_reversed(paths: Sequence[str]) -> bool:
     return is_new and Path(paths[-1]).is_file()
 
 
-def _own_name(option: Option) -> str:
-    return f"{option.name} of the format"  # which no option of all jobs is called
+_OF_FORMAT = " of the format"  # behind the names of such options; no others have it
+
+
+def _own_options(own: Iterable[Option], **how: Any) -> list[click.Option]:
+    made = click_options(own, **how)
+    for parameter in made:
+        parameter.name = f"{parameter.name}{_OF_FORMAT}"
+    return made
+
+
+def _options_of_formats() -> list[click.Option]:
+    """Returns the options of all formats; which the job has, its file tells."""
+    from recordmill.schemas.source_options import declared_options
+    from recordmill.transforms.sources.registry import format_names, load_format
+
+    found: dict[str, Option] = {}
+    for name in format_names():
+        with suppress(UsageError):  # a format of another package that cannot be loaded
+            for option in declared_options(name, load_format(name).options):
+                kind = "text" if option.kind == "choice" else option.kind
+                found.setdefault(option.command_flag, replace(option, kind=kind))
+    made = _own_options(found.values(), replaces=True)
+    for parameter in made:
+        parameter.hidden = True
+    return made
 
 
 convert = FormatGroup("convert", _HELP, _command_of)
@@ -201,8 +230,9 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def run_command(ctx: click.Context, /, **values: Any) -> None:
     """Runs the job in a file; does nothing if nothing has changed.
 
-    An option replaces what the file says. Arguments after -- are passed to Beam, behind
-    the file's own.
+    An option replaces what the file says. Options of the job's format, as `recordmill
+    convert FORMAT --help` lists them, do so, too. Arguments after -- are passed to Beam,
+    behind the file's own.
     """
     from recordmill.beam_jobs.cli.execute import report_failure
     from recordmill.schemas.job import RunOptions
@@ -212,6 +242,9 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     with report_failure(Invocation.of(ctx).signals, given, ""):
         loaded = _load_file(ctx, values)
     _start(loaded, ctx)
+
+
+run_command.make_more = _options_of_formats
 
 
 @command(
@@ -229,6 +262,9 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
     _start(_load_file(ctx, values), ctx, only_plan=True)
 
 
+plan_command.make_more = _options_of_formats
+
+
 def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     """Reads the job file, from whatever storage; options replace what it says."""
     from datetime import UTC, datetime
@@ -237,6 +273,7 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
+    own, values = _divided(values)
     uri, given = values["job_file"], _as_in_a_file(values)
     names = {option.name for option in offered_by(JOB_FILE)}.difference(_APART)
     loaded = load_job(
@@ -247,6 +284,7 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         read_file,
         InstalledFormats(),
         {name: given[name] for name in names & given.keys()},
+        _without_none(own),
     )
     return _with_given(loaded, ctx, values)
 

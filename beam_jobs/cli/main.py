@@ -207,15 +207,9 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
 
 def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
     """Returns the error of an unknown option that says what it may be."""
-    from recordmill.transforms.sources.registry import BUILT_IN, load_format
-
     option, known = error.option_name, error.possibilities or ()
-    field = option.strip("-").replace("-", "_")
-    owners = [n for n in BUILT_IN if field in load_format(n).options.model_fields]
     if option in ("-o", "--output") and name == "convert":
         hint = "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
-    elif owners and name in ("run", "plan"):
-        hint = f"It stands in the job file, such as {owners[0]}: {{{field}: ...}}"
     elif option == "--runner" or (
         "_" in option and not get_close_matches(option.replace("_", "-"), known, 1, 0.8)
     ):

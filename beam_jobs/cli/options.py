@@ -10,7 +10,7 @@ Imports neither pydantic nor Arrow, so that --help stays fast.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,10 +54,24 @@ class LaidOutCommand(click.Command):
     """A command whose help has groups of options, and examples at its end."""
 
     examples: Examples = ()
+    # makes options that help leaves out, as soon as an argument is like one
+    make_more: Callable[[], Sequence[click.Option]] | None = None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Returns the parameters; every command has --help and --debug."""
-        return [*super().get_params(ctx), DEBUG]
+        return [*super().get_params(ctx), *ctx.meta.get(__name__, ()), DEBUG]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments."""
+        if self.make_more is not None:
+            params = self.get_params(ctx)
+            known = {
+                name for each in params for name in each.opts + each.secondary_opts
+            }
+            flags = {arg.partition("=")[0] for arg in args if arg.startswith("--")}
+            if flags - known:
+                ctx.meta[__name__] = self.make_more()
+        return super().parse_args(ctx, args)
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter

@@ -205,7 +205,7 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
         schema = source.schema()
         check_types(source.columns(), schema)
     check_payload(schema, job.payload)
-    require_schema(expected, schema)
+    require_schema(expected, schema, job)
 
 
 def _full_disks(context: RunContext, estimate: Estimate, memory: str) -> Iterator[str]:

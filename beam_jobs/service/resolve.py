@@ -151,9 +151,15 @@ def resolve(
     store = open_store(options.output, options.storage.output)
     check_names(job, store, auto_version=options.auto_version)
     require_container(job.container)
+    version_plan = append_plan = expected = None
+    if options.expect_schema:
+        expected = load_expected(options.expect_schema, options.storage.output)
+        own = job.map is None and job.declared is None  # columns that become features
+        if own and getattr(job.source_options, "extra_columns", "") == "ignore":
+            names = tuple(feature.name for feature in expected.features)
+            job = job.model_copy(update={"columns": names})
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
-    version_plan = append_plan = expected = None
     if options.auto_version:
         job, version_plan = _choose_version(job, store, inputs)
         store = store.below(job.version)
@@ -165,8 +171,6 @@ def resolve(
         append_plan, inputs, run_key = appended
     else:
         run_key = inputs.run_key(job)
-    if options.expect_schema:
-        expected = load_expected(options.expect_schema, options.storage.output)
     return ResolvedRun(
         *(job, options, store, inputs, run_key, expected, append_plan, version_plan)
     )
@@ -264,7 +268,8 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         published_rejects(store),
         run.locator,
     )
-    require_schema(run.expected, schema_of(manifest, class_names(store, manifest)))
+    schema = schema_of(manifest, class_names(store, manifest))
+    require_schema(run.expected, schema, job)
     return manifest
 
 

@@ -56,7 +56,10 @@ HINTS = {
     "convert csv table.csv out/t --flink_master=h": "after --: -- --flink_master=...",
     "run job.yaml --runner FlinkRunner": "after --: -- --runner=...",
     "convert csv table.csv out/t --max_reject 1": "Did you mean '--max-rejects'?",
-    "run job.yaml --delimiter tab": "such as csv: {delimiter: ...}",
+    "run job.yaml --records decode": "is an option of tfrecord, not of csv",
+    "plan job.yaml --resize 2x2 --seed 1": "is an option of images, not of csv",
+    "run job.yaml --delimite tab": "'--delimiter'",
+    "run job.yaml --delimiter xx": "--delimiter: expected auto, comma",
 }
 
 
@@ -72,6 +75,22 @@ def test_the_places_that_are_named_are_right() -> None:
     assert recordmill("convert", "csv", "table.csv", "out/t", *after).status == 0
     Path("job.yaml").write_text(JOB + "csv: {delimiter: comma}\n")
     assert recordmill("run", "job.yaml", *after).status == 0
+
+
+def test_a_job_file_takes_options_of_its_format() -> None:
+    """They replace what the file says, as all others do."""
+    Path("table.csv").write_text("a;b\n1,5;x\n\n2,5;y\n")
+    Path("job.yaml").write_text(JOB + "csv: {delimiter: comma, header: first}\n")
+    own = ["--delimiter", "semicolon", "--decimal", "comma", "--skip-rows", 0]
+    plan = recordmill("plan", "job.yaml", *own)
+    assert "b string" in plan.out
+    assert "decimals: with a comma" in plan.out
+    ran = recordmill("run", "job.yaml", *own, "--exact")
+    assert ran.status == 0, ran.err
+    assert "columns: 2 (a float32, b string)" in ran.err
+    shown = recordmill("run", "--help").out
+    assert "recordmill convert FORMAT --help" in " ".join(shown.split())
+    assert "--delimiter" not in shown
 
 
 def test_a_folder_of_datasets_lists_them(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def build_manifest(
     observed, nulls = merge_column_info(ranges, shards)
     schema = context.schema(observed, nulls)
     # Of rows that are read by reference, it is known only now.
-    require_schema(context.expected_schema, schema)
+    require_schema(context.expected_schema, schema, context.job)
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rejects.rows for shard in shards)

@@ -217,10 +217,15 @@ _DEFAULTS = JobSpec(source="csv", name="data").model_dump(
 )
 
 
-def option_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the options that differ between `fixed_fields` of jobs, with both values."""
+def option_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yields the options that differ between `fixed_fields` of jobs, with both values.
+
+    Those that are free may differ.
+    """
     old, new = _options_of(before), _options_of(now)
-    for option in sorted({*old, *new}):
+    for option in sorted({*old, *new}.difference(free)):
         if old.get(option) == new.get(option):
             continue
         if option == "declared":
@@ -509,7 +514,9 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
             f"{store.uri}: was written by another version of recordmill in another "
             f"format ({kept.format_version}, now {FORMAT_VERSION}); {CONVERT_ALL}"
         )
-    if changes := list(option_changes(kept.job, fixed_fields(job))):
+    # What new files have beside the dataset's columns says nothing of its records.
+    free = ("columns", "extra_columns")
+    if changes := list(option_changes(kept.job, fixed_fields(job), free)):
         raise OutputRefusedError(
             f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
             f"with the options of the first run, or {CONVERT_ALL}"

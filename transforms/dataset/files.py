@@ -20,6 +20,7 @@ from recordmill.schemas.errors import (
     UsageError,
 )
 from recordmill.schemas.feature_spec import Schema, differences, range_violations
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
     FileEntry,
@@ -33,6 +34,7 @@ from recordmill.schemas.names import (
     mark_of_rejects,
     parse_labels,
 )
+from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.storage import LocalStore, Store, open_store
@@ -240,14 +242,18 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
 
 
 def require_schema(
-    expected: Schema | None, found: Schema, notes: Sequence[str] = ()
+    expected: Schema | None, found: Schema, job: JobSpec, notes: Sequence[str] = ()
 ) -> None:
-    """Checks that a dataset has the expected features; None accepts all.
+    """Checks that a job's dataset has the expected features; None accepts all.
 
     The notes say what may have changed them.
     """
     changes = differences(expected, found) if expected else []
-    if changes:
+    if changes and expected:
+        known = {feature.name for feature in expected.features}
+        has_new = any(feature.name not in known for feature in found.features)
+        if has_new and getattr(job.source_options, "extra_columns", "") == "error":
+            notes = (*notes, f"{LEAVE_OUT}, or add it to the schema")
         raise SchemaError(
             "the dataset's schema differs from `expect_schema`:\n"
             + "\n".join(f"  {change}" for change in (*changes, *notes))

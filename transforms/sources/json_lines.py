@@ -27,6 +27,7 @@ from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
+from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import offsets_of
@@ -43,7 +44,12 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
-from recordmill.transforms.sources.plain_types import SEPARATOR, types_to_append
+from recordmill.transforms.sources.plain_types import (
+    SEPARATOR,
+    left_out_fact,
+    require_features,
+    types_to_append,
+)
 from recordmill.transforms.sources.registry import OddCells
 from recordmill.transforms.sources.text_columns import (
     ODD,
@@ -68,6 +74,7 @@ Array = npt.NDArray[Any]
 ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
 _MAX_DEPTH = 8  # of lists
+_EXTRA = "extra_columns"  # issue: rows with keys that the first rows do not have
 _TYPES: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -265,7 +272,8 @@ class ObjectsSource(Source):
     """
 
     as_declared: bool = False  # whether a schema says what becomes of the columns,
-    wanted: tuple[str, ...] = ()  # and which it uses
+    wanted: tuple[str, ...] = ()  # and which it has
+    leaves_out: bool = False  # whether rows may have others (`extra_columns`)
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
@@ -273,6 +281,7 @@ class ObjectsSource(Source):
     types: tuple[tuple[str, pa.DataType], ...] = ()
     sampled: int = 0  # rows that told the columns,
     is_sampled: bool = False  # and whether there are more
+    left_out: tuple[str, ...] = ()  # columns of these that no feature is made of
     passed_over: tuple[SkippedFiles, ...] = ()
 
     tells_checksums = True
@@ -318,12 +327,22 @@ class ObjectsSource(Source):
                     break
         if not sampled:
             raise self._no_rows(chosen, problem)
-        types = self._types_of(observed, files[0].uri)
         fixed = append.schema if append is not None else None
+        left_out, wanted = set[str](), self.wanted
+        if fixed is not None:
+            wanted = tuple(feature.name for feature in fixed.features)
+        if self.as_declared or (wanted and self.leaves_out):
+            left_out = observed.keys() - {*wanted}
+            observed = {name: observed[name] for name in observed if name in wanted}
+        types = self._types_of(observed, files[0].uri)
+        if fixed is not None:
+            require_features(types, fixed, may_lack=True)
+            types = types_to_append(fixed)
         return replace(
             self,
-            types=tuple((types_to_append(fixed, types) if fixed else types).items()),
+            types=tuple(types.items()),
             fixed_schema=fixed,
+            left_out=tuple(left_out),
             sampled=sampled,
             is_sampled=is_sampled,
             passed_over=SkippedFiles.counted(skipped),
@@ -334,8 +353,6 @@ class ObjectsSource(Source):
     ) -> dict[str, pa.DataType]:
         types, problems = {}, []
         for name, column in observed.items():
-            if self.as_declared and name not in self.wanted:
-                continue
             found = column.arrow_type
             if found is None:
                 problems.append(name)
@@ -347,7 +364,7 @@ class ObjectsSource(Source):
                 "values of several types, can be no feature. Declare the other columns "
                 "in a schema file (`schema`)"
             )
-        if not types and not self.as_declared:
+        if not types and not self.as_declared and not self.leaves_out:
             raise InputError(f"{uri}: its objects have no keys")
         return types
 
@@ -358,9 +375,17 @@ class ObjectsSource(Source):
         columns = ", ".join(f"{name} {kind}" for name, kind in self.types)
         basis = "the first" if self.is_sampled else "all"
         basis = f"by {basis} {count(self.sampled, self.row_name)}"
-        return InputSummary(
-            (("columns", columns), ("types", basis)), (), self.passed_over
-        )
+        facts = (("columns", columns), ("types", basis), *self._left_out(found))
+        return InputSummary(facts, (), self.passed_over)
+
+    def _left_out(self, found: Findings | None) -> tuple[tuple[str, str], ...]:
+        issues = found.issues if found is not None else ()
+        [more] = [
+            f"others in {count(each.count, 'row')}, such as {each.example}"
+            for each in issues
+            if each.code == _EXTRA
+        ] or [""]
+        return left_out_fact(self.left_out, more)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -368,15 +393,24 @@ class ObjectsSource(Source):
 
     def _unknown_in(self, row: Row) -> str:
         """Returns why a row with keys of no column cannot be converted, or ""."""
-        if self.as_declared or row.keys() <= self._names:
+        if self.as_declared or self.leaves_out or row.keys() <= self._names:
             return ""
         name = shown(next(name for name in row if name not in self._names))
         if self.fixed_schema is not None:
-            return f"{name}: is no feature of the dataset"
+            return f"{name}: is no feature of the dataset; {LEAVE_OUT}"
         return (
-            f"{name}: is in none of the {count(self.sampled, self.row_name)} that "
-            "were looked at for columns; a schema file says which to use (`schema`)"
+            f"{name}: is in none of the {count(self.sampled, self.row_name)} that were "
+            f"looked at for columns; {LEAVE_OUT}, or a schema file that has it (`schema`)"
         )
+
+    def _count_extra(self, rows: Iterable[Row], sink: RowSink) -> None:
+        """Counts the rows with keys that none of the first rows have."""
+        if self.as_declared or not self.leaves_out:
+            return
+        known = self._names.union(self.left_out)
+        if extra := [names for row in rows if (names := row.keys() - known)]:
+            example = shown(min(map(min, extra)))
+            sink.add(issues=[RowIssue(_EXTRA, "", len(extra), example)])
 
     def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
         """Returns rows as columns, or None if a value does not fit."""
@@ -427,6 +461,7 @@ class ObjectsSource(Source):
         """
         reasons = {at: row for at, row in enumerate(parsed) if isinstance(row, str)}
         values = {at: row for at, row in enumerate(parsed) if not isinstance(row, str)}
+        self._count_extra(values.values(), sink)
         batch = self._batch([*values.values()])
         if batch is None:  # one by one, as few do not fit
             misfits = {at: self._misfit(row) for at, row in values.items()}

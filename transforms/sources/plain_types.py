@@ -20,6 +20,8 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.source_options import LEAVE_OUT
+from recordmill.schemas.text import first_names
 from recordmill.transforms.encode.columns import (
     BOOL,
     BYTES,
@@ -39,7 +41,7 @@ SEPARATOR = "/"
 
 
 def plain_columns(
-    schema: pa.Schema, uri: str, *, as_declared: bool
+    schema: pa.Schema, uri: str, *, as_declared: bool, chosen: Sequence[str] = ()
 ) -> dict[str, pa.DataType]:
     """Returns the columns that rows of a file have, by name.
 
@@ -48,6 +50,7 @@ def plain_columns(
       uri: the file, for messages.
       as_declared: whether a declared schema says what becomes of them. If so, columns
         that can be no feature are left out, and decimals stay decimals.
+      chosen: the columns that are used, or () for all.
 
     Raises:
       InputError: a column can be no feature, or two have one name.
@@ -66,7 +69,7 @@ def plain_columns(
                 )
             if plain is not None:
                 found[name] = plain
-            elif not as_declared:
+            elif not as_declared and (not chosen or name in chosen):
                 problems.append(f"column {name!r} of type {arrow_type}")
     if problems:
         raise InputError(
@@ -132,25 +135,49 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def columns_differ(uri: str, names: Iterable[str], columns: Iterable[str]) -> str:
-    """Describes how the columns of a file differ from those of the first one."""
+def columns_differ(
+    uri: str,
+    names: Iterable[str],
+    columns: Iterable[str],
+    wanted: Iterable[str] = (),
+    *,
+    leaves_out: bool = False,
+) -> str:
+    """Describes how the columns of a file differ from those of the first one, or "".
+
+    `wanted` are the columns that a schema has, if one is given; `leaves_out` is whether
+    a file may have others.
+    """
     missing = sorted(set(columns) - set(names))
-    extra = sorted(set(names) - set(columns))
+    extra = [] if leaves_out else sorted(set(names) - set(columns))
+    if not missing and not extra:
+        return ""
     found = [f"lacks {', '.join(missing)}"] if missing else []
     found += [f"also has {', '.join(extra)}"] if extra else []
+    way_out = ""
+    if not leaves_out and not {*missing} & ({*wanted} or {*missing}):
+        other = "the schema does not have" if wanted else "is new"
+        way_out = f". Use `extra_columns=ignore` to leave out what {other}"
     return (
         f"{uri}: its columns differ from those of the first file: it "
-        f"{' and '.join(found)}; all files of one dataset need the same columns"
+        f"{' and '.join(found)}; all files of one dataset need the same columns{way_out}"
     )
 
 
+def left_out_fact(names: Iterable[str], more: str = "") -> tuple[tuple[str, str], ...]:
+    """Returns a fact about columns that no feature is made of, or none."""
+    told = "; ".join(filter(None, (first_names(sorted({*names})), more)))
+    return (("columns left out", told),) if told else ()
+
+
 def merged_columns(
-    found: Sequence[tuple[str, dict[str, pa.DataType]]],
+    found: Sequence[tuple[str, dict[str, pa.DataType]]], wanted: Sequence[str] = ()
 ) -> dict[str, pa.DataType]:
     """Returns the columns of several files, in the order of the first one.
 
     Args:
       found: (uri, columns) of each.
+      wanted: the columns that a schema has, if one is given.
 
     Raises:
       InputError: names two files and the column in which they differ.
@@ -158,8 +185,8 @@ def merged_columns(
     first, merged = found[0][0], dict(found[0][1])
     last_of = dict.fromkeys(merged, first)  # the file that gave a column its type
     for uri, columns in found[1:]:
-        if merged.keys() != columns.keys():
-            raise InputError(columns_differ(uri, columns, merged))
+        if differ := columns_differ(uri, columns, merged, wanted):
+            raise InputError(differ)
         for name, arrow_type in columns.items():
             both = merged_type(merged[name], arrow_type)
             if both is None:
@@ -209,34 +236,29 @@ _LEAVES = {
 }
 
 
-def require_features(names: Iterable[str], schema: Schema) -> None:
+def require_features(
+    names: Iterable[str], schema: Schema, *, may_lack: bool = False
+) -> None:
     """Checks that the columns of new files are the features of their dataset."""
     features = {feature.name for feature in schema.features}
-    if {*names} != features:
+    extra = sorted({*names} - features)
+    missing = [] if may_lack else sorted(features - {*names})
+    if extra or missing:
+        way_out = "" if missing else f"{LEAVE_OUT}, or "
+        found = [f"lack {', '.join(missing)}"] if missing else []
+        found += [f"also have {', '.join(extra)}"] if extra else []
         raise SchemaError(
-            f"the columns are {', '.join(sorted(names))}, but the dataset's features "
-            f"are {', '.join(sorted(features))}"
+            f"the columns of the new files differ from the dataset's features "
+            f"({first_names(sorted(features))}): they {' and '.join(found)}; {way_out}"
+            "convert all inputs again without `append`"
         )
 
 
-def types_to_append(schema: Schema, found: Iterable[str]) -> dict[str, pa.DataType]:
-    """Returns the types that columns of new files must have, by the dataset's features.
-
-    Args:
-      schema: of the dataset.
-      found: the columns of the new files.
-
-    Raises:
-      SchemaError: the dataset has no such column.
-    """
+def types_to_append(schema: Schema) -> dict[str, pa.DataType]:
+    """Returns the types that columns of new files must have, by the dataset's features."""
     fixed = {}
     for feature in schema.features:
         kind = _LEAVES.get(feature.dtype, pa.string())
         is_image = feature.content is Content.IMAGE
         fixed[feature.name] = pa.binary() if is_image else lists_of(kind, feature.shape)
-    if unknown := set(found) - fixed.keys():
-        raise SchemaError(
-            f"the columns {', '.join(sorted(unknown))} are no features of the "
-            f"dataset, which has {', '.join(sorted(fixed))}"
-        )
     return fixed

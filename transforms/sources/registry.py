@@ -51,7 +51,7 @@ class Request:
     # whether a declared schema converts the cells: a format whose cells are text then
     # gives them as they are
     as_text: bool = False
-    columns: tuple[str, ...] = ()  # those that the schema uses; () without one
+    columns: tuple[str, ...] = ()  # those that a schema has; () without one
     job: JobSpec | None = None  # the job; None for a table beside the input
 
 
@@ -183,11 +183,12 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
       ValueError: the rows come from a pipeline, or the options are another format's.
     """
     found, options = _format_and_options(job)
-    declared, columns = job.declared, set[str]()
+    declared, columns = job.declared, {*job.columns}
     # With `map`, what is declared is what the function makes.
     as_text = declared is not None and job.map is None
     if declared is not None and as_text:
         columns = {declared.column_of(name) for name in declared.features}
+    if columns:
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
         others = (job.split_column, job.split_by, job.stratify_by, times)
         columns |= {name for name in others if name is not None}
@@ -340,15 +341,19 @@ def _examples(text: str) -> tuple[tuple[str, str], ...]:
 
 def _table_format(
     name: Literal["parquet", "arrow"], summary: str, folder: str
-) -> SourceFormat[SourceOptions]:
+) -> SourceFormat[TableOptions]:
     """Returns the format of one kind of table file, with examples on `folder`."""
     convert = f"recordmill convert {name} {folder} out"
     return SourceFormat(
         name=name,
         summary=summary,
-        options=SourceOptions,
-        make_source=lambda _, request: _load("tables.ColumnarSource")(
-            kind=name, as_declared=request.as_text, storage=request.storage
+        options=TableOptions,
+        make_source=lambda options, request: _load("tables.ColumnarSource")(
+            kind=name,
+            as_declared=request.as_text,
+            wanted=request.columns,
+            leaves_out=options.extra_columns == "ignore",
+            storage=request.storage,
         ),
         position_unit="row",
         examples=_examples(f"""
@@ -434,7 +439,23 @@ OddCells = Annotated[
 ]
 
 
-class JsonLinesOptions(SourceOptions):
+ExtraColumns = Annotated[
+    Literal["error", "ignore"],
+    Field(
+        description="what becomes of columns that `schema`, the dataset that is appended "
+        "to, `expect_schema`, or else the first file does not have: error: publish "
+        "nothing; ignore: leave them out, and list them"
+    ),
+]
+
+
+class TableOptions(SourceOptions):
+    """Options of tables whose columns have types."""
+
+    extra_columns: ExtraColumns = "error"
+
+
+class JsonLinesOptions(TableOptions):
     """Options of JSON Lines."""
 
     odd_cells: OddCells = "refuse"
@@ -497,6 +518,7 @@ class CsvOptions(SourceOptions):
         "auto", description="of the files; auto finds it in their first bytes"
     )
     odd_cells: OddCells = "refuse"
+    extra_columns: ExtraColumns = "error"
     exact: bool = Field(
         False,
         description="publish nothing if float32 would lose digits of a decimal, instead "
@@ -560,6 +582,7 @@ _FORMATS: list[SourceFormat[Any]] = [
             as_declared=request.as_text,
             wanted=request.columns,
             storage=request.storage,
+            leaves_out=options.extra_columns == "ignore",
             odd_cells=options.odd_cells,
         ),
         line_of=_later("csv.quotes.line_of"),
@@ -635,9 +658,14 @@ _FORMATS: list[SourceFormat[Any]] = [
     SourceFormat(
         name="webdataset",
         summary="WebDataset: the samples in tar shards.",
-        options=SourceOptions,
-        make_source=lambda _, request: _load("webdataset.source.WebDatasetSource")(
-            as_declared=request.as_text, wanted=request.columns, storage=request.storage
+        options=TableOptions,
+        make_source=lambda options, request: _load(
+            "webdataset.source.WebDatasetSource"
+        )(
+            as_declared=request.as_text,
+            wanted=request.columns,
+            leaves_out=options.extra_columns == "ignore",
+            storage=request.storage,
         ),
         examples=_examples("""
             all shards of a folder

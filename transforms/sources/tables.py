@@ -60,6 +60,7 @@ from recordmill.transforms.sources.hugging_face import (
 )
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
+    left_out_fact,
     merged_columns,
     plain_columns,
     plain_schema,
@@ -306,7 +307,9 @@ class ColumnarSource(Source):
     """Tables whose columns have types; a group larger than `range_bytes` is a range."""
 
     kind: FileKind = "parquet"
-    as_declared: bool = False  # whether a schema says what becomes of the columns
+    as_declared: bool = False  # whether a schema says what becomes of the columns,
+    wanted: tuple[str, ...] = ()  # and which it has
+    leaves_out: bool = False  # whether files may have others (`extra_columns`)
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # of the groups of a range, in memory
     storage: StorageOptions = NO_OPTIONS
@@ -314,6 +317,7 @@ class ColumnarSource(Source):
     types: tuple[tuple[str, pa.DataType], ...] = ()
     cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()  # by path, of files with rows
     unread: tuple[FileChecksum, ...] = ()  # of files without rows
+    left_out: tuple[str, ...] = ()  # columns that no feature is made of
     passed_over: tuple[SkippedFiles, ...] = ()
     record_bytes: int = 0  # of all, about
     meaning: Meaning = field(default_factory=Meaning)  # by metadata, of columns
@@ -335,13 +339,27 @@ class ColumnarSource(Source):
                 f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
                 "are empty, or their names begin with '_' or '.'"
             )
-        found = list(ahead(tables, self._look_at, _OPENED_AT_ONCE))
-        types = merged_columns([(each.file.uri, each.columns) for each in found])
+        schema, wanted = append.schema if append else None, self.wanted
+        if schema:
+            wanted = tuple(feature.name for feature in schema.features)
+        source = replace(self, wanted=wanted)
+        found = list(ahead(tables, source._look_at, _OPENED_AT_ONCE))
+        first = found[0].columns.keys()
+        known = {*wanted} & first or {*first}
+        left_out = {name for each in found for name in each.columns} - known
+        for each in found if self.leaves_out else ():
+            for name in left_out & each.columns.keys():
+                del each.columns[name]
+        types = merged_columns(
+            [(each.file.uri, each.columns) for each in found], wanted
+        )
         meaning = merged_meaning([(each.file.uri, each.meaning) for each in found])
-        if append and append.schema:
+        meaning.images = [name for name in meaning.images if name in types]
+        meaning.classes = {n: c for n, c in meaning.classes.items() if n in types}
+        if schema:
             sizes = [each.name for each in size_columns(meaning.images)]
-            require_features([*types, *sizes], append.schema)
-            for feature in append.schema.features:
+            require_features([*types, *sizes], schema)
+            for feature in schema.features:
                 classes = meaning.classes.get(feature.column, feature.class_names)
                 require_same_classes(
                     found[0].file.uri, feature.column, classes, feature.class_names
@@ -358,7 +376,8 @@ class ColumnarSource(Source):
             num_bytes += sum(max(0, size) + rows * entries for rows, size in groups)
         return replace(
             self,
-            fixed_schema=append.schema if append else None,
+            fixed_schema=schema,
+            left_out=tuple(left_out) if self.as_declared or self.leaves_out else (),
             types=tuple(types.items()),
             cuts=tuple(cuts),
             passed_over=SkippedFiles.counted(others),
@@ -373,7 +392,9 @@ class ColumnarSource(Source):
             table = _open_table(self.kind, window, file.size)
             groups = table.groups()
             columns = plain_columns(
-                table.schema, file.uri, as_declared=self.as_declared
+                *(table.schema, file.uri),
+                as_declared=self.as_declared,
+                chosen=self.wanted if self.leaves_out else (),
             )
         meaning = meaning_of(table.schema)
         return _FoundTable(file, meaning.types(columns), groups, meaning)
@@ -389,6 +410,7 @@ class ColumnarSource(Source):
         meaning = self.meaning
         if told := meaning.facts():
             facts.append(("by metadata", told))
+        facts += left_out_fact(self.left_out)
         warnings = [f"{each}: is not used" for each in meaning.unused]
         if found is not None:
             facts += [*readers_get(found.schema), *told_of_labels(found.issues)]

@@ -112,7 +112,7 @@ class RunContext:
         if problem := self.source.input.issue_problem(found):
             raise SchemaError(problem)
         notes = self.source.input.issue_notes(found)
-        require_schema(self.expected_schema, found.schema, notes)
+        require_schema(self.expected_schema, found.schema, self.job, notes)
 
     def splits_of(
         self, groups: U64, input_range: InputRange, classes: U64 | None = None

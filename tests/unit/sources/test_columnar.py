@@ -282,7 +282,7 @@ def test_an_append_keeps_the_schema(tmp_path: Path) -> None:
     assert (reject.position, reject.raw) == (1, b'{"k": null, "v": 2.5}')
     assert reject.reason == "k: missing; every record of the dataset has it"
     assert source.schema()["v"].optional
-    with pytest.raises(SchemaError, match="the columns are k, but the dataset's"):
+    with pytest.raises(SchemaError, match="they lack v; convert all inputs"):
         appended(old, [other])
 
 

@@ -246,5 +246,5 @@ def test_an_append_keeps_the_schema(tmp_path: Path) -> None:
         "k: 4.5 is not int64, its type in the dataset",
     ]
     files = prepare(JsonLinesSource(), [other]).files
-    with pytest.raises(SchemaError, match="the columns w are no features"):
+    with pytest.raises(SchemaError, match="they also have w; use `extra_columns"):
         JsonLinesSource().prepare(files, Append(first.files, schema))

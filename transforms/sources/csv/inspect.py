@@ -556,7 +556,9 @@ def inspect(
     cells = first.cells[:SAMPLED_ROWS]
     flags = map(int, classify_columns(with_points(cells.columns, decimal)))
     types = dict(zip(cells.schema.names, flags, strict=True))
-    texts = [name for name in types if infers_types and types[name] & TypeFlag.TEXT]
+    texts = [
+        name for name in rows.names if infers_types and types[name] & TypeFlag.TEXT
+    ]
     marked = (marked_numbers(name, cells.column(name), decimal) for name in texts)
     problem, doubt = header_doubts(first) if is_guessed else ("", "")
     found = [misfit(first), commented(first)] + [doubt] * infers_types
@@ -581,10 +583,13 @@ def find_rows(
     asked_packing: AskedPacking,
     wanted: Sequence[str],
     storage: StorageOptions,
-) -> tuple[RangeRows, list[str]]:
+    *,
+    leaves_out: bool = False,
+) -> tuple[RangeRows, list[str], set[str]]:
     """Returns the rows of files with bytes: their packing, dialect and columns are found.
 
-    And the paths of files with a header alone, as far as they are not compressed.
+    And the paths of files with a header alone, as far as they are not compressed, and all
+    columns but those that are wanted, or that the first file has.
 
     Raises:
       InputError: they cannot be found, or are not the same for all files.
@@ -609,8 +614,10 @@ def find_rows(
     if named:
         asked = replace(asked, delimiter=asked.delimiter or named, skip_rows=1)
     delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
-    rows = replace(rows, dialect=replace(asked, delimiter=delimiter))
+    dialect = replace(asked, delimiter=delimiter)
+    rows = replace(rows, dialect=dialect, leaves_out=leaves_out)
     names: tuple[str, ...] = ()  # of the first file; those of the others are the same
+    known, others = {*wanted}, set[str]()
     without_rows = []
     for file in files:
         if not rows.packing.is_plain:
@@ -626,14 +633,18 @@ def find_rows(
         own, begin = read_header(read, file.uri, rows.dialect)
         if rows.packing.is_plain and begin >= file.size:
             without_rows.append(file.path)
-        names = names or own
-        if set(own) != set(names):
-            differ = columns_differ(file.uri, own, names)
+        if not names:
+            chosen = tuple(name for name in own if name in known)
+            names = chosen if chosen and leaves_out else own
+            known = {*(chosen or own)}
+        others.update(own)
+        differ = columns_differ(file.uri, own, names, wanted, leaves_out=leaves_out)
+        if differ:
             if other := _other_delimiter(rows, file, names):
                 mark = name_of(rows.dialect.delimiter)
                 differ += f". It seems to have {other} between its cells, not {mark}"
             raise InputError(differ)
-    return replace(rows, names=names), without_rows
+    return replace(rows, names=names), without_rows, others - known
 
 
 def _other_delimiter(

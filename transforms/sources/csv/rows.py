@@ -302,6 +302,7 @@ class RangeRows:
     storage: StorageOptions = NO_OPTIONS  # options of the files' storage
     dialect: Dialect = RFC_4180  # of all files
     packing: Packing = PLAIN  # of all files; offsets are those in the unpacked text
+    leaves_out: bool = False  # whether files may have more columns (`extra_columns`)
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader of the text of a file, or of that of a range."""
@@ -489,8 +490,12 @@ class RangeRows:
         if input_range.start:
             read = self.from_start(input_range)
         names, end = read_header(read, input_range.uri, self.dialect)
-        if names != self.names and set(names) != set(self.names):
-            raise InputError(columns_differ(input_range.uri, names, self.names))
+        if names != self.names:
+            differ = columns_differ(
+                *(input_range.uri, names, self.names), leaves_out=self.leaves_out
+            )
+            if differ:
+                raise InputError(differ)
         return names, end
 
     def _first(

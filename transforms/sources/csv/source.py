@@ -68,7 +68,7 @@ from recordmill.transforms.sources.csv.quotes import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.plain_types import require_features
+from recordmill.transforms.sources.plain_types import left_out_fact, require_features
 from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
 from recordmill.transforms.sources.text_columns import (
     ARROW_TYPES,
@@ -305,7 +305,7 @@ class CsvSource(Source):
     asked: Dialect = FIND_DIALECT  # what is said of the dialect
     # what is said of the files' compression and encoding
     asked_packing: AskedPacking = FIND_PACKING
-    # columns that a declared schema uses, or () if it is not known
+    # columns that a schema has, or () if it is not known
     wanted: tuple[str, ...] = ()
     exact: bool = False  # whether a decimal that loses digits as float32 ends the run
     odd_cells: OddCells = "refuse"  # what becomes of the few of another type
@@ -318,6 +318,7 @@ class CsvSource(Source):
     rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
     first: inspect.Inspected = _NOTHING  # what the first rows tell
     passed_over: tuple[SkippedFiles, ...] = ()  # without rows
+    left_out: tuple[str, ...] = ()  # columns that no feature is made of
 
     tells_checksums = True
 
@@ -359,8 +360,9 @@ class CsvSource(Source):
             files = [*[file for file in append.kept if file.size][:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
-        rows, without_rows = inspect.find_rows(
-            files, self.asked, self.asked_packing, wanted, self.storage
+        rows, without_rows, left_out = inspect.find_rows(
+            *(files, self.asked, self.asked_packing, wanted, self.storage),
+            leaves_out=self.rows.leaves_out,
         )
         first, problem = inspect.inspect(
             rows,
@@ -378,6 +380,7 @@ class CsvSource(Source):
             wanted=wanted,
             fixed_schema=schema,
             passed_over=SkippedFiles.counted(skipped),
+            left_out=tuple(left_out) if self.as_text or rows.leaves_out else (),
         )
 
     def understood(self, found: Findings | None = None) -> InputSummary:
@@ -402,7 +405,8 @@ class CsvSource(Source):
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
         told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
-        facts = (*told.facts, *facts, *comment_fact(issues))
+        facts = (*left_out_fact(self.left_out), *facts, *comment_fact(issues))
+        facts = (*told.facts, *facts)
         return replace(told, facts=facts, passed_over=self.passed_over)
 
     def issue_problem(self, found: Findings) -> str:
@@ -665,6 +669,8 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         odd_cells=options.odd_cells,
         wanted=request.columns,
         names_files=request.job is not None and request.job.reads_files,
-        rows=RangeRows(storage=request.storage),
+        rows=RangeRows(
+            storage=request.storage, leaves_out=options.extra_columns == "ignore"
+        ),
         files_root=full_uri(options.files_root) if options.files_root else "",
     )

@@ -496,7 +496,8 @@ class WebDatasetSource(ObjectsSource):
     def understood(self, found: Findings | None = None) -> InputSummary:
         if found is None:
             return super().understood()
-        return InputSummary(readers_get(found.schema), warnings_of(found.issues))
+        facts = (*readers_get(found.schema), *self._left_out(found))
+        return InputSummary(facts, warnings_of(found.issues))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(cut_shards(self._shards(files), self.range_bytes))
