@@ -718,3 +718,72 @@ def test_the_plan_tells_what_is_passed_over(tmp_path: Path) -> None:
         {"reason": ".txt, no image in it", "files": 1, "example": "dog/notes.txt"}
     ]
     assert len(labels(tmp_path / "out")["train"]) == 3
+
+
+# Rows of an import file, and the (split, label) that each image should get.
+IMPORTED = {
+    "with uses": (
+        "TRAIN,gs://b/photos/0.jpg,cat\nVALIDATE,gs://b/photos/1.jpg,dog\n"
+        "TEST,gs://b/photos/2.jpg,dog\nTRAIN,gs://b/photos/3.jpg,cat\n",
+        [("train", "cat"), ("validation", "dog"), ("test", "dog"), ("train", "cat")],
+    ),
+    "unassigned": (
+        "UNASSIGNED,gs://b/photos/0.jpg,cat\ntest,gs://b/photos/1.jpg,dog\n"
+        "UNASSIGNED,gs://b/photos/2.jpg,dog\nTest,gs://b/photos/3.jpg,cat\n",
+        [("train", "cat"), ("test", "dog"), ("train", "dog"), ("test", "cat")],
+    ),
+    "without uses": (
+        "".join(f"gs://b/photos/{i}.jpg,{label}\n" for i, label in enumerate("abab")),
+        [("train", label) for label in "abab"],
+    ),
+}
+
+
+def splits_and_labels(out: Path) -> list[tuple[str, str]]:
+    """Of each image, in the order of their names."""
+    found = {
+        row["filename"]: (split, names[row["label"]])
+        for split in manifest_of(out)["splits"]
+        for names in [(out / "label.labels.txt").read_text().split()]
+        for row in open_dataset(out, split)
+    }
+    return [found[name] for name in sorted(found)]
+
+
+@pytest.mark.parametrize("case", IMPORTED)
+def test_import_files_of_vertex_ai(photos: Path, case: str) -> None:
+    """They have no header, URIs of where the images were, and words of their own."""
+    text, expected = IMPORTED[case]
+    (photos.parent / "import.csv").write_text(text)
+    converted(photos, "--label-table", photos.parent / "import.csv")
+    assert splits_and_labels(photos.parent / "out") == expected
+
+
+def test_json_lines_of_vertex_ai(photos: Path) -> None:
+    """As its documentation has them (prepare data, classification)."""
+    uses = ["training", "test", "validation", "training"]
+    lines = [
+        {
+            "imageGcsUri": f"gs://b/photos/{number}.jpg",
+            "classificationAnnotation": {"displayName": "dog" if number else "cat"},
+            "dataItemResourceLabels": {"aiplatform.googleapis.com/ml_use": use},
+        }
+        for number, use in enumerate(uses)
+    ]
+    table = photos.parent / "import.jsonl"
+    table.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    converted(photos, "--label-table", table)
+    assert splits_and_labels(photos.parent / "out") == [
+        ("train", "cat"),
+        ("test", "dog"),
+        ("validation", "dog"),
+        ("train", "dog"),
+    ]
+
+
+def test_a_header_is_none_of_an_import_file(photos: Path) -> None:
+    """Nor is a table with addresses in another column."""
+    rows = "".join(f"{i}.jpg,cat,https://example.com/{i}\n" for i in range(4))
+    (photos / "labels.csv").write_text(f"file,label,seen_at\n{rows}")
+    converted(photos, "--label-table", "labels.csv")
+    assert ints(photos.parent / "out", "label") == [0] * 4

@@ -215,6 +215,14 @@ def test_below_a_files_root(apart: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert images(apart / "out") == [b"one", b"two"]
 
 
+def test_whole_paths_below_a_files_root(apart: Path) -> None:
+    """As tables have them that name files by where they are: a folder, or a bucket."""
+    table = table_of(apart, "a/1.jpg", f"{apart}/images/2.jpg")
+    job = ["csv", table, apart / "out", "--schema", apart / "schema.yaml"]
+    convert(*job, "--files-root", apart / "images", "--no-shuffle")
+    assert images(apart / "out") == [b"one", b"two"]
+
+
 OUTSIDE = {  # a cell, and why it is rejected
     "../secret": "'../secret' is outside the files root",
     "a/../../secret": "is outside the files root",

@@ -109,6 +109,8 @@ class SideFiles:
     def _resolve(self, path: str) -> str:
         if not path or "\0" in path:
             raise SideFileError(f"{path!r} is not a valid path")
+        if self.is_given:
+            path = path.removeprefix(self.root.rstrip("/") + "/")
         if path.startswith("/") or "://" in path:
             folder = self._root_name if self.is_given else "the table's folder"
             raise SideFileError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -38,18 +39,33 @@ from recordmill.transforms.sources.text_columns import (
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
+_ML_USE = "ml_use"
 # The usual names of columns, by the option that names another one.
 _USUAL = {
     "path_column": (
         *("path", "file", "filename", "file_name", "filepath", "file_path", "image"),
-        *("image_path", "image_name", "img", "image_id", "id"),
+        *("image_path", "image_name", "img", "image_id", "imageGcsUri", "id"),
     ),
     "label_column": (
         *("label", "labels", "class", "classes", "class_name", "category"),
-        "categories",
+        *("categories", "classificationAnnotation/displayName"),
     ),
-    "table_split_column": ("split", "subset"),
+    "table_split_column": (
+        *("split", "subset", _ML_USE),
+        "dataItemResourceLabels/aiplatform.googleapis.com/ml_use",
+    ),
 }
+# Import files of Vertex AI and AutoML have no header, and words of their own for splits;
+# JSON Lines have the keys above: imageGcsUri, classificationAnnotation.displayName.
+#
+#     TRAIN,gs://bucket/1.jpg,cat
+#     UNASSIGNED,gs://bucket/2.jpg,dog             divided as other images without a split
+_IMPORTED = re.compile(
+    r"(?:(?P<use>TRAIN\w*|VALID\w*|TEST|UNASSIGNED)?,)?[\w+.-]+://[^,]+(?:,[^,]*)?",
+    re.IGNORECASE,
+)
+_USES = {"train": "train", "training": "train", "test": "test", "unassigned": None}
+_USES |= {"validate": "validation", "validation": "validation"}
 # What is said where a column is missing; that of splits may be.
 _MISSING = {
     "path_column": "has the paths of the images, or add a header line if there is none",
@@ -87,7 +103,8 @@ def find_columns(
             column = NONE
         if column == AUTO:
             folded = {name.strip().casefold(): name for name in reversed(names)}
-            column = next((folded[name] for name in usual if name in folded), "")
+            known = (folded.get(name.casefold()) for name in usual)
+            column = next(filter(None, known), "")
             if not column and option in _MISSING:
                 raise InputError(
                     f"{uri}: no column is named like a {option.partition('_')[0]} "
@@ -144,7 +161,11 @@ class LabelTable(NamedTuple):
             found[LABEL] = labels
         if columns.split:
             self.require_single(columns.split, "table_split_column")
-            found[SPLIT] = text_cells(self.rows[columns.split])
+            found[SPLIT] = splits = text_cells(self.rows[columns.split])
+            if columns.split.rpartition("/")[2] == _ML_USE:
+                uses = pc.index_in(pc.utf8_lower(splits), pa.array(_USES))
+                known = pa.array(_USES.values(), pa.string()).take(uses)
+                found[SPLIT] = pc.if_else(uses.is_valid(), known, splits)
         elif self.split:
             found[SPLIT] = pa.array([self.split] * self.rows.num_rows)
         found |= {FEATURE + name: self.rows[name] for name in columns.features}
@@ -200,13 +221,28 @@ def read_tables(
         )
     found = load_format("jsonl" if of_json else "csv")
     as_text = not of_json or wanted is not None
+    asked = found.options()
+    if not of_json and (names := _imported_columns(files[0][1], storage)):
+        asked = found.options(header="none", columns=names)
+        columns = ()
     source = found.make_source(
-        found.options(), Request(storage, as_text=as_text, columns=columns)
+        asked, Request(storage, as_text=as_text, columns=columns)
     )
     if of_json:
         source = source.prepare([file for _, file in files])
         return [_read(source, split, file) for split, file in files]
     return [_read(source.prepare([file]), split, file) for split, file in files]
+
+
+def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
+    """Returns the columns of an import file of Vertex AI; "" if a table is none."""
+    head = read_range(file.uri, 0, min(file.size, 4096), storage, file.seen)
+    line = head.decode(errors="replace").partition("\n")[0].strip()
+    found = _IMPORTED.fullmatch(line)
+    if found is None:
+        return ""
+    names = ["image", "label"][: 1 + bool(line.count(",") > bool(found["use"]))]
+    return ",".join([_ML_USE] * bool(found["use"]) + names)
 
 
 def _read(source: Source, split: str, file: InputFile) -> LabelTable:
@@ -418,7 +454,8 @@ def match_paths(
         is_absolute = pc.fill_null(pc.starts_with(wanted, root), False)
         below = pc.utf8_slice_codeunits(wanted, len(root))
         wanted = pc.if_else(is_absolute, below, wanted)
-    wanted = pc.replace_substring_regex(wanted, r"^(\./)+", "")
+    # A cell may name an image where it was before, as in gs://bucket/cat/1.jpg.
+    wanted = pc.replace_substring_regex(wanted, r"^(\./)+|^[\w+.-]+://[^/]+/", "")
     best, best_way = np.full(len(named), -1, np.int64), ""
     most, total = 0, len(named) - named.null_count
     for keys, way in _ways(paths, root, {file.given for file in images}, table):
