@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count
 
 DUPLICATES = "duplicates"  # the fact that tells what was found of them
@@ -22,6 +23,58 @@ IMAGES = "images"
 
 # Facts that count images before they are read, and so those that are rejected, too.
 _COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, IMAGES))
+
+# All kinds of warnings. Programs read them, and docs/jobs.md lists them: one that is
+# published keeps its name and its meaning.
+WarningCode = Literal[
+    # the list of inputs
+    "skipped-link",
+    "output-in-input",
+    "unused-exclude",
+    # tables
+    "doubtful-header",
+    "comment-header",
+    "single-column",
+    "other-widths",
+    "odd-cells",
+    "long-numbers",
+    "number-marks",
+    "unused-metadata",
+    # labels, splits and files of images
+    "renumbered-labels",
+    "single-class",
+    "unused-class",
+    "classes-like-splits",
+    "empty-folder",
+    "no-class",
+    "unlisted-images",
+    "unsupported-images",
+    "reserved-column",
+    "undecodable-images",
+    "partial-images",
+    # records and samples
+    "other-features",
+    "no-sample",
+    "repeated-key",
+    # what comes out
+    "empty-split",
+    "duplicates",
+    "reject-limit",
+    "full-disk",
+]
+
+
+_LISTED = 10  # warnings, in an error
+
+
+class InputWarning(NamedTuple):
+    """What looks wrong."""
+
+    code: WarningCode  # what kind it is, for programs
+    message: str  # where, what, and the way out
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +105,26 @@ class InputSummary:
 
     # (name, value) in words, such as ("delimiter", "comma")
     facts: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()  # what looks wrong, each with the way out
+    warnings: tuple[InputWarning, ...] = ()
     passed_over: tuple[SkippedFiles, ...] = ()  # files that no row comes from
 
-    def with_warnings(self, more: Iterable[str]) -> Self:
+    def with_warnings(self, more: Iterable[InputWarning]) -> Self:
         """Returns the same with more warnings, each once."""
         return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
+
+    def require_no_warnings(self) -> None:
+        """Refuses to publish what a run with the option `strict` warns of."""
+        if not self.warnings:
+            return
+        codes = Counter(each.code for each in self.warnings).items()
+        named = ", ".join(code if n == 1 else f"{n:,} x {code}" for code, n in codes)
+        lines = [f"\n  {each}" for each in self.warnings[:_LISTED]]
+        if more := len(self.warnings) - len(lines):
+            lines.append(f"\n  and {more:,} more")
+        raise InputError(
+            f"{count(len(self.warnings), 'warning')} ({named}), and `strict` allows "
+            f"none:{''.join(lines)}\nChange what they name, or run without `strict`"
+        )
 
     def updated(self, later: InputSummary) -> InputSummary:
         """Returns the same with what was found later: new values of facts, warnings."""
@@ -82,14 +149,15 @@ class InputSummary:
 
     def spelled(self, spell: Callable[[str], str]) -> Self:
         """Returns the same with options in the warnings as a front end spells them."""
-        return replace(self, warnings=tuple(map(spell, self.warnings)))
+        told = (InputWarning(code, spell(text)) for code, text in self.warnings)
+        return replace(self, warnings=tuple(told))
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Self:
         """Returns what `to_dict` gave; what is missing is empty."""
         return cls(
             facts=tuple((str(k), str(v)) for k, v in found.get("facts", {}).items()),
-            warnings=tuple(map(str, found.get("warnings", ()))),
+            warnings=tuple(InputWarning(**each) for each in found.get("warnings", ())),
             passed_over=tuple(
                 SkippedFiles(**each) for each in found.get("passed_over", ())
             ),
@@ -99,7 +167,7 @@ class InputSummary:
         """Returns the JSON form."""
         return {
             "facts": dict(self.facts),
-            "warnings": list(self.warnings),
+            "warnings": [each._asdict() for each in self.warnings],
             "passed_over": list(map(asdict, self.passed_over)),
         }
 

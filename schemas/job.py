@@ -352,6 +352,7 @@ class RunOptions:
     keep: int = 0
     verify: VerifyLevel = "quick"
     duplicates: Duplicates = "ignore"
+    strict: bool = False
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
     detach: bool = False

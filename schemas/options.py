@@ -222,6 +222,9 @@ OPTIONS = (
                "check before publishing: quick compares sizes, counts and stored "
                "checksums, full reads every byte again", default="quick",
                choices=get_args(VerifyLevel)),
+        Option("strict", "flag", "CRJT",
+               "publish nothing if there is a warning, for runs that nobody watches",
+               default=False, page="jobs.md#warnings"),
         Option("workers", "integer", "CRJ",
                "threads of the embedded runner; 0: all cores", default=0,
                default_text="all cores", bounds=(0, None), metavar="N"),

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,9 +184,10 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     stats = inferred.stats
     where = f"{output}: " if output is not None else ""
     features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
-    warnings = inferred.source.understood(inferred.found).warnings
+    understood = inferred.source.understood(inferred.found)
+    warnings = understood.spelled(partial(spell, style="command")).warnings
     lines = [f"{where}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
-    lines += [f"Warning: {spell(warning, 'command')}" for warning in warnings]
+    lines += [f"Warning: {warning}" for warning in warnings]
     for line in lines:
         echo(line, err=True)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -152,7 +153,11 @@ def _understood(
     """Returns what run.json says of the input, now that all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
     later = context.source.understood(_findings(context, results, shards))
+    records = Counter[str]()
+    for shard in shards:
+        records[shard.split] += shard.records
     told = InputSummary.from_dict(before).updated(later)
+    told = told.with_warnings(context.warn_empty(records))
     if any(shard.rejects.rows for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results
     ):

@@ -179,7 +179,6 @@ class LogLines(Display):
     def __init__(self, form: LogFormat, stream: TextIO, spell: Spell = str) -> None:
         super().__init__(spell)
         self._form = form
-        self._warned: set[str] = set()
         self._stream = stream
         self._ranges = 0
         self._last_line = float("inf")
@@ -208,11 +207,8 @@ class LogLines(Display):
 
     def warn(self, understood: InputSummary) -> None:
         """Writes the warnings that were not written before."""
-        for warning in understood.warnings:
-            message = self._spell(warning)
-            if message not in self._warned:
-                self._warned.add(message)
-                self.event("input_warning", "warning", message=message)
+        for each in self.new_warnings(understood):
+            self.event("input_warning", "warning", **each._asdict())
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TextIO
 
 from recordmill.beam_jobs.report.terminal import make_console, shown
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.tasks.context import RunContext
@@ -224,6 +224,7 @@ class Display(Reporter):
     def __init__(self, spell: Spell = str, clock: Clock = time.monotonic) -> None:
         super().__init__()
         self._spell = spell  # options in warnings
+        self._warned: set[InputWarning] = set()
         self._clock = clock
         self._shown_since = clock()
         self.view = View(STAGES[0])
@@ -254,6 +255,13 @@ class Display(Reporter):
 
         self._view = view
         self.finished = FinishedTasks(context.workspace, self._clock)
+
+    def new_warnings(self, understood: InputSummary) -> list[InputWarning]:
+        """Returns the warnings that it did not return before, as they are shown."""
+        found = understood.spelled(self._spell).warnings
+        new = [each for each in found if each not in self._warned]
+        self._warned.update(new)
+        return new
 
     def look(self, *, now: bool = False) -> View:
         """Returns what there is to show; looks at the run's tasks if it is time."""
@@ -288,8 +296,8 @@ class PlainLines(Display):
             self._over.set()
 
     def tell(self, understood: InputSummary) -> None:
-        for warning in understood.warnings:
-            self._write_line(f"Warning: {self._spell(warning)}")
+        for warning in self.new_warnings(understood):
+            self._write_line(f"Warning: {warning}")
 
     def write(self) -> None:
         """Writes a line, if it is time; of the first reject at once."""
@@ -359,8 +367,8 @@ class Bars(Display):
     def tell(self, understood: InputSummary) -> None:
         for line in understood.lines():
             self._print(line)
-        for warning in understood.warnings:
-            self._print(f"Warning: {self._spell(warning)}")
+        for warning in self.new_warnings(understood):
+            self._print(f"Warning: {warning}")
 
     def end(self) -> None:
         super().end()

@@ -136,8 +136,6 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             f"  {name}: {count(split.records, 'record')}, {count(len(split.shards), 'shard')}, "
             f"{human_bytes(split.bytes)}"
         )
-        if not split.records:
-            lines[-1] += " (no row fell into this split, because the input is small)"
     if outcome.stages:
         stages = [f"{stage} {s:.1f} s" for stage, s in outcome.stages.items()]
         lines.append(f"  time: {', '.join(stages)}")
@@ -213,10 +211,7 @@ def show_plan(job: JobSpec, options: RunOptions) -> None:
         plan = plan_run(job, options)
     in_style = partial(spell, style=options.style)
     plan = replace(
-        plan,
-        reason=in_style(plan.reason),
-        warnings=tuple(map(in_style, plan.warnings)),
-        understood=plan.understood.spelled(in_style),
+        plan, reason=in_style(plan.reason), understood=plan.understood.spelled(in_style)
     )
     if options.as_json:
         click.echo(json.dumps(_plan_json(plan)))
@@ -240,6 +235,7 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
         "files": len(run.inputs.all_files),
         "input_bytes": run.inputs.num_bytes,
         "kept_files": run.kept_files,
+        "understood": plan.understood.to_dict(),
     }
     if estimate is None or prepared is None:
         return found
@@ -262,8 +258,6 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
             }
             for split in estimate.splits
         },
-        "warnings": list(plan.warnings),
-        "understood": plan.understood.to_dict(),
     }
 
 
@@ -277,8 +271,9 @@ def _plan_lines(plan: RunPlan) -> list[str]:
     lines.append(f"  input    {files}, {human_bytes(inputs.num_bytes)}")
     if run.kept_files:
         lines[-1] += f" (of new inputs; {count(run.kept_files, 'file')} kept)"
+    warnings = [f"  warning  {warning}" for warning in plan.understood.warnings]
     if estimate is None or prepared is None:
-        return lines
+        return lines + warnings
     lines[-1] += f", {count(len(prepared.ranges), 'range')}"
     if plan.finished_ranges:
         lines[-1] += f", {plan.finished_ranges:,} of them finished before"
@@ -294,5 +289,4 @@ def _plan_lines(plan: RunPlan) -> list[str]:
         )
     lines.append(f"  exchange {prepared.context.exchange}")
     lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]
-    lines += [f"  warning  {warning}" for warning in plan.warnings]
-    return lines
+    return lines + warnings

@@ -18,6 +18,7 @@ from typing import IO
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_files import InputFile, member_of
+from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
@@ -95,8 +96,7 @@ class Inputs:
     side_files: list[InputFile]  # what cells of it may name, if the job pulls any in
     # compares them with those of a dataset
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
-    warnings: tuple[str, ...] = ()  # of what was passed over
-    facts: tuple[tuple[str, str], ...] = ()  # what was left out
+    told: InputSummary = NOTHING  # what was passed over or left out
     # the time before they were listed, in Unix seconds
     listed_at: float = field(default=0.0, compare=False)
     apart: tuple[str, ...] = ()  # files that are inputs because options name them
@@ -149,26 +149,28 @@ def list_all_inputs(
         open_archives=not source.reads_archives,
     )
     files = _files_outside(found, output)
-    warnings = tuple(links[:_SHOWN_LINKS])
+    shown = links[:_SHOWN_LINKS]
     if (rest := len(links) - _SHOWN_LINKS) > 0:
-        warnings += (f"{count(rest, 'other link')} passed over",)
+        shown.append(f"{count(rest, 'other link')} passed over")
+    warnings = [InputWarning("skipped-link", link) for link in shown]
     if passed_over := len(found) - len(files):
         left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
         if not files:
             raise InputError(
                 f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
             )
-        warnings += (f"passed over: {left}, as it lies inside the input",)
+        what = f"passed over: {left}, as it lies inside the input"
+        warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
-    warnings += summary.warnings
     files, current = only_current(files, job.source, storage)
     files, aside = without_documents(files, job.source, storage)
     unreadable = [file for file in files if file.problem]
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
-    facts = (*summary.facts, *current.facts, *aside.facts)
-    inputs = Inputs(files, [], check, warnings, facts, listed_at, apart, left_out)
+    told = InputSummary(warnings=tuple(warnings)).updated(summary)
+    told = told.updated(current).updated(aside)
+    inputs = Inputs(files, [], check, told, listed_at, apart, left_out)
     if not job.reads_files:
         if source.files_root:
             raise UsageError(

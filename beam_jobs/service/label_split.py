@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.schemas.job import (
     DEFAULT_SPLITS,
     MAX_SPLITS,
@@ -100,7 +100,7 @@ def add_label_split(
     """
     label, split = job.label, job.split_column
     facts: list[tuple[str, str]] = []
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[InputWarning, ...] = ()
     label_role: LabelRole | None = None
     split_role: SplitRole | None = None
 
@@ -214,17 +214,18 @@ def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _renumbered(column: str, names: Sequence[str]) -> tuple[str, ...]:
+def _renumbered(column: str, names: Sequence[str]) -> tuple[InputWarning, ...]:
     """Returns a warning if labels are whole numbers, but others than before."""
     others = [(i, name) for i, name in enumerate(names) if name != str(i)]
     if not others or not all(map(_WHOLE.fullmatch, names)):
         return ()
     number, name = others[0]
-    return (
+    what = (
         f"column {column}: the value {name} becomes label {number}, as labels count the "
         f"{count(len(names), 'class')} that there are from 0; the labels file has their "
-        "names",
+        "names"
     )
+    return (InputWarning("renumbered-labels", what),)
 
 
 def _split_names(column: str, found: Sketches) -> tuple[str, ...]:

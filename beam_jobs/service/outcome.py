@@ -42,7 +42,7 @@ class Outcome:
     manifest: Manifest  # of the dataset
     seconds: float  # wall time of the whole run
     base: Manifest | None = None  # of the dataset that the run appended to, or None
-    # what the source took the input for; nothing if nothing was read
+    # what the source took the input for; if nothing was read, what the list tells
     understood: InputSummary = NOTHING
     # why rows were rejected, the commonest first
     reject_kinds: tuple[RejectKind, ...] = ()
@@ -88,6 +88,7 @@ def outcome_of(
         manifest=manifest,
         seconds=time.time() - started,
         base=run.base,
+        understood=run.inputs.told,
         reject_kinds=tuple(kinds),
         locator=run.locator,
         at_work=tuple(launch.describe() for launch in at_work),

@@ -5,6 +5,7 @@ Only reads: nothing is made or changed here.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -36,9 +37,10 @@ from recordmill.schemas.errors import (
     kind_of,
 )
 from recordmill.schemas.feature_spec import Schema, differences
-from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME
+from recordmill.schemas.names import run_metadata_name
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.commit.check_output import check_names
@@ -93,7 +95,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     estimate += sum(file.size for file in inputs.side_files)
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
-    understood = describe_archives(inputs.files).updated(InputSummary(inputs.facts))
+    understood = describe_archives(inputs.files).updated(inputs.told)
     understood = understood.updated(source.understood())
     limits = None
     if is_exact(job):
@@ -126,6 +128,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             base=run.base_fingerprint,
             verify=options.verify,
             duplicates=options.duplicates,
+            strict=options.strict,
             inputs=(*options.inputs, *inputs.apart),
             input_root=input_root(inputs.files),
             reading=describe_inputs(job, inputs.files) if inputs.files else "",
@@ -208,7 +211,9 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
     require_schema(expected, schema, job)
 
 
-def _full_disks(context: RunContext, estimate: Estimate, memory: str) -> Iterator[str]:
+def _full_disks(
+    context: RunContext, estimate: Estimate, memory: str
+) -> Iterator[InputWarning]:
     """Yields which disks of this machine have less room than a run needs."""
     workspace, needed = context.workspace, Counter[str]()
     held = memory_budget(memory).num_bytes
@@ -219,11 +224,12 @@ def _full_disks(context: RunContext, estimate: Estimate, memory: str) -> Iterato
         folder = nearest_folder(Path(name))
         free = shutil.disk_usage(folder).free
         if num_bytes > free:
-            yield (
+            what = (
                 f"{folder}: about {human_bytes(num_bytes)} are needed, "
                 f"{human_bytes(free)} are free; make room, or choose another folder "
                 "with `scratch` or `output`"
             )
+            yield InputWarning("full-disk", what)
 
 
 Verdict = Literal[
@@ -239,10 +245,10 @@ class RunPlan:
     verdict: Verdict  # publish: what a killed run had finished
     reason: str = ""  # why it would be refused, else ""
     kind: str = ""  # what that reason is about, else "" (schemas/errors.py)
-    warnings: tuple[str, ...] = ()  # what may go wrong
     # the run, prepared; None if nothing would be converted
     prepared: PreparedRun | None = None
-    understood: InputSummary = NOTHING  # what the source takes the input for
+    # what the source takes the input for, and warnings of what may go wrong
+    understood: InputSummary = NOTHING
     # what it writes; None if nothing would be converted
     estimate: Estimate | None = None
     finished_ranges: int = 0  # input ranges that a killed run finished
@@ -256,12 +262,27 @@ class RunPlan:
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     """Finds out what a run would do; raises what that would raise early."""
-    run = resolve(job, options)
+    plan = _plan_of(resolve(job, options))
+    if options.strict and plan.verdict not in ("unchanged", "refused"):
+        try:
+            plan.understood.require_no_warnings()
+        except InputError as error:
+            return replace(
+                plan, verdict="refused", reason=str(error), kind=kind_of(error)
+            )
+    return plan
+
+
+def _plan_of(run: ResolvedRun) -> RunPlan:
+    """Finds out what a run would do, whatever the warnings."""
+    options = run.options
     verdict, refusal = _verdict(run)
-    plan = RunPlan(run, verdict, warnings=run.inputs.warnings)
+    plan = RunPlan(run, verdict, understood=run.inputs.told)
     if refusal is not None:
         plan = replace(plan, reason=str(refusal), kind=kind_of(refusal))
-    if verdict in ("unchanged", "publish"):
+    if verdict == "publish":
+        return replace(plan, understood=staged_summary(run))
+    if verdict == "unchanged":
         return plan
     prepared = prepare_run(run)
     if not prepared.ranges:  # new files without a row, which the manifest is to know of
@@ -277,14 +298,16 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         understood = understood.updated(context.source.understood(estimate.found))
     if estimate.rejected:
         understood = understood.of_input()
-    warnings = [*plan.warnings, *understood.warnings]
+    warnings = []
     if estimate.rejected > run.job.max_rejects.allowed(estimate.rows):
-        warnings.append(
+        what = (
             f"about {count(estimate.rejected, 'row')} would be rejected (limit "
             f"{run.job.max_rejects.text}): {estimate.reason}"
         )
-    if empty := [split.name for split in estimate.splits if not split.records]:
-        warnings.append(f"no row would fall into {', '.join(empty)}")
+        warnings.append(InputWarning("reject-limit", what))
+    warnings += context.warn_empty(
+        {each.name: each.records for each in estimate.splits}
+    )
     if finished and verdict in ("convert", "append"):
         verdict = "resume"  # some of it is on the disk
     elif options.is_embedded:
@@ -297,12 +320,18 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     return replace(
         plan,
         verdict=verdict,
-        warnings=tuple(warnings),
         prepared=prepared,
-        understood=understood,
+        understood=understood.with_warnings(warnings),
         estimate=estimate,
         finished_ranges=finished,
     )
+
+
+def staged_summary(run: ResolvedRun) -> InputSummary:
+    """Returns what a killed run took its input for, of which only the commit is left."""
+    part = run.append_plan.part if run.append_plan else 0
+    name = run.workspace.store_name(f"staging/{run_metadata_name(part)}")
+    return InputSummary.from_dict(json.loads(run.store.read(name))["understood"])
 
 
 def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:

@@ -21,7 +21,11 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
 from recordmill.beam_jobs.service.outcome import Outcome, outcome_of
-from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
+from recordmill.beam_jobs.service.prepare import (
+    PreparedRun,
+    prepare_run,
+    staged_summary,
+)
 from recordmill.beam_jobs.service.resolve import (
     ResolvedRun,
     VersionPlan,
@@ -495,11 +499,15 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         doing = "counting rows, classes and splits" if counted else ""
         reporter.doing("scan", doing or "reading the first rows")
         prepared = prepare_run(run)
+        reporter.tell(prepared.understood)
+        if run.options.strict:
+            prepared.understood.require_no_warnings()
         reporter.doing("scan", "loading Beam")
         pipeline = prepared, load_beam_options(run.options)
-        reporter.tell(prepared.understood)
         reporter.doing("scan", "taking the lease of the output")
         _submit_detached(run, *pipeline)
+    elif run.options.strict:
+        staged_summary(run).require_no_warnings()
     with acquire(store) as lease:
         last_words.lease = lease
         status = "done"
@@ -573,7 +581,7 @@ def run_versioned(
 
     reporter.doing("scan", "listing the inputs")
     run = resolve(job, options, tell=tell)
-    reporter.tell(InputSummary(warnings=run.inputs.warnings))
+    reporter.tell(InputSummary(warnings=run.inputs.told.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter, last_words)

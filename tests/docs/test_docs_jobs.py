@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from option_table import with_tables
 
 from recordmill.beam_jobs.cli.main import run
+from recordmill.schemas.input_summary import WarningCode
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "jobs.md").read_text()
@@ -30,6 +32,13 @@ def test_every_series_is_told(tmp_path: Path) -> None:
     assert run(["convert", "csv", str(source), str(tmp_path / "out"), *more]) == 0
     made = set(re.findall(r"^# TYPE (\w+)", file.read_text(), re.MULTILINE))
     assert set(re.findall(r"recordmill_\w+", TEXT)) == made
+
+
+def test_every_warning_is_told() -> None:
+    table = TEXT.partition("| code | what it warns of |")[2]
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == [
+        *get_args(WarningCode)
+    ]
 
 
 def test_every_event_is_told() -> None:

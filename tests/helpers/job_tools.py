@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from hashlib import sha256
@@ -57,6 +57,11 @@ def convert(source: str, *arguments: Argument) -> Ran:
     ran = recordmill("convert", source, *arguments)
     assert ran.status == 0, ran.err
     return ran
+
+
+def codes_of(facts: Mapping[str, Any]) -> list[str]:
+    """The codes of the warnings in what run.json or `--json` tells."""
+    return [each["code"] for each in facts["understood"]["warnings"]]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from job_tools import (
     Argument,
     assert_unpublished,
     assert_whole,
+    codes_of,
     contents,
     convert,
     examples_of,
@@ -214,13 +215,13 @@ def test_json_stands_alone_and_log_lines_warn_once(tmp_path: Path) -> None:
     warned = ("--delimiter", "comma")
     ran = convert("csv", source, tmp_path / "json", "--json", *warned)
     assert ran.err == ""
-    assert len(json.loads(ran.out)["understood"]["warnings"]) == 1
+    assert codes_of(json.loads(ran.out)) == ["single-column"]
     ran = convert("csv", source, tmp_path / "log", "--log-format", "json", *warned)
     events = [json.loads(line) for line in ran.err.splitlines()]
     names = [event["event"] for event in events]
     assert names == ["input_understood", "input_warning", "run_started", "run_done"]
     assert events[0]["columns"] == "1 (a;b string)"
-    assert events[1]["level"] == "warning"
+    assert (events[1]["level"], events[1]["code"]) == ("warning", "single-column")
 
 
 def test_an_inferred_schema_is_warned_of(tmp_path: Path) -> None:
@@ -229,6 +230,7 @@ def test_an_inferred_schema_is_warned_of(tmp_path: Path) -> None:
     ran = recordmill("schema", "infer", "csv", source, "--delimiter", "comma")
     assert ran.status == 0
     assert f"Warning: {source}: the header is the single column 'a;b'" in ran.err
+    assert "[single-column]" in ran.err
 
 
 def test_a_single_column_is_not_warned_of(tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def test_a_single_column_is_not_warned_of(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("word\nabc\ndef\nghi\n")
     ran = convert("csv", source, tmp_path / "out", "--delimiter", "semicolon", "--json")
-    assert json.loads(ran.out)["understood"]["warnings"] == []
+    assert codes_of(json.loads(ran.out)) == []
 
 
 def test_a_refused_run_has_warned(tmp_path: Path) -> None:
@@ -314,9 +316,12 @@ def test_lost_digits_are_told(table: Path, tmp_path: Path, exchange: str) -> Non
         )
     ]
     for warning in warnings:
-        assert f"  warning: {warning.replace('`schema`', '--schema')}\n" in ran.err
+        shown = warning.replace("`schema`", "--schema")
+        assert f"  warning: {shown} [long-numbers]\n" in ran.err
     kept = json.loads((tmp_path / "out" / "run.json").read_bytes())
-    assert kept["understood"]["warnings"] == warnings
+    assert kept["understood"]["warnings"] == [
+        {"code": "long-numbers", "message": each} for each in warnings
+    ]
     ran = convert("csv", table, tmp_path / "log", "--log-format", "json")
     events = [json.loads(line) for line in ran.err.splitlines()]
     assert [e["event"] for e in events if e["level"] == "warning"] == [
@@ -337,7 +342,7 @@ def test_counts_of_all_ranges_are_added(
     path.write_text("id,x\n" + "16777217,1\n" * 50 + "0.5,1\n")
     ran = convert("csv", path, tmp_path / "out", "--json")
     (warning,) = json.loads(ran.out)["understood"]["warnings"]
-    assert "50 values with more than 7 digits, such as 16777217" in warning
+    assert "50 values with more than 7 digits, such as 16777217" in warning["message"]
 
 
 def test_appended_digits_are_told(table: Path, tmp_path: Path) -> None:
@@ -347,7 +352,7 @@ def test_appended_digits_are_told(table: Path, tmp_path: Path) -> None:
     (tmp_path / "in" / "b.csv").write_text("x\n16777217\n")
     ran = convert("csv", tmp_path / "in", tmp_path / "out", "--append", "--json")
     (warning,) = json.loads(ran.out)["understood"]["warnings"]
-    assert "1 value with more than 7 digits, such as 16777217" in warning
+    assert "1 value with more than 7 digits, such as 16777217" in warning["message"]
 
 
 def test_the_ways_out(table: Path, tmp_path: Path) -> None:
@@ -370,7 +375,7 @@ def test_ordinary_decimals_are_no_warning(tmp_path: Path) -> None:
     )
     for options in ((), ("--exact",)):
         ran = convert("csv", path, tmp_path / str(len(options)), "--json", *options)
-        assert json.loads(ran.out)["understood"]["warnings"] == []
+        assert codes_of(json.loads(ran.out)) == []
     ran = convert("csv", IRIS, tmp_path / "iris", "--exact")
     assert "arning" not in ran.err
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from job_inputs import MixedInput
-from job_tools import IRIS, SAMPLES, Argument, convert, recordmill, states
+from job_tools import IRIS, SAMPLES, Argument, codes_of, convert, recordmill, states
 from killed_runs import failing
 
 
@@ -187,18 +187,23 @@ def test_rejects_are_warned_of(tmp_path: Path) -> None:
     source.write_text("a,b\n1,2\n3\n4,5\n")
     planned = plan("csv", source, tmp_path / "out")
     assert (planned["rows"], planned["rows_rejected"], planned["records"]) == (3, 1, 2)
-    assert planned["warnings"] == [
-        "about 1 row would be rejected (limit 0): expected 2 columns, found 1"
+    assert planned["understood"]["warnings"] == [
+        {
+            "code": "reject-limit",
+            "message": "about 1 row would be rejected (limit 0): expected 2 columns, "
+            "found 1",
+        }
     ]
-    assert plan("csv", "--max-rejects", 1, source, tmp_path / "out")["warnings"] == []
+    assert codes_of(plan("csv", "--max-rejects", 1, source, tmp_path / "out")) == []
 
 
 def test_split_without_a_row(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("a\n1\n")
     planned = plan("csv", *SPLITS, source, tmp_path / "out")
-    (warning,) = planned["warnings"]
-    assert warning.startswith("no row would fall into ")
+    assert codes_of(planned) == ["empty-split"]
+    real = made("csv", *SPLITS, source, tmp_path / "out")
+    assert real["understood"]["warnings"] == planned["understood"]["warnings"]
 
 
 # --- what is there already ---
@@ -256,9 +261,9 @@ def test_a_disk_that_is_too_small_is_told(
     leave_free(monkeypatch, 10_000)
     planned = plan("csv", IRIS, tmp_path / "out")
     assert planned["verdict"] == "convert"
-    [warning] = planned["warnings"]
-    assert warning.startswith(f"{tmp_path}: about ")
-    assert "needed, 10.0 kB are free; make room, or choose another folder" in warning
+    [warning] = planned["understood"]["warnings"]
+    assert warning["message"].startswith(f"{tmp_path}: about ")
+    assert "needed, 10.0 kB are free; make room" in warning["message"]
 
 
 def test_what_memory_holds_needs_no_disk(
@@ -268,9 +273,9 @@ def test_what_memory_holds_needs_no_disk(
     table.write_text("a\n" + "".join(f"{n:0300}\n" for n in range(10_000)))
     planned = plan("csv", table, output)
     leave_free(monkeypatch, 1.2 * planned["bytes"])
-    [warning] = plan("csv", "--memory", "0", table, output)["warnings"]
-    assert "are free" in warning
-    assert plan("csv", table, output)["warnings"] == []
+    small = plan("csv", "--memory", "0", table, output)
+    assert codes_of(small) == ["full-disk"]
+    assert codes_of(plan("csv", table, output)) == []
 
 
 # --- how it is told ---

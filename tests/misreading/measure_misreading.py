@@ -82,7 +82,7 @@ def read_by_plan(table: tables.Table, path: Path) -> tuple[str, str]:
         assert plan.prepared is not None
         assert plan.estimate is not None
         if plan.estimate.rejected:
-            return "refused", "; ".join(plan.warnings)
+            return "refused", "; ".join(map(str, plan.understood.warnings))
         source, ranges = plan.prepared.context.source, plan.prepared.ranges
         [only] = source.input.resolve_ranges(ranges, [0])
         sink, names = RowSink(), source.columns().names
@@ -94,7 +94,9 @@ def read_by_plan(table: tables.Table, path: Path) -> tuple[str, str]:
             pass
         schema = source.schema(sink.observed, sink.nulls)
         why = problem_of(table, names, [schema[name].dtype for name in names], cells)
-        return ("told" if plan.warnings else "wrong") if why else "right", why
+        return (
+            "told" if plan.understood.warnings else "wrong"
+        ) if why else "right", why
 
     outcome, why = read({})
     if outcome != "refused" or table.is_plain:

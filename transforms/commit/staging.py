@@ -25,7 +25,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile, Seen, member_of
-from recordmill.schemas.input_summary import DUPLICATES, InputSummary
+from recordmill.schemas.input_summary import DUPLICATES, InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
@@ -201,7 +201,8 @@ def _check_duplicates(
         raise InputError(
             f"{told[0]}. Remove the copies from the inputs, or use `duplicates=report`"
         )
-    later = InputSummary(((DUPLICATES, found.summary()),), tuple(told))
+    warnings = tuple(InputWarning("duplicates", line) for line in told)
+    later = InputSummary(((DUPLICATES, found.summary()),), warnings)
     metadata = json.loads(run_metadata)
     before = InputSummary.from_dict(metadata.get("understood", {}))
     metadata["understood"] = before.updated(later).to_dict()
@@ -348,7 +349,8 @@ def stage(
     Raises:
       BusyError: another run published since this one was allowed to begin.
       OutputError: a staged file is damaged.
-      RecordmillError: rows are missing, or an input changed.
+      RecordmillError: rows are missing, an input changed, or there are warnings and
+        none may be.
     """
     workspace = context.workspace
     store = workspace.store
@@ -362,6 +364,9 @@ def stage(
         return read_manifest(store, workspace.store_name(STAGED_MANIFEST))
     own = build_manifest(context, ranges, shards)
     run_metadata = _check_duplicates(context, own, found, run_metadata)
+    if context.publishing.strict:
+        understood = json.loads(run_metadata)["understood"]
+        InputSummary.from_dict(understood).require_no_warnings()
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
     listed: KeptInputs | None = None

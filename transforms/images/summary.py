@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import SkippedFiles
+from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
@@ -42,14 +42,15 @@ def named_undecodable(images: Sequence[InputFile]) -> list[RowIssue]:
     ]
 
 
-def warn_undecodable(issues: Sequence[RowIssue]) -> list[str]:
+def warn_undecodable(issues: Sequence[RowIssue]) -> list[InputWarning]:
     """Returns a warning if there are such formats, by the names or by the content."""
     if not issues:
         return []
     told = first_names(
         [f"{count(each.count, each.column)} such as {each.example}" for each in issues]
     )
-    return [f"TFDS cannot decode these images: {told}; so {_HINT}"]
+    what = f"TFDS cannot decode these images: {told}; so {_HINT}"
+    return [InputWarning("undecodable-images", what)]
 
 
 def require_decodable(found: str) -> None:
@@ -215,7 +216,7 @@ def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     return ((CHANGED_FACT, first_names(told)),) if told else ()
 
 
-def warnings_of(changed: Sequence[RowIssue]) -> tuple[str, ...]:
+def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     """Returns the warning of images of which a part is lost."""
     lost = [each for each in changed if _LOSSES.intersection(each.changes)]
     if not lost:
@@ -234,4 +235,5 @@ def warnings_of(changed: Sequence[RowIssue]) -> tuple[str, ...]:
             ". Use `undecodable=keep` to keep their files as they are, or "
             "`undecodable=reject` to leave them out"
         )
-    return (f"not all of these images is in the records: {first_names(told)}{hint}",)
+    what = f"not all of these images is in the records: {first_names(told)}{hint}"
+    return (InputWarning("partial-images", what),)

@@ -31,7 +31,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec, SplitTimes
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.text import first_names
@@ -339,7 +339,7 @@ class LabelSplitRows(RowSource):
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[InputWarning, ...] = ()
 
     @property
     def input(self) -> Source:

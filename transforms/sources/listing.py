@@ -27,7 +27,7 @@ from recordmill.schemas.input_files import (
     is_archive_name,
     member_of,
 )
-from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
 from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
@@ -680,10 +680,11 @@ def exclude_files(
         found = matching(paths, pattern)
         left_out |= found
         if not found:
-            warnings.append(
+            what = (
                 f"`exclude` {pattern}: no input file has such a name, or lies in such a "
                 f"folder; paths below the input folder are like {files[0].path}"
             )
+            warnings.append(InputWarning("unused-exclude", what))
     kept = [file for file in files if file.path not in left_out]
     text = ", ".join(patterns)
     if patterns and not kept:

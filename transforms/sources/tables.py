@@ -23,7 +23,7 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.input_summary import InputSummary, InputWarning, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
@@ -411,7 +411,8 @@ class ColumnarSource(Source):
         if told := meaning.facts():
             facts.append(("by metadata", told))
         facts += left_out_fact(self.left_out)
-        warnings = [f"{each}: is not used" for each in meaning.unused]
+        unused = (f"{each}: is not used" for each in meaning.unused)
+        warnings = [InputWarning("unused-metadata", text) for text in unused]
         if found is not None:
             facts += [*readers_get(found.schema), *told_of_labels(found.issues)]
             images = [each for each in found.issues if each.code == UNDECODABLE]

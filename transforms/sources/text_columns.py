@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
+from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, array_parts
@@ -411,11 +412,14 @@ def _lines(columns: Sequence[str]) -> str:
     return "".join(lines)
 
 
-def odd_warnings(found: Sequence[OddColumn]) -> list[str]:
+def odd_warnings(found: Sequence[OddColumn]) -> list[InputWarning]:
     """Returns a warning for each column that is text because of one cell in ten or less."""
     return [
-        f"{column.described}. So the column is text; if they are mistakes, correct them, "
-        "or name those that mean a missing value with `null_values`"
+        InputWarning(
+            "odd-cells",
+            f"{column.described}. So the column is text; if they are mistakes, correct "
+            "them, or name those that mean a missing value with `null_values`",
+        )
         for column in found
         if not column.is_few and column.odd * _WARNED_SHARE <= column.cells
     ][:_WARNED_COLUMNS]
@@ -526,7 +530,9 @@ def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
     return long
 
 
-def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
+def long_warnings(
+    issues: Sequence[RowIssue], names: Sequence[str]
+) -> list[InputWarning]:
     """Returns a warning for each of the first columns, and one for all others."""
     found = _long_columns(issues, names)
     warnings = [
@@ -539,7 +545,7 @@ def long_warnings(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]
             f"{count(more, 'more column')} of float32 with numbers of more than "
             f"{_FLOAT32_DIGITS} digits"
         )
-    return warnings
+    return [InputWarning("long-numbers", each) for each in warnings]
 
 
 def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
@@ -590,15 +596,18 @@ def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
     )
 
 
-def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[str]:
+def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[InputWarning]:
     """Returns a warning for each such column, by the first rows or by all of them."""
     what, way = "marks of thousands", "To store numbers, write them without"
     if decimal == ".":
         what = f"a decimal comma or {what}"
         way = f"If it is a decimal comma, use `decimal=comma`; {way.lower()}"
     return [
-        f"column {each.column} is text, but looks like numbers with {what}: cells like "
-        f"{shown(each.example)}. {way}"
+        InputWarning(
+            "number-marks",
+            f"column {each.column} is text, but looks like numbers with {what}: cells "
+            f"like {shown(each.example)}. {way}",
+        )
         for each in issues
         if each.code == MARKED
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, cast
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
 from recordmill.schemas.ranges import InputRange, RowIssue, ShardPlan, TypeFlags
@@ -45,6 +46,7 @@ class Publishing:
     verify: VerifyLevel = "quick"
     # what is done about equal content in several splits
     duplicates: Duplicates = "ignore"
+    strict: bool = False  # whether a run with warnings publishes nothing
     # files, folders or globs as the job has them; () for a pipeline's rows
     inputs: tuple[str, ...] = ()
     input_root: str = ""  # the folder below which all of them lie
@@ -113,6 +115,13 @@ class RunContext:
             raise SchemaError(problem)
         notes = self.source.input.issue_notes(found)
         require_schema(self.expected_schema, found.schema, self.job, notes)
+
+    def warn_empty(self, records: Mapping[str, int]) -> list[InputWarning]:
+        """Returns a warning of splits that get no record; a part may have such."""
+        empty = [name for name in self.split_names if not records.get(name)]
+        if self.part or not empty:
+            return []
+        return [InputWarning("empty-split", f"no row falls into {', '.join(empty)}")]
 
     def splits_of(
         self, groups: U64, input_range: InputRange, classes: U64 | None = None

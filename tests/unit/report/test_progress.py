@@ -23,7 +23,7 @@ from recordmill.beam_jobs.report.progress import (
     duration,
     showing,
 )
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.transforms.tasks.progress_reader import Counts, PlannedTotals, Position
 
 NOTHING = Position(
@@ -273,7 +273,9 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
         Console(file=stream, width=120, force_terminal=True), clock=clock
     ) as bars:
         bars.doing("scan", "reading the first rows")
-        bars.tell(InputSummary((("delimiter", "comma"),), ("use `max_rejects`",)))
+        warning = InputWarning("odd-cells", "use `max_rejects`")
+        bars.tell(InputSummary((("delimiter", "comma"),), (warning,)))
+        bars.tell(InputSummary(warnings=(warning,)))
         clock.now += 75
         bars.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
         bars.draw()
@@ -282,7 +284,7 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
     assert "scan > read > plan > write > publish" in shown
     assert "scan: reading the first rows" in shown
     assert "delimiter: comma" in shown
-    assert "Warning: use `max_rejects`" in shown
+    assert shown.count("Warning: use `max_rejects` [odd-cells]") == 1
     assert "1 min" in shown
     assert "read: 75 %, 3 B of 4 B, 3 of 4 rows, 1 row rejected" in shown
 

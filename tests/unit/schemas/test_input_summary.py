@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.input_summary import NOTHING, InputSummary, SkippedFiles
+from recordmill.schemas.input_summary import (
+    NOTHING,
+    InputSummary,
+    InputWarning,
+    SkippedFiles,
+    WarningCode,
+)
 
 WORDS = st.text(max_size=5)
 UNDERSTOOD = st.builds(
     InputSummary,
     st.dictionaries(WORDS, WORDS, max_size=3).map(lambda facts: tuple(facts.items())),
-    st.lists(WORDS, max_size=3, unique=True).map(tuple),
+    st.lists(
+        st.builds(InputWarning, st.sampled_from(get_args(WarningCode)), WORDS),
+        max_size=3,
+        unique=True,
+    ).map(tuple),
     st.lists(st.builds(SkippedFiles, WORDS, st.integers(1, 9), WORDS), max_size=2).map(
         tuple
     ),
@@ -33,18 +44,22 @@ def test_nothing_new_changes_nothing(understood: InputSummary) -> None:
 
 
 def test_what_is_found_later_replaces_facts_and_adds_warnings() -> None:
-    first = InputSummary((("types", "so far"), ("header", "line 1")), ("a", "b"))
-    later = InputSummary((("types", "of all rows"),), ("b", "c"))
+    a, b, c = (InputWarning("odd-cells", name) for name in "abc")
+    first = InputSummary((("types", "so far"), ("header", "line 1")), (a, b))
+    later = InputSummary((("types", "of all rows"),), (b, c))
     assert first.updated(later) == InputSummary(
-        (("types", "of all rows"), ("header", "line 1")), ("a", "b", "c")
+        (("types", "of all rows"), ("header", "line 1")), (a, b, c)
     )
-    assert first.with_warnings(["b", "c", "b"]).warnings == ("a", "b", "c")
+    assert first.with_warnings([b, c, b]).warnings == (a, b, c)
 
 
 def test_options_are_spelled_in_warnings() -> None:
-    understood = InputSummary((("`x`", "`x`"),), ("use `schema`",))
+    warning = InputWarning("long-numbers", "use `schema`")
+    understood = InputSummary((("`x`", "`x`"),), (warning,))
     spelled = understood.spelled(lambda text: text.replace("`schema`", "--schema"))
-    assert spelled == InputSummary((("`x`", "`x`"),), ("use --schema",))
+    assert spelled == InputSummary(
+        (("`x`", "`x`"),), (InputWarning("long-numbers", "use --schema"),)
+    )
 
 
 def test_files_passed_over_are_counted_by_reason() -> None:
@@ -54,7 +69,7 @@ def test_files_passed_over_are_counted_by_reason() -> None:
         SkippedFiles("not an image", 2, "b"),
         SkippedFiles("empty", 1, "a"),
     )
-    assert InputSummary((("delimiter", "comma"),), ("w",), counted).lines() == [
+    assert InputSummary((("delimiter", "comma"),), (), counted).lines() == [
         "delimiter: comma",
         "passed over: 2 files (not an image), such as b",
         "passed over: 1 file (empty), such as a",

@@ -361,6 +361,8 @@ def test_warnings_of_many_columns(columns: int, warnings: int) -> None:
     assert len(told) == warnings
     if columns > 5:
         more = min(columns, 101) - 5  # those behind the first hundred are one
-        assert told[-1].startswith(f"{more} more columns of float32 with numbers of")
+        assert told[-1].message.startswith(
+            f"{more} more columns of float32 with numbers of"
+        )
         assert f"  and {more} more columns\n" in exact_problem(found, names)
     assert bool(exact_problem(found, names)) == bool(columns)

@@ -12,7 +12,7 @@ from source_tools import Reading, prepare, read, write
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import SkippedFiles
+from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.transforms.sources.images.find import (
     FolderLayout,
     describe_folders,
@@ -63,8 +63,11 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     assert len(counts) == 4
     assert SkippedFiles("empty", 1, "a/empty.dat") in told.passed_over
     assert told.warnings == (
-        "1 image skipped, such as b/new.heic: HEIC is not supported; save them as "
-        "JPEG or PNG",
+        InputWarning(
+            "unsupported-images",
+            "1 image skipped, such as b/new.heic: HEIC is not supported; save them as "
+            "JPEG or PNG",
+        ),
     )
 
 
@@ -128,7 +131,9 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
     write(tmp_path, {"val/cat/1.jpg": JPEG, "val/dog/readme.txt": b"x"})
     (tmp_path / "test").mkdir()
     told = prepare(ImagesSource(), [tmp_path]).source.understood()
-    assert told.warnings == (f"{tmp_path}/test: is an empty folder",)
+    assert told.warnings == (
+        InputWarning("empty-folder", f"{tmp_path}/test: is an empty folder"),
+    )
 
 
 def test_a_link_back_is_not_an_empty_class(tmp_path: Path) -> None:
@@ -273,7 +278,7 @@ def test_what_options_say(
 def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
     _, warnings = found(paths)
     assert len(warnings) == 1
-    assert warnings[0].startswith(told)
+    assert warnings[0].message.startswith(told)
 
 
 @pytest.mark.parametrize(

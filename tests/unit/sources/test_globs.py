@@ -170,7 +170,9 @@ def test_what_a_pattern_leaves_out(pattern: str, left: set[str]) -> None:
     assert left_out == left
     assert found.facts[0][1].startswith(f"{len(left)} file")
     (warning,) = found.warnings
-    assert warning.startswith("`exclude` nothing: no input file has such a name")
+    assert warning.message.startswith(
+        "`exclude` nothing: no input file has such a name"
+    )
 
 
 def test_no_file_is_left() -> None:

@@ -116,7 +116,7 @@ def test_what_features_json_says_wrongly_is_told(tmp_path: Path) -> None:
     assert source.schema()["name"] == FeatureSpec("name", Kind.INT64)
     assert source.schema()["pixels"].content is Content.VALUES
     (warning,) = source.understood().warnings
-    assert "describes name, pixels otherwise" in warning
+    assert "describes name, pixels otherwise" in warning.message
     for text in ('{"pythonClassName": 7}', "[" * 100_000):
         (tmp_path / "features.json").write_text(text)
         assert source_of(tmp_path).schema()["label"].num_classes is None

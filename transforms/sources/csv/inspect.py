@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning, WarningCode
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, printable
@@ -487,7 +487,7 @@ def describe(
     asked: Dialect,
     dtypes: Sequence[str],
     basis: str,
-    warnings: Sequence[str],
+    warnings: Sequence[InputWarning],
 ) -> InputSummary:
     """Returns what an input is taken for, the basis of its types in words.
 
@@ -538,7 +538,7 @@ class Inspected:
 
     num_rows: int = 0  # how many were looked at
     types: TypeFlags = ()  # of the columns in them
-    warnings: tuple[str, ...] = ()  # what looks wrong in them
+    warnings: tuple[InputWarning, ...] = ()  # what looks wrong in them
     has_quotes: bool = False
     # columns of text that look like numbers with marks
     marked: tuple[RowIssue, ...] = ()
@@ -561,17 +561,21 @@ def inspect(
     ]
     marked = (marked_numbers(name, cells.column(name), decimal) for name in texts)
     problem, doubt = header_doubts(first) if is_guessed else ("", "")
-    found = [misfit(first), commented(first)] + [doubt] * infers_types
+    found: dict[WarningCode, str] = {
+        "other-widths": misfit(first),
+        "comment-header": commented(first),
+        "doubtful-header": doubt if infers_types else "",
+    }
     if first.header and first.rows and len(first.names) == 1:
         if other := _other_delimiter(rows, file):
-            found.append(
+            found["single-column"] = (
                 f"{file.uri}: the header is the single column {shown(first.names[0])}, but "
                 f"this looks like a table with `delimiter={other}`"
             )
     return Inspected(
         num_rows=cells.num_rows,
         types=tuple(types[name] for name in rows.names),
-        warnings=tuple(filter(None, found)),
+        warnings=tuple(InputWarning(*each) for each in found.items() if each[1]),
         has_quotes=bool(quote) and quote in first.text,
         marked=tuple(chain.from_iterable(marked))[:_SHOWN_COLUMNS],
     ), repeated_columns(first) or problem

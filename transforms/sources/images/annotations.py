@@ -27,6 +27,8 @@ from recordmill.schemas.input_summary import (
     CLASSES,
     IMAGES,
     InputSummary,
+    InputWarning,
+    WarningCode,
 )
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
@@ -91,7 +93,7 @@ class Annotations:
     # the names of the features that some images lack
     optional: frozenset[str] = frozenset()
     facts: tuple[tuple[str, str], ...] = ()  # what was found
-    warnings: tuple[str, ...] = ()  # what looks wrong
+    warnings: tuple[InputWarning, ...] = ()  # what looks wrong
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, path) of the other files
     # of the tables and lists, and of first bytes that were read
     checksums: tuple[FileChecksum, ...] = ()
@@ -170,8 +172,11 @@ class Annotations:
         facts.append((IMAGES, count_endings(images)))
         skipped = count_skipped(self.skipped)
         warnings = [
-            f"{count(each.files, 'image')} skipped, such as {each.example}: "
-            f"{each.reason}; save them as JPEG or PNG"
+            InputWarning(
+                "unsupported-images",
+                f"{count(each.files, 'image')} skipped, such as {each.example}: "
+                f"{each.reason}; save them as JPEG or PNG",
+            )
             for each in skipped
             if each.reason.endswith("not supported")
         ]
@@ -199,7 +204,7 @@ class _Draft:
     features: dict[str, pa.Array] = field(default_factory=dict)
     rejects: list[tuple[InputFile, Reject]] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[InputWarning] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -210,6 +215,9 @@ class _Draft:
     def reject(self, where: Where, reason: str) -> None:
         """Rejects images that are no rejects yet."""
         self.problems[where & (self.problems == "")] = reason
+
+    def warn(self, code: WarningCode, message: str) -> None:
+        self.warnings.append(InputWarning(code, message))
 
     def leave_unlisted(self, where: Where, reason: str) -> None:
         """Keeps why nothing names these images."""
@@ -437,9 +445,10 @@ def _add_tables(
     first = tables[0].file
     for name in [name for name in features if name in draft.options.reserved]:
         del features[name]
-        draft.warnings.append(
+        draft.warn(
+            "reserved-column",
             f"column {name!r} of {first.path} is left out: the images have a feature of "
-            "this name. Rename the column to keep it"
+            "this name. Rename the column to keep it",
         )
     are_text = (draft.wanted is None or rows.become_lists) and not is_json(first)
     draft.add_features(features, rows, are_text=are_text)
@@ -479,10 +488,11 @@ def _finish(
     elif len(unlisted):
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
-        draft.warnings.append(
+        draft.warn(
+            "unlisted-images",
             f"{count(len(unlisted), 'image')} will be rejected, such as "
             f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
-            "`unlisted=leave_out` to leave them out"
+            "`unlisted=leave_out` to leave them out",
         )
     valid = kept & (draft.problems == "")
     classes = _number(draft, valid, label_map)
@@ -547,9 +557,10 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
                 f"which has {first_names(list(class_of))}: add it there"
             )
     if label_map.renumbered:
-        draft.warnings.append(
+        draft.warn(
+            "renumbered-labels",
             f"the numbers of {uri} do not count from 0 without gaps "
-            f"({label_map.renumbered}): labels of the dataset do, in the same order"
+            f"({label_map.renumbered}): labels of the dataset do, in the same order",
         )
     known, classes_of = (
         pa.array(list(each), pa.string()) for each in (class_of, class_of.values())
@@ -559,20 +570,24 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
     )
     counts = count_values(draft.labels.filter(pa.array(valid)))
     if empty := [name for name in label_map.classes if not counts[name]]:
-        draft.warnings.append(
-            f"no image has the label {first_names(empty)}, which `label_map` names"
+        draft.warn(
+            "unused-class",
+            f"no image has the label {first_names(empty)}, which `label_map` names",
         )
     return label_map.classes
 
 
-def _number_warnings(classes: Sequence[str]) -> list[str]:
+def _number_warnings(classes: Sequence[str]) -> list[InputWarning]:
     """Returns a warning if classes are numbers, but not those that labels get."""
     if not all(map(is_whole_number, classes)):
         return []
     return [
-        f"the classes are numbers that do not count from 0 without gaps: class {name!r} "
-        f"gets the label {index}. Name them with `label_map`, or use "
-        "`label_column=none` to keep numbers of a table as they are"
+        InputWarning(
+            "renumbered-labels",
+            f"the classes are numbers that do not count from 0 without gaps: class {name!r} "
+            f"gets the label {index}. Name them with `label_map`, or use "
+            "`label_column=none` to keep numbers of a table as they are",
+        )
         for index, name in enumerate(classes)
         if int(name) != index
     ][:1]

@@ -21,7 +21,7 @@ from recordmill.schemas.input_files import (
     folder_title,
     is_archive_name,
 )
-from recordmill.schemas.input_summary import SkippedFiles
+from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import (
@@ -285,7 +285,7 @@ class _Given:
 
 def find_layout(
     files: Sequence[InputFile], options: ImagesOptions
-) -> tuple[FolderLayout, tuple[str, ...]]:
+) -> tuple[FolderLayout, tuple[InputWarning, ...]]:
     """Finds the layout of an input, and warnings of what looks wrong with it."""
     split_from, label_from = options.split_from, options.label_from
     split_column = options.table_split_column
@@ -317,11 +317,12 @@ def find_layout(
     }
     if without:
         where = [repr(folder) if folder else "the input folder" for folder in without]
-        warnings.append(
+        what = (
             f"{count(sum(without.values()), 'image')} directly in "
             f"{first_names(sorted(where))} will be rejected, because no folder names the "
             "class: move or leave out these files, or use `label_from`"
         )
+        warnings.append(InputWarning("no-class", what))
     return layout, tuple(warnings)
 
 
@@ -369,7 +370,7 @@ def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
 
 def _find_levels(
     every: Sequence[_Given], split_from: str, label_from: str, root: str
-) -> list[str]:
+) -> list[InputWarning]:
     """Sets the levels of splits and of classes; returns warnings."""
     warnings = []
     nested = [given for given in every if not given.is_class]
@@ -409,7 +410,7 @@ def _wrappers(trees: Sequence[list[list[str]]]) -> int:
     return 0  # one folder in the other: the first may be a class
 
 
-def _find_splits(given: _Given, label_from: str, root: str) -> list[str]:
+def _find_splits(given: _Given, label_from: str, root: str) -> list[InputWarning]:
     """Sets the level of the splits in a given folder; returns warnings."""
     level, names = given.label, given.names(given.label)
     likely = likely_splits(names)
@@ -449,7 +450,7 @@ def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
 
 def _find_given_splits(
     every: Sequence[_Given], label_from: str, root: str
-) -> list[str]:
+) -> list[InputWarning]:
     """Sets the level of the splits if these are the given folders, or hold them."""
     nested = [given for given in every if not given.is_class]
     names = {given.name for given in nested if given.parts}
@@ -472,7 +473,7 @@ def _find_given_splits(
 
 def _ask_or_warn(
     likely: frozenset[str], names: set[str], level: int, root: str, *, is_error: bool
-) -> list[str]:
+) -> list[InputWarning]:
     """Returns the warning of folders named like splits; an error if all are, or if asked."""
     if likely == names:
         of_input = ", or `label_from=0` if the input is their class" if level else ""
@@ -489,7 +490,7 @@ def _ask_or_warn(
     )
     if is_error:
         raise InputError(f"{root}: {told}, or leave some of them out with `exclude`")
-    return [told]
+    return [InputWarning("classes-like-splits", told)]
 
 
 def _require_labels(
@@ -513,7 +514,7 @@ def _require_labels(
             )
 
 
-def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[str]:
+def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[InputWarning]:
     """Returns a warning if there is only one class."""
     if len(labels) != 1:
         return []
@@ -522,7 +523,8 @@ def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[str]:
         hint = (
             f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
         )
-    return [f"there is only one class, {labels.pop()!r}; {hint}"]
+    what = f"there is only one class, {labels.pop()!r}; {hint}"
+    return [InputWarning("single-class", what)]
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -568,7 +570,7 @@ def require_distinct(places: Iterable[Place], root: str) -> None:
 
 def check_class_folders(
     layout: FolderLayout, found: FoundImages, label_from: str
-) -> tuple[str, ...]:
+) -> tuple[InputWarning, ...]:
     """Refuses an input without a class, and a class without any image.
 
     Returns warnings of folders without images whose class has images elsewhere.
@@ -615,7 +617,8 @@ def check_class_folders(
             raise InputError(
                 f"{root}{folder}: is the folder of a class, but is empty: {_HINT}"
             )
-        warnings.append(f"{root}{folder}: is an empty folder")
+        what = f"{root}{folder}: is an empty folder"
+        warnings.append(InputWarning("empty-folder", what))
     return tuple(warnings)
 
 

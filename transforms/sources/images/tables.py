@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
@@ -402,7 +403,7 @@ def each_label(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.A
 
 def typed_features(
     cells: dict[str, pa.StringArray],
-) -> tuple[dict[str, pa.Array], list[tuple[str, str]], list[str]]:
+) -> tuple[dict[str, pa.Array], list[tuple[str, str]], list[InputWarning]]:
     """Returns columns of text with the types that all of their cells have.
 
     And facts and warnings of cells that mean a missing value or lose digits.

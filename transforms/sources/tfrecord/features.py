@@ -27,6 +27,7 @@ from recordmill.schemas.feature_spec import (
     usual_kind,
 )
 from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from recordmill.schemas.names import labels_file_name, parse_labels
 from recordmill.schemas.options import Payload
@@ -277,7 +278,7 @@ class ChosenFeatures(NamedTuple):
     schema: Schema
     payload: Payload
     basis: str  # what told them, in words
-    warnings: tuple[str, ...] = ()  # what looks wrong
+    warnings: tuple[InputWarning, ...] = ()  # what looks wrong
 
 
 def choose_features(
@@ -387,10 +388,11 @@ def _inferred(
             basis += f"; of {kind} ({first_names(names, 5)}) only the numbers are kept"
     features += [_as_image(feature, records) for feature in found.values()]
     if other:
-        warnings.append(
+        what = (
             f"{FEATURES_NAME} describes {', '.join(other[:5])} otherwise than the records "
             "are: taken as they are found. To say otherwise, declare them in a `schema`"
         )
+        warnings.append(InputWarning("other-features", what))
     return ChosenFeatures(Schema(tuple(features)), "example", basis, tuple(warnings))
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, is_utf8
@@ -413,24 +413,26 @@ LEFT_OUT = "file of no sample"  # codes of issues
 AGAIN = "key that came before"
 
 
-def warnings_of(issues: Sequence[RowIssue]) -> tuple[str, ...]:
+def warnings_of(issues: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     """Returns what was odd, in words."""
     images = [each for each in issues if each.code == UNDECODABLE]
     warnings = warn_undecodable(images)
     for each in issues:
         if each.code == LEFT_OUT:
-            warnings.append(
+            what = (
                 f"{count(each.count, 'file')} in shards passed over, such as "
                 f"{each.example}: a name without a part behind a dot, or with __ "
                 "around it, belongs to no sample"
             )
+            warnings.append(InputWarning("no-sample", what))
         if each.code == AGAIN:
-            warnings.append(
+            what = (
                 f"{count(each.count, 'sample')} with a key that came before in the "
                 f"shard, such as {each.example}: each is a record of its own. If "
                 "files of one sample lie apart, write the shard again with tar "
                 "--sort=name"
             )
+            warnings.append(InputWarning("repeated-key", what))
     return tuple(warnings)
 
 
