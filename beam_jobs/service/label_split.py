@@ -30,6 +30,7 @@ from recordmill.transforms.exchange.exact_splits import (
     find_limits,
 )
 from recordmill.transforms.sources.base import RowSource, Source
+from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     LabelRole,
@@ -46,7 +47,6 @@ from recordmill.transforms.statistics.input_statistics import (
     Sketches,
     count_rows,
 )
-from recordmill.transforms.tasks.context import TRAIN_NAMES
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 

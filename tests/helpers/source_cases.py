@@ -212,7 +212,7 @@ def make_records(folder: Path) -> Rows:
     """Makes records of 11 bytes behind a header of 5, with names of classes."""
     (folder / "names.txt").write_text("cat\ndog\n")
     rows = []
-    for path, count in (("1.bin", 20), ("test_2.bin", 3)):
+    for path, count in (("eval_1.bin", 20), ("test_2.bin", 3)):
         records = [struct.pack(">BHd", n % 2, n, n / 4) for n in range(count)]
         (folder / path).write_bytes(b"HEAD\n" + b"".join(records))
         rows += [(path, 5 + n * 11, record) for n, record in enumerate(records)]
@@ -350,7 +350,7 @@ def binary_case(record: str) -> Case:
     return Case(
         ArraysSource(find_records, options, range_bytes=50),
         make_records,
-        cut_short=("1.bin", 5 + 4 * 11 + 10),
+        cut_short=("eval_1.bin", 5 + 4 * 11 + 10),
         reason="10 bytes at the end of the file, expected a whole record of 11",
         empty="readme.html",
     )

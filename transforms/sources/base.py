@@ -36,6 +36,7 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.native.numpy_loops import U32
+from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.text_columns import TypeFlag
@@ -313,6 +314,7 @@ class Source(RowSource):
     """The input of a run in one format."""
 
     storage: StorageOptions  # options of the inputs' storage
+    splits = NO_SPLITS  # by which names tell the splits of files, once prepared
     # of the dataset that rows are appended to, which all of them have to fit
     fixed_schema: Schema | None = None
     files_root: str = ""  # folder that cells name files below; "" for the table's own
@@ -358,7 +360,7 @@ class Source(RowSource):
         return ()
 
     def own_splits(self) -> tuple[str, ...]:
-        return ()
+        return self.splits.names
 
     def issue_problem(self, found: Findings) -> str:
         """Returns why a dataset may not have rows with these issues, or "".
@@ -381,7 +383,8 @@ class Source(RowSource):
         By default a file with bytes is a range. Files that are not of this format are
         left out.
         """
-        return number_ranges([(file, 0, file.size, "") for file in files if file.size])
+        parts = [(file, 0, file.size) for file in files if file.size]
+        return number_ranges(parts, self.splits)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return self.fixed_schema or plain_schema(self.columns(), nulls)
@@ -432,12 +435,18 @@ class Source(RowSource):
         return sum(file.size for file in files)
 
 
-def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[InputRange]:
-    """Makes input ranges from (file, start, stop, split) in input order."""
-    total = sum(stop - start for _, start, stop, _ in parts)
+def number_ranges(
+    parts: Sequence[tuple[InputFile, int, int] | tuple[InputFile, int, int, str]],
+    splits: FileSplits = NO_SPLITS,
+) -> list[InputRange]:
+    """Makes input ranges from (file, start, stop, split) in input order.
+
+    The split of parts without one is that of their file.
+    """
+    total = sum(part[2] - part[1] for part in parts)
     ranges = []
     position = 0
-    for index, (file, start, stop, split) in enumerate(parts):
+    for index, (file, start, stop, *own) in enumerate(parts):
         ranges.append(
             InputRange(
                 index=index,
@@ -447,7 +456,7 @@ def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[Inpu
                 stop=stop,
                 first_position=position,
                 total_positions=total,
-                split=split,
+                split=own[0] if own else splits.of(file),
                 seen=file.seen,
             )
         )

@@ -44,6 +44,7 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
+from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     left_out_fact,
@@ -278,6 +279,7 @@ class ObjectsSource(Source):
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
     # Of the whole input, once prepared:
+    splits: FileSplits = NO_SPLITS
     types: tuple[tuple[str, pa.DataType], ...] = ()
     sampled: int = 0  # rows that told the columns,
     is_sampled: bool = False  # and whether there are more
@@ -294,6 +296,10 @@ class ObjectsSource(Source):
     ) -> Iterator[tuple[int, Sequence[Row | str]]]:
         """Yields the first rows of a file, or why there are none, and the byte reached."""
 
+    def _with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """Returns the files that may have rows."""
+        return [file for file in files if file.size]
+
     @abstractmethod
     def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
         """Returns the error of files without any row."""
@@ -309,6 +315,8 @@ class ObjectsSource(Source):
         Raises:
           InputError: there is no row, or a column can be no feature.
         """
+        kept = self._with_rows(append.kept) if append is not None else ()
+        splits = self.splits.found_in(files, kept)
         observed: dict[str, ObservedColumn] = {}
         share = max(self.least_bytes, SAMPLE_BYTES // len(files))
         chosen = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
@@ -343,6 +351,7 @@ class ObjectsSource(Source):
             types=tuple(types.items()),
             fixed_schema=fixed,
             left_out=tuple(left_out),
+            splits=splits,
             sampled=sampled,
             is_sampled=is_sampled,
             passed_over=SkippedFiles.counted(skipped),
@@ -376,6 +385,7 @@ class ObjectsSource(Source):
         basis = "the first" if self.is_sampled else "all"
         basis = f"by {basis} {count(self.sampled, self.row_name)}"
         facts = (("columns", columns), ("types", basis), *self._left_out(found))
+        facts = (*facts, *self.splits.facts)
         return InputSummary(facts, (), self.passed_over)
 
     def _left_out(self, found: Findings | None) -> tuple[tuple[str, str], ...]:
@@ -599,7 +609,7 @@ class JsonLinesSource(ObjectsSource):
     odd_cells: OddCells = "refuse"  # what becomes of the few values of another type
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        full = [file for file in files if file.size]
+        full = self._with_rows(files)
         if not full:
             raise InputError(
                 "every input file is empty; expected JSON objects in lines"
@@ -672,11 +682,12 @@ class JsonLinesSource(ObjectsSource):
         # A compressed file can be read only from its start.
         return number_ranges(
             [
-                (file, start, min(start + step, file.size), "")
+                (file, start, min(start + step, file.size))
                 for file in files
                 for step in (file.size if self.compression else self.range_bytes,)
                 for start in range(0, file.size, max(1, step))
-            ]
+            ],
+            self.splits,
         )
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:

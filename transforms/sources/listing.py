@@ -12,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +35,7 @@ from recordmill.schemas.storage_options import (
     require_whole_scheme,
 )
 from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
+from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
     has_magic,
     literal_root,
@@ -326,37 +327,6 @@ class _StoreTree:
             found = {name: self.system.info(name) for name in found}
         self.infos |= found
         return found
-
-
-SPLIT_NAMES = frozenset(
-    {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
-)
-
-
-def likely_splits(names: Iterable[str]) -> frozenset[str]:
-    """Returns which folders that lie side by side are named like splits.
-
-    Each is named with a word for a split, or several are with the same text around it.
-    Case does not matter, nor do the digits of that text.
-
-    >>> sorted(likely_splits(["seg_train", "seg_test", "train_station"]))
-    ['seg_test', 'seg_train']
-    """
-    around = defaultdict[tuple[str, str], dict[str, set[str]]](dict)
-    for name in names:
-        folded = re.sub(r"[0-9]+", "0", name.casefold())
-        for word in SPLIT_NAMES:
-            before, found, after = folded.partition(word)
-            if found:
-                around[before, after].setdefault(word, set()).add(name)
-    groups = [
-        frozenset().union(*by_word.values())
-        for affix, by_word in around.items()
-        if len(by_word) > 1 or affix == ("", "")
-    ]
-    return max(
-        groups, key=lambda group: (len(group), sorted(group)), default=frozenset()
-    )
 
 
 def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:

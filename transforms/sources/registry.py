@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cas
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job import DEFAULT_SPLITS
 from recordmill.schemas.source_options import (
     PIPELINE_ROWS,
     SOURCE_PATTERN,
     SourceOptions,
 )
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.sources.file_splits import FileSplits
 
 if TYPE_CHECKING:
     from recordmill.schemas.input_files import InputFile
@@ -53,6 +55,13 @@ class Request:
     as_text: bool = False
     columns: tuple[str, ...] = ()  # those that a schema has; () without one
     job: JobSpec | None = None  # the job; None for a table beside the input
+
+    def file_splits(self, split_from: str) -> FileSplits:
+        """Returns how names are to tell the splits of files."""
+        if (job := self.job) is None:
+            return FileSplits()
+        by_rows = job.split_column is not None or job.split_by_time is not None
+        return FileSplits(split_from, by_rows or job.splits != DEFAULT_SPLITS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +208,11 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
 def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
     """Returns what fixes the bytes of a dataset beside the job and its inventory."""
     found, options = _format_and_options(job)
-    return found.describe_inputs(options, files) if found.describe_inputs else ""
+    if found.describe_inputs is not None:
+        return found.describe_inputs(options, files)
+    if isinstance(options, FilesOptions):
+        return FileSplits(options.split_from).reading(files)
+    return ""
 
 
 def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]:
@@ -239,13 +252,41 @@ Variant = Literal["auto", "cifar10", "cifar100"]
 ByteOrder = Literal["little", "big"]
 Layout = Literal["auto", "stl10"]
 Records = Literal["keep", "decode"]
+MAX_LEVEL = 9
+
+
+def level_of(*words: str) -> BeforeValidator:
+    """Returns a validator of a number of folders or one of some words, kept as text."""
+
+    def validate(value: Any) -> str:
+        text = str(value)
+        if isinstance(value, str | int) and (text in words or text in "0123456789"):
+            return text
+        raise ValueError(
+            f"expected {', '.join(words)} or a number of folders from 0 to {MAX_LEVEL}, "
+            f"found {value!r}"
+        )
+
+    return BeforeValidator(validate, json_schema_input_type=str | int)
+
+
 SplitFrom = Annotated[
-    Literal["auto", "none"],
+    str,
+    level_of("auto", "none"),
     Field(
-        description="whether names of files (and of arrays) tell splits: train, t10k, "
-        "test, ..."
+        description="what tells the split of a file: auto: its name (train-0.csv, "
+        "X_test.npy) or that of a folder (train, seg_test, split=dev), none, or the folder "
+        "at a level below each input (1: the folders in it, 0: the input itself)"
     ),
 ]
+
+
+class FilesOptions(SourceOptions):
+    """Options of all files whose names may tell their splits."""
+
+    split_from: SplitFrom = "auto"
+
+
 ClassNames = Annotated[
     str,
     Field(
@@ -264,7 +305,7 @@ class CifarOptions(SourceOptions):
     )
 
 
-class BinaryOptions(SourceOptions):
+class BinaryOptions(FilesOptions):
     """Options of binary files with records of a fixed length."""
 
     record: str = Field(
@@ -281,17 +322,15 @@ class BinaryOptions(SourceOptions):
         "auto",
         description="a published layout; auto: what `record` says, else by file names",
     )
-    split_from: SplitFrom = "auto"
 
 
-class IdxOptions(SourceOptions):
+class IdxOptions(FilesOptions):
     """Options of IDX files."""
 
     class_names: ClassNames = ""
-    split_from: SplitFrom = "auto"
 
 
-class NumpyOptions(SourceOptions):
+class NumpyOptions(FilesOptions):
     """Options of NumPy files."""
 
     label_array: str = Field(
@@ -300,10 +339,9 @@ class NumpyOptions(SourceOptions):
         "the column label",
     )
     class_names: ClassNames = ""
-    split_from: SplitFrom = "auto"
 
 
-class TfrecordOptions(SourceOptions):
+class TfrecordOptions(FilesOptions):
     """Options of TFRecord files."""
 
     records: Records = Field(
@@ -311,7 +349,6 @@ class TfrecordOptions(SourceOptions):
         description="whether the records are kept byte for byte, unread, or decoded into "
         "columns, so that a schema can change them",
     )
-    split_from: SplitFrom = "auto"
 
 
 def _load(name: str) -> Any:
@@ -323,7 +360,10 @@ def _load(name: str) -> Any:
 def _arrays(find: str) -> Callable[[Any, Request], Any]:
     """Returns what makes the source of arrays that a function finds by the options."""
     return lambda options, request: _load("arrays.source.ArraysSource")(
-        _load(find), options, storage=request.storage
+        _load(find),
+        options,
+        splits=request.file_splits(options.split_from),
+        storage=request.storage,
     )
 
 
@@ -353,6 +393,7 @@ def _table_format(
             as_declared=request.as_text,
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
+            splits=request.file_splits(options.split_from),
             storage=request.storage,
         ),
         position_unit="row",
@@ -449,7 +490,7 @@ ExtraColumns = Annotated[
 ]
 
 
-class TableOptions(SourceOptions):
+class TableOptions(FilesOptions):
     """Options of tables whose columns have types."""
 
     extra_columns: ExtraColumns = "error"
@@ -461,7 +502,7 @@ class JsonLinesOptions(TableOptions):
     odd_cells: OddCells = "refuse"
 
 
-class CsvOptions(SourceOptions):
+class CsvOptions(FilesOptions):
     """Options of CSV files."""
 
     dialect: Literal["auto", "excel", "excel-tab", "unix", "rfc4180", "mysql"] = Field(
@@ -581,6 +622,7 @@ _FORMATS: list[SourceFormat[Any]] = [
         make_source=lambda options, request: _load("json_lines.JsonLinesSource")(
             as_declared=request.as_text,
             wanted=request.columns,
+            splits=request.file_splits(options.split_from),
             storage=request.storage,
             leaves_out=options.extra_columns == "ignore",
             odd_cells=options.odd_cells,
@@ -665,6 +707,7 @@ _FORMATS: list[SourceFormat[Any]] = [
             as_declared=request.as_text,
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
+            splits=request.file_splits(options.split_from),
             storage=request.storage,
         ),
         examples=_examples("""

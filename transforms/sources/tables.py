@@ -48,6 +48,7 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
+from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.hugging_face import (
     Meaning,
     check_images,
@@ -302,6 +303,22 @@ def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
+def _find_tables(
+    files: Sequence[InputFile],
+) -> tuple[list[InputFile], list[tuple[str, str]]]:
+    """Returns the tables, and (reason, path) of the other files."""
+    # What writes many files leaves others beside them: _SUCCESS, _metadata.
+    tables, others = [], []
+    for file in files:
+        if PurePosixPath(file.path).name.startswith(("_", ".")):
+            others.append(("the name begins with '_' or '.'", file.path))
+        elif not file.size:
+            others.append(("empty", file.path))
+        else:
+            tables.append(file)
+    return tables, others
+
+
 @dataclass(frozen=True)
 class ColumnarSource(Source):
     """Tables whose columns have types; a group larger than `range_bytes` is a range."""
@@ -314,6 +331,7 @@ class ColumnarSource(Source):
     range_bytes: int = RANGE_BYTES  # of the groups of a range, in memory
     storage: StorageOptions = NO_OPTIONS
     # Of the whole input, once prepared:
+    splits: FileSplits = NO_SPLITS
     types: tuple[tuple[str, pa.DataType], ...] = ()
     cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()  # by path, of files with rows
     unread: tuple[FileChecksum, ...] = ()  # of files without rows
@@ -325,20 +343,15 @@ class ColumnarSource(Source):
     tells_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        # What writes many files leaves others beside them: _SUCCESS, _metadata.
-        tables, others = [], []
-        for file in files:
-            if PurePosixPath(file.path).name.startswith(("_", ".")):
-                others.append(("the name begins with '_' or '.'", file.path))
-            elif not file.size:
-                others.append(("empty", file.path))
-            else:
-                tables.append(file)
+        tables, others = _find_tables(files)
         if not tables:
             raise InputError(
                 f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
                 "are empty, or their names begin with '_' or '.'"
             )
+        splits = self.splits.found_in(
+            tables, kept=_find_tables(append.kept)[0] if append else ()
+        )
         schema, wanted = append.schema if append else None, self.wanted
         if schema:
             wanted = tuple(feature.name for feature in schema.features)
@@ -378,6 +391,7 @@ class ColumnarSource(Source):
             self,
             fixed_schema=schema,
             left_out=tuple(left_out) if self.as_declared or self.leaves_out else (),
+            splits=splits,
             types=tuple(types.items()),
             cuts=tuple(cuts),
             passed_over=SkippedFiles.counted(others),
@@ -407,6 +421,7 @@ class ColumnarSource(Source):
         narrowed = [n for n, t in self.types if pt.is_float64(inside_lists(t)[0])]
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
+        facts += self.splits.facts
         meaning = self.meaning
         if told := meaning.facts():
             facts.append(("by metadata", told))
@@ -436,12 +451,13 @@ class ColumnarSource(Source):
         cuts = dict(self.cuts)
         return number_ranges(
             [
-                (file, start, stop, "")
+                (file, start, stop)
                 for file in files
                 for start, stop in pairwise(
                     [0, *(row for row, _ in cuts.get(file.path, ()))]
                 )
-            ]
+            ],
+            self.splits,
         )
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:

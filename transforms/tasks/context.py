@@ -22,11 +22,10 @@ from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
 from recordmill.transforms.sources.base import Findings, RowSource
+from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.tasks.workspace import Workspace
 
 Exchange = Literal["reference", "scratch", "engine"]
-
-TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
 
 
 @dataclass(frozen=True, slots=True)

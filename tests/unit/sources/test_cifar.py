@@ -269,7 +269,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
         "records: CIFAR-10, 3,073 bytes each",
         "columns: image uint8 [32, 32, 3], label uint8 (10 classes)",
         "rows of no split: 1 row of mine.bin",
-        "split test by file names: 1 row of test_batch.bin",
-        "split train by file names: 1 row of data_batch_1.bin",
+        "split test by file: 1 row of test_batch.bin",
+        "split train by file: 1 row of data_batch_1.bin",
         "passed over: 1 file (does not end in .bin), such as readme.html",
     ]

@@ -14,6 +14,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.file_splits import AUTO, FileSplits
 from recordmill.transforms.sources.registry import (
     BUILT_IN,
     CifarOptions,
@@ -106,7 +107,7 @@ def test_names_that_no_format_may_have(name: str) -> None:
 
 def test_options_of_another_format() -> None:
     job = JobSpec(source="csv", name="a")
-    assert make_source(job) == CsvSource()
+    assert make_source(job) == CsvSource(splits=FileSplits(AUTO))
     wrong = JobSpec(source="images", name="a", source_options=CifarOptions())
     with pytest.raises(
         ValueError, match="has options of type ImagesOptions, got Cifar"

@@ -20,6 +20,7 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.dataset.tfds import metadata_files
+from recordmill.transforms.sources.file_splits import NO_SPLITS
 from recordmill.transforms.sources.registry import TfrecordOptions, make_source
 from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
@@ -106,7 +107,7 @@ def test_tfds_tells_its_features_and_splits(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     kept = {feature.name: feature for feature in TFDS.features if feature.name != "box"}
     assert {feature.name: feature for feature in source.schema().features} == kept
-    assert source.own_splits() == ("train-extra", "train")
+    assert source.own_splits() == ("train", "train-extra")
     assert "6 of 6 as features.json says" in str(source.understood().facts)
 
 
@@ -141,7 +142,7 @@ def test_a_number_means_one_class_in_all_folders(tmp_path: Path) -> None:
 
 
 NAMES = [
-    ("train-00000-of-01024", "train"),
+    ("train-00000-of-01024", ""),  # the split of all files by itself
     ("validation-00000-of-00128", "validation"),
     ("mnist-test.tfrecord-00000-of-00001", "test"),
     ("coco_val.record-00001-of-00010", "val"),
@@ -158,7 +159,7 @@ def test_names_of_files_tell_splits(tmp_path: Path, name: str, split: str) -> No
     write_examples(tmp_path / name, [{"n": 1}])
     reading = prepare(TfrecordSource(), [tmp_path])
     assert [each.split for each in reading.ranges] == [split]
-    none = prepare(TfrecordSource(split_from="none"), [tmp_path])
+    none = prepare(TfrecordSource(splits=NO_SPLITS), [tmp_path])
     assert [each.split for each in none.ranges] == [""]
 
 

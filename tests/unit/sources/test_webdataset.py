@@ -259,7 +259,7 @@ def test_what_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         path.write_bytes(data)
         file = InputFile("x.tar", str(path), len(data))
         found = shards.cut_shards([file] * files, 2000)
-        return [start for _, start, _, _ in found[: len(found) // files]]
+        return [start for _, start, _ in found[: len(found) // files]]
 
     assert cuts_of(NINE) == [0, 3072, 6144, 9216, 12288][: len(cuts_of(NINE))]
     assert len(cuts_of(NINE)) > 3
@@ -284,4 +284,4 @@ def test_a_shard_that_became_shorter(size: int, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(NINE[:size])
     found = shards.cut_shards([InputFile("x.tar", str(path), len(NINE))], 2000)
-    assert [start for _, start, _, _ in found] == [0]
+    assert [start for _, start, _ in found] == [0]

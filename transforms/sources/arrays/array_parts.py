@@ -31,7 +31,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.sources.listing import SPLIT_NAMES
+from recordmill.transforms.sources.file_splits import split_word, without_split_word
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 
@@ -40,7 +40,6 @@ MAX_NAMES_BYTES = 16 << 20
 ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
 Packing = Literal["", "gzip", "deflate"]
 
-_SPLITS = {name: name for name in SPLIT_NAMES} | {"t10k": "test"}  # as MNIST calls it
 _SINGULAR = {"images": "image", "labels": "label"}
 _STORED = {  # by NumPy's kind; others are int64
     "b": (Kind.INT64, "bool"),
@@ -238,14 +237,12 @@ def role_of(name: str) -> Role:
     >>> role_of("x_train_2.npy")
     Role(column='x', split='train', number='2')
     """
-    words = [w for w in re.split(r"[^\w]+|_", name) if w and not _IGNORED.fullmatch(w)]
-    splits = {_SPLITS[word.lower()] for word in words if word.lower() in _SPLITS}
-    if len(splits) == 1:
-        words = [word for word in words if word.lower() not in _SPLITS]
+    words = re.split(r"[^\w]+|_", without_split_word(name))
+    words = [word for word in words if word and not _IGNORED.fullmatch(word)]
     number = "-".join(word for word in words if word.isdecimal())
     column = "_".join(word for word in words if not word.isdecimal())
     column = _SINGULAR.get(column.lower(), column) or "value"
-    return Role(column, splits.pop() if len(splits) == 1 else "", number)
+    return Role(column, split_word(name), number)
 
 
 class NamedArray(NamedTuple):

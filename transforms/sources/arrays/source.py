@@ -56,6 +56,8 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
+from recordmill.transforms.sources.file_splits import AUTO, FileSplits
+from recordmill.transforms.sources.registry import FilesOptions
 from recordmill.transforms.storage.reading import available_memory, is_local, open_input
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
@@ -74,6 +76,7 @@ class ArraysSource(Source):
     range_bytes: int = RANGE_BYTES  # of the rows of a range
     # what the format made of the input, once prepared; of its parts those with rows
     found: Found = NOTHING_FOUND
+    splits: FileSplits = FileSplits(AUTO)  # noqa: RUF009 (a frozen value)
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
 
     tells_checksums = True
@@ -93,8 +96,10 @@ class ArraysSource(Source):
         arrays = (array for part in found.parts for array in part.arrays)
         unread = {a.file.path: a.file for a in arrays if a.file.path not in used}
         read = [checksum_of(f, 0, f.size, self.storage) for f in unread.values()]
-        if getattr(self.options, "split_from", "auto") == "none":
-            parts = [replace(part, split="") for part in parts]
+        if isinstance(self.options, FilesOptions):
+            named = [part.split for part in parts]
+            rule = self.splits.found_in([part.file for part in parts], named=named)
+            parts = [replace(p, split=rule.of(p.file, p.split)) for p in parts]
         kept = found._replace(parts=tuple(parts), read=(*found.read, *read))
         return replace(self, found=kept)
 
@@ -142,7 +147,7 @@ class ArraysSource(Source):
             parts = [part for part in self.found.parts if part.split == split]
             rows = count(sum(part.num_rows for part in parts), "row")
             paths = dict.fromkeys(a.file.path for part in parts for a in part.arrays)
-            name = f"split {split} by file names" if split else "rows of no split"
+            name = f"split {split} by file" if split else "rows of no split"
             facts.append((name, f"{rows} of {first_names(list(paths), 4)}"))
         fields = (field for part in self.found.parts for field in part.fields)
         narrowed = dict.fromkeys(f.name for f in fields if f.dtype[1:] == "f8")

@@ -68,6 +68,7 @@ from recordmill.transforms.sources.csv.quotes import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
+from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.plain_types import left_out_fact, require_features
 from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
 from recordmill.transforms.sources.text_columns import (
@@ -232,7 +233,8 @@ def join_small_files(
     groups: list[list[InputRange]] = []
     room = files = 0  # for a small file, in the last group
     for each, small in zip(ranges, are_small, strict=True):
-        if small and files and each.stop <= room:
+        same = bool(groups) and groups[-1][0].split == each.split
+        if small and files and same and each.stop <= room:
             groups[-1].append(each)
             room, files = room - each.stop, files - 1
         else:
@@ -315,6 +317,7 @@ class CsvSource(Source):
     # any more, and a row that does not fit is a reject. None else.
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
+    splits: FileSplits = NO_SPLITS
     rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
     first: inspect.Inspected = _NOTHING  # what the first rows tell
     passed_over: tuple[SkippedFiles, ...] = ()  # without rows
@@ -355,9 +358,11 @@ class CsvSource(Source):
         wanted, empty = self.wanted, [file.path for file in files if not file.size]
         files = [file for file in files if file.size]
         schema = append.schema if append is not None else None
+        kept = [file for file in append.kept if file.size] if append else []
+        splits = self.splits.found_in(files, kept)
         if append is not None:
             # The columns of one file are those of all that were converted.
-            files = [*[file for file in append.kept if file.size][:1], *files]
+            files = [*kept[:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
         rows, without_rows, left_out = inspect.find_rows(
@@ -375,6 +380,7 @@ class CsvSource(Source):
         skipped = [*zip(repeat("empty"), empty), *zip(repeat("no rows"), without_rows)]
         return replace(
             self,
+            splits=splits,
             rows=rows,
             first=first,
             wanted=wanted,
@@ -406,7 +412,7 @@ class CsvSource(Source):
         dtypes = [types[name] for name in self.names] if types else ()
         told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
         facts = (*left_out_fact(self.left_out), *facts, *comment_fact(issues))
-        facts = (*told.facts, *facts)
+        facts = (*told.facts, *facts, *self.splits.facts)
         return replace(told, facts=facts, passed_over=self.passed_over)
 
     def issue_problem(self, found: Findings) -> str:
@@ -440,12 +446,13 @@ class CsvSource(Source):
         is_plain = self.rows.packing.is_plain  # else it cannot be read from its middle
         ranges = number_ranges(
             [
-                (file, start, min(start + size, file.size), "")
+                (file, start, min(start + size, file.size))
                 for file in files
                 if file.size
                 for size in (self.range_bytes if is_plain else file.size,)
                 for start in range(0, file.size, size)
-            ]
+            ],
+            self.splits,
         )
         # A row that names a file can be of any size: its table is no small one.
         if is_plain and not self.names_files:
@@ -667,6 +674,7 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         asked_packing=ask_packing(options),
         exact=options.exact,
         odd_cells=options.odd_cells,
+        splits=request.file_splits(options.split_from),
         wanted=request.columns,
         names_files=request.job is not None and request.job.reads_files,
         rows=RangeRows(

@@ -30,13 +30,9 @@ from recordmill.transforms.images.header import (
     other_image_format,
 )
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.images.options import AUTO, NONE, ImagesOptions
-from recordmill.transforms.sources.listing import (
-    find_named,
-    has_files,
-    input_root,
-    likely_splits,
-)
+from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
+from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.listing import find_named, has_files, input_root
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 from recordmill.transforms.storage.store import WORK_FOLDER

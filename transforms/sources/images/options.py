@@ -21,13 +21,12 @@ from recordmill.transforms.images.pixel_rules import (
     parse_resize,
     parse_sides,
 )
-from recordmill.transforms.sources.registry import Request, SourceFormat
+from recordmill.transforms.sources.file_splits import AUTO, NONE
+from recordmill.transforms.sources.registry import Request, SourceFormat, level_of
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
 
-AUTO, NONE = "auto", "none"
-MAX_LEVEL = 9
 
 Undecodable = Literal["keep", "reject", "reencode"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
@@ -71,21 +70,6 @@ def _read_by(parse: Callable[[str], Any]) -> AfterValidator:
         return text
 
     return AfterValidator(validate)
-
-
-def _level(*words: str) -> BeforeValidator:
-    """Returns a validator of a number of folders or one of some words, kept as text."""
-
-    def validate(value: Any) -> str:
-        text = str(value)
-        if isinstance(value, str | int) and (text in words or text in "0123456789"):
-            return text
-        raise ValueError(
-            f"expected {', '.join(words)} or a number of folders from 0 to {MAX_LEVEL}, "
-            f"found {value!r}"
-        )
-
-    return BeforeValidator(validate, json_schema_input_type=str | int)
 
 
 def _number_as_text(value: Any) -> Any:
@@ -251,13 +235,13 @@ class ImagesOptions(SourceOptions):
         "keep them, so that readers get the encoded bytes of all images, reject them, or "
         "re-encode them as PNG",
     )
-    split_from: Annotated[str, _level("auto", "none")] = Field(
+    split_from: Annotated[str, level_of("auto", "none")] = Field(
         AUTO,
         description="which folders are splits: those that are named like splits and "
         "hold class folders, none, or those at a level below each input (1: the folders "
         "in it, 0: the input itself)",
     )
-    label_from: Annotated[str, _level("auto", "none", "parent")] = Field(
+    label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
         AUTO,
         description="which folder names the class: the one below the split, the one that "
         "holds the image (parent), that at a level below each input (1: the folders "

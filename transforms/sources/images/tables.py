@@ -22,12 +22,8 @@ from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.base import RowSink, Source
-from recordmill.transforms.sources.images.options import (
-    AUTO,
-    DEFAULTS,
-    NONE,
-    ImagesOptions,
-)
+from recordmill.transforms.sources.file_splits import AUTO, NONE
+from recordmill.transforms.sources.images.options import DEFAULTS, ImagesOptions
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import Request, load_format
 from recordmill.transforms.sources.text_columns import (

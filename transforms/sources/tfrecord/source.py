@@ -46,13 +46,8 @@ from recordmill.transforms.sources.base import (
     missing_required,
     number_ranges,
 )
-from recordmill.transforms.sources.listing import SPLIT_NAMES
-from recordmill.transforms.sources.registry import (
-    Records,
-    Request,
-    SplitFrom,
-    TfrecordOptions,
-)
+from recordmill.transforms.sources.file_splits import AUTO, FileSplits, split_word
+from recordmill.transforms.sources.registry import Records, Request, TfrecordOptions
 from recordmill.transforms.sources.tfrecord.features import (
     RAW,
     BesideFiles,
@@ -88,9 +83,6 @@ _BESIDE = re.compile(
     re.IGNORECASE,
 )
 _ARRAY_RECORD = re.compile(r"\.array_?record[^/]*$", re.IGNORECASE)
-_WORDS = "|".join([*sorted(SPLIT_NAMES), "eval", "evaluation"])
-_IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?=[-_.]|\d|$)", re.IGNORECASE)
-_FOLDER = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
 
 
 SAMPLE_BYTES = 16 << 20  # of all files
@@ -160,7 +152,7 @@ def _split_by_file(
     manifests: Mapping[str, Manifest],
     infos: Mapping[str, bytes],
 ) -> list[str]:
-    """Returns the split of each file; "" where nothing tells it."""
+    """Returns the split that files beside each file, or its name, tell; else ""."""
     named = {folder: _splits_of_info(info) for folder, info in infos.items()}
     stated = {
         f"{folder}/{shard.file}".lstrip("/"): split
@@ -170,17 +162,14 @@ def _split_by_file(
     }
     found = []
     for file in files:
-        path = PurePosixPath(file.path)
+        name = PurePosixPath(file.path).name
         dataset, splits = named.get(folder_of(file.path), ("", ()))
         of_info = (
             split
             for split in splits
-            if path.name.startswith((f"{dataset}-{split}.", f"{dataset}-{split}-"))
+            if name.startswith((f"{dataset}-{split}.", f"{dataset}-{split}-"))
         )
-        by_words = path.parent.name if _FOLDER.fullmatch(path.parent.name) else ""
-        if match := _IN_NAME.search(path.name):
-            by_words = match[1]
-        found.append(stated.get(file.path) or next(of_info, by_words))
+        found.append(stated.get(file.path) or next(of_info, split_word(name)))
     return found
 
 
@@ -255,7 +244,7 @@ class TfrecordSource(Source):
     """TFRecord files."""
 
     records: Records = "keep"  # whether they are kept as they are, or decoded
-    split_from: SplitFrom = "auto"  # whether names of files tell splits
+    splits: FileSplits = FileSplits(AUTO)  # noqa: RUF009 (a frozen value)
     declared: DeclaredSchema | None = None  # the schema of the job
     payload: Payload = "example"  # what the job's records hold
     whole_bytes: int = WHOLE_BYTES  # how files are cut (see cut_files)
@@ -288,9 +277,9 @@ class TfrecordSource(Source):
         skipped: list[tuple[str, str]] = []
         files = _require_shards(files, manifests, skipped)
         data, kinds = _find_data(files, self.storage, skipped)
-        splits = [""] * len(data)
-        if self.split_from == "auto":
-            splits = _split_by_file(data, manifests, beside.named(_INFO))
+        named = _split_by_file(data, manifests, beside.named(_INFO))
+        rule = self.splits.found_in(data, named=named)
+        splits = list(map(rule.of, data, named))
         sample = _read_sample(data, self.storage)
         chosen = choose_features(
             data,
@@ -309,15 +298,16 @@ class TfrecordSource(Source):
             schema=chosen.schema,
             payload=chosen.payload,
             record_bytes=sum(len(each.data) for each in sample) // max(1, len(sample)),
-            summary=self._summary(kinds, splits, chosen, skipped),
+            summary=self._summary(kinds, rule, chosen, skipped),
             checksums=tuple(beside.checksums.values()),
         )
-        return replace(self, known=known, is_appended=schema is not None)
+        fixed = schema is not None
+        return replace(self, splits=rule, known=known, is_appended=fixed)
 
     def _summary(
         self,
         kinds: Counter[str],
-        splits: Sequence[str],
+        splits: FileSplits,
         chosen: ChosenFeatures,
         skipped: list[tuple[str, str]],
     ) -> InputSummary:
@@ -326,14 +316,8 @@ class TfrecordSource(Source):
         packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
         if packed and kinds.keys() != {"plain"}:
             facts.append(("compression", ", ".join(packed)))
-        if names := [name for name in dict.fromkeys(splits) if name]:
-            unnamed = splits.count("")
-            beside = f"; {count(unnamed, 'file')} in none" if unnamed else ""
-            facts.append(
-                ("splits", f"by the names of files: {', '.join(names)}{beside}")
-            )
         return InputSummary(
-            tuple(facts), chosen.warnings, SkippedFiles.counted(skipped)
+            (*facts, *splits.facts), chosen.warnings, SkippedFiles.counted(skipped)
         )
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
@@ -341,10 +325,6 @@ class TfrecordSource(Source):
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         return self.known.summary
-
-    def own_splits(self) -> tuple[str, ...]:
-        found = dict.fromkeys(self.known.splits)
-        return () if "" in found else tuple(found)
 
     @cached_property
     def _decoded_types(self) -> pa.Schema:
@@ -502,9 +482,8 @@ def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
       UsageError: the job asks for columns of records that are kept unread.
     """
     job = request.job
-    source = TfrecordSource(
-        options.records, options.split_from, storage=request.storage
-    )
+    splits = request.file_splits(options.split_from)
+    source = TfrecordSource(options.records, splits, storage=request.storage)
     if job is None:
         return source
     roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")

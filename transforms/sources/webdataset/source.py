@@ -266,15 +266,15 @@ MAX_CUT_SHARDS = 64
 
 def cut_shards(
     files: Sequence[InputFile], range_bytes: int
-) -> list[tuple[InputFile, int, int, str]]:
-    """Returns (file, start, stop, split) of each range, in the order of the shards."""
+) -> list[tuple[InputFile, int, int]]:
+    """Returns (file, start, stop) of each range, in the order of the shards."""
     parts = []
     for file in files:
         ends = [file.size]
         if len(files) <= MAX_CUT_SHARDS and file.size >= 2 * range_bytes:
             ends = [*_cuts(file, range_bytes), file.size]
         starts = [0, *ends[:-1]]
-        parts += [(file, *pair, "") for pair in zip(starts, ends, strict=True)]
+        parts += [(file, *pair) for pair in zip(starts, ends, strict=True)]
     return parts
 
 
@@ -454,7 +454,7 @@ class WebDatasetSource(ObjectsSource):
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = replace(self, takes_any_name=len(files) == 1)
-        shards = source._shards(files)
+        shards = source._with_rows(files)
         if not shards:
             raise InputError(
                 f"no tar archive among {count(len(files), 'input file')}; expected shards "
@@ -484,7 +484,7 @@ class WebDatasetSource(ObjectsSource):
             "file leaves out columns that it does not name (`schema`)"
         )
 
-    def _shards(self, files: Sequence[InputFile]) -> list[InputFile]:
+    def _with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
         return [
             file
             for file in files
@@ -502,7 +502,8 @@ class WebDatasetSource(ObjectsSource):
         return InputSummary(facts, warnings_of(found.issues))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return number_ranges(cut_shards(self._shards(files), self.range_bytes))
+        parts = cut_shards(self._with_rows(files), self.range_bytes)
+        return number_ranges(parts, self.splits)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:

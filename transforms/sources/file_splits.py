@@ -1,0 +1,288 @@
+"""Tells which split a file is in, by its own name or that of one of its folders.
+
+    train-00000-of-00001.parquet, X_test.csv, data.val.jsonl    the word in the name
+    train/a.csv, seg_test/b.csv, split=dev/c.csv                the folder
+
+Words are those of Hugging Face `datasets`, and stand between characters that are no
+letters. Names count only if they tell the split of each file. For the folders of images,
+which may be classes, too, see `images.find`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Literal, Self
+from urllib.parse import unquote
+from zlib import crc32
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.input_files import InputFile, folder_title
+from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
+from recordmill.schemas.text import count, first_names
+
+AUTO, NONE = "auto", "none"
+TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
+SPLIT_NAMES = TRAIN_NAMES | {
+    *("val", "valid", "validation", "dev"),
+    *("test", "testing", "eval", "evaluation"),
+}
+_PUBLISHED = {"t10k": "test", "data_batch": "train"}  # by MNIST and CIFAR
+_WORDS = "|".join((*SPLIT_NAMES, *_PUBLISHED))
+_WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
+_SHARD = re.compile(r"(\w+)-\d{5,}-of-\d{5,}\b")
+_FOLDER = "split="  # of a hive partition
+_UNSAFE = re.compile(r"[\s`,\"*?\[]")  # in a name that an option in a message has
+
+
+def likely_splits(names: Iterable[str]) -> frozenset[str]:
+    """Returns which folders that lie side by side are named like splits.
+
+    Each is named with a word for a split, or several are with the same text around it.
+    Case does not matter, nor do the digits of that text.
+
+    >>> sorted(likely_splits(["seg_train", "seg_test", "train_station"]))
+    ['seg_test', 'seg_train']
+    """
+    around = defaultdict[tuple[str, str], dict[str, set[str]]](dict)
+    for name in names:
+        folded = re.sub(r"[0-9]+", "0", name.casefold())
+        for word in SPLIT_NAMES:
+            before, found, after = folded.partition(word)
+            if found:
+                around[before, after].setdefault(word, set()).add(name)
+    groups = [
+        frozenset().union(*by_word.values())
+        for affix, by_word in around.items()
+        if len(by_word) > 1 or affix == ("", "")
+    ]
+    return max(
+        groups, key=lambda group: (len(group), sorted(group)), default=frozenset()
+    )
+
+
+def split_word(name: str) -> str:
+    """Returns the only word for a split in a name, or "".
+
+    >>> [split_word(name) for name in ("X_Test2.npy", "t10k-images", "contest", "train-val")]
+    ['test', 'test', '', '']
+    """
+    found = {_PUBLISHED.get(w.lower(), w.lower()) for w in _WORD.findall(name)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def without_split_word(name: str) -> str:
+    """Returns a name without the word for its split, if it has one."""
+    return _WORD.sub("", name) if split_word(name) else name
+
+
+def _of_shard(name: str) -> str:
+    found = _SHARD.match(name)
+    return found[1] if found else ""
+
+
+def _of_folder(name: str) -> str:
+    """Returns the split that a folder stands for, if it is one of a split."""
+    if name.startswith(_FOLDER):
+        return unquote(name.removeprefix(_FOLDER))
+    return folder_title(name).replace(" ", "_")
+
+
+ByName = Literal["", "word", "shard"]
+_BY_NAME: Mapping[ByName, Callable[[str], str]] = {
+    "": lambda _: "",
+    "word": split_word,
+    "shard": _of_shard,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplits:
+    """How names tell the splits of files: what is asked for, and once found, the rule."""
+
+    asked: str = NONE  # auto, none, or the level of a folder below each input
+    # whether files may be in no split beside others: a job's splits divide them, or
+    # those of all rows are told by a column
+    may_mix: bool = False
+    by_name: ByName = ""  # how names of files tell splits
+    index: int = 0  # of a folder in a path,
+    folders: frozenset[str] = frozenset()  # and the names there that are splits
+    names: tuple[str, ...] = ()  # the splits; () if files are in none
+    told: str = ""  # how many files are in each, in words
+
+    def of(self, file: InputFile, named: str | None = None) -> str:
+        """Returns the split of a file, or ""; `named` is what its name tells, if known."""
+        *folders, name = file.path.split("/")
+        if self.asked.isdigit():
+            given = file.given.count("/") + 1 if file.given else 0
+            # The folders above the input root, too: level 0 may be that itself.
+            above = file.uri.split("/")[: -len(folders) - 1]
+            at = len(above) + given + int(self.asked) - 1
+            return (
+                _of_folder([*above, *folders][at]) if at < len(above + folders) else ""
+            )
+        own = _BY_NAME[self.by_name](name) if named is None else named
+        folder = folders[self.index] if self.index < len(folders) else ""
+        found = _of_folder(folder) if folder in self.folders else ""
+        return (own if self.by_name else "") or found
+
+    def found_in(
+        self,
+        files: Sequence[InputFile],
+        kept: Sequence[InputFile] = (),
+        named: Sequence[str] = (),
+    ) -> Self:
+        """Returns the rule by which names tell the splits of files.
+
+        Args:
+          files: that have rows.
+          kept: those of the dataset that they are appended to.
+          named: the split that the name of each tells, of `kept` first; by default it
+            is a word in it.
+
+        Raises:
+          InputError: only some files are in splits, or it is told in two ways; or kept
+            files would be in others than before.
+        """
+        every = [*kept, *files]
+        rule = self._rule(every, named)
+        known: Iterable[str | None] = named or repeat(None)
+        splits = [rule.of(file, own) for file, own in zip(every, known, strict=False)]
+        _require_names(every, splits)
+        if rule.by_name and rule.folders:
+            folder = replace(rule, by_name="")
+            self._require_one_way(every, splits, [folder.of(file) for file in every])
+        if any(splits) and not all(splits) and not self.may_mix:
+            raise InputError(_mixed(every, splits, is_append=bool(kept)))
+        before = self._rule(kept, named[: len(kept)])
+        known = named or repeat(None)
+        for file, own, now in zip(kept, known, splits, strict=False):
+            was = before.of(file, own)
+            if (was or "train") != (now or "train"):
+                raise InputError(
+                    f"{file.uri}: is in the split {was or 'train'}, but beside the new "
+                    f"files its name stands for {now or 'train'}: convert all inputs again "
+                    "without `append`"
+                )
+        counts = Counter(splits[len(kept) :])
+        others = counts.pop("", 0)
+        names = sorted(counts, key=lambda name: (name not in TRAIN_NAMES, name))
+        told = [f"{name} {count(counts[name], 'file')}" for name in names]
+        told += [f"{count(others, 'file')} in none"] * (others > 0)
+        return replace(
+            rule,
+            names=() if others else tuple(names),
+            told=", ".join(told) if names else "",
+        )
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Returns what is told of the splits before and after a run."""
+        return (("splits by file", self.told),) if self.told else ()
+
+    def reading(self, files: Sequence[InputFile]) -> str:
+        """Returns a checksum of the splits that names may tell; "" if they tell none."""
+        rule = self._rule(files)
+        splits = list(map(rule.of, files))
+        return f"splits {crc32('/'.join(splits).encode()):08x}" if any(splits) else ""
+
+    def _rule(self, files: Sequence[InputFile], named: Sequence[str] = ()) -> Self:
+        """Returns the rule by which names tell splits, whether of all files or not."""
+        if self.asked != AUTO or not files:
+            return self
+        by_name: ByName = "word"
+        if not named:
+            names = [file.path.rpartition("/")[2] for file in files]
+            named = [*map(_of_shard, names)]
+            if all(named) and any(name.lower() in SPLIT_NAMES for name in named):
+                by_name = "shard"
+            elif len(names) == 1:  # of a file alone, test.csv says nothing
+                return self
+            else:
+                named = [*map(split_word, names)]
+        rule = self._by_folder(files)
+        below = [*map(rule.of, files)]
+        if {*named, *below} - {""} <= TRAIN_NAMES:
+            return self  # which is the split of all files by itself
+        if not any(named) or (_several(below) and not _several(named)):
+            return rule
+        return replace(rule, by_name=by_name)
+
+    def _by_folder(self, files: Sequence[InputFile]) -> Self:
+        """Returns the rule by the folders at the level at which most are splits."""
+        folders = Counter(file.path.rpartition("/")[0] for file in files)
+        levels: dict[int, Counter[str]] = defaultdict(Counter)
+        for folder, number in folders.items():
+            for index, name in enumerate(folder.split("/") if folder else ()):
+                levels[index][name] += number
+        best, most = self, (0, 0)
+        for index, names in sorted(levels.items()):
+            likely = frozenset(name for name in names if name.startswith(_FOLDER))
+            likely = likely or likely_splits(names)
+            weight = sum(names[name] for name in likely), len(likely)
+            if (weight[1] > 1, weight) > (most[1] > 1, most):
+                best, most = replace(self, index=index, folders=likely), weight
+        return best
+
+    def _require_one_way(
+        self, files: Sequence[InputFile], named: Sequence[str], below: Sequence[str]
+    ) -> None:
+        differ = [
+            (file, own, folder)
+            for file, own, folder in zip(files, named, below, strict=True)
+            if own != folder
+        ]
+        if differ and _several(below) and _several(named):
+            file, own, folder = differ[0]
+            raise InputError(
+                f"{file.uri}: is in the split {own} by its name, and in {folder} by its "
+                "folder; expected one. Rename such files or folders, or read all as one "
+                "input with `split_from=none`"
+            )
+
+
+NO_SPLITS = FileSplits()
+
+
+def _several(splits: Sequence[str]) -> bool:
+    """Tells whether each file is in a split, and there are several."""
+    return "" not in splits and len({*splits}) > 1
+
+
+def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
+    """Refuses folders whose names cannot be those of splits, or too many of them."""
+    found = dict(zip(reversed(splits), reversed(files), strict=True))
+    for split, file in found.items():
+        if split and not SPLIT_PATTERN.fullmatch(split):
+            raise InputError(
+                f"{file.uri}: the split {split!r} of its folder is not a valid name; "
+                "expected letters, digits, '_' and '-'. Rename the folder, or use "
+                "`split_from=none`"
+            )
+    if len(found) > MAX_SPLITS:
+        raise InputError(
+            f"{files[0].uri} and others: in {len(found):,} splits by their names, expected "
+            f"at most {MAX_SPLITS}: use `split_from=none`"
+        )
+
+
+def _mixed(
+    files: Sequence[InputFile], splits: Sequence[str], *, is_append: bool
+) -> str:
+    pairs = [*zip(files, splits, strict=True)]
+    others = [file.path for file, split in pairs if not split]
+    one_each = {split: file.path for file, split in reversed(pairs) if split}
+    shown = [f"{path}: {split}" for split, path in sorted(one_each.items())]
+    is_one = len(others) == 1 and not _UNSAFE.search(others[0])
+    exclude = f"`exclude={others[0]}`" if is_one else "`exclude`"
+    root = files[0].uri.removesuffix(files[0].path)
+    again = "convert all inputs again, without `append`, with" if is_append else "use"
+    return (
+        f"{root}: {count(len(files) - len(others), 'file')} in splits by their names "
+        f"({first_names(shown)}), but {count(len(others), 'file')} in none "
+        f"({first_names(others)}). Leave out the others with {exclude}, or name them like "
+        f"splits; to read all as one input, {again} `split_from=none`"
+    )
