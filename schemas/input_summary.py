@@ -45,6 +45,7 @@ WarningCode = Literal[
     "single-class",
     "unused-class",
     "classes-like-splits",
+    "classes-like-masks",
     "empty-folder",
     "no-class",
     "unlisted-images",

@@ -210,6 +210,8 @@ def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
     option, known = error.option_name, error.possibilities or ()
     if option in ("-o", "--output") and name == "convert":
         hint = "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
+    elif option == "--plan":
+        hint = "recordmill plan JOB.yaml shows what a run would do"
     elif option == "--runner" or (
         "_" in option and not get_close_matches(option.replace("_", "-"), known, 1, 0.8)
     ):

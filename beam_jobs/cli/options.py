@@ -9,6 +9,7 @@ Imports neither pydantic nor Arrow, so that --help stays fast.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ Examples = tuple[tuple[str, str], ...]
 
 _Sections = dict[str, list[tuple[str, str]]]
 
+_FLAG = re.compile(r"--[\w-]+")
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"  # in place of those of flags while lines are filled
 _LEFT_COLUMNS = 28  # of names; longer ones have a line of their own
 
 DEBUG = click.Option(
@@ -86,6 +89,10 @@ class LaidOutCommand(click.Command):
         rest = "Options" if list(groups) == [""] else "General"
         titled = {group or rest: rows for group, rows in groups.items()}
         _write_sections(formatter, titled)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Returns the help; no flag is broken at a hyphen."""
+        return super().get_help(ctx).replace(_HYPHEN, "-")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples, as they are typed."""
@@ -156,7 +163,13 @@ def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None
     left = max((each for each in lengths if each <= _LEFT_COLUMNS), default=0)
     for title, rows in sections.items():
         with formatter.section(title):
-            padded = [(name.ljust(left), text) for name, text in rows]
+            padded = [
+                (
+                    name.ljust(left),
+                    _FLAG.sub(lambda m: m[0].replace("-", _HYPHEN), text),
+                )
+                for name, text in rows
+            ]
             formatter.write_dl(padded, col_max=left)
 
 

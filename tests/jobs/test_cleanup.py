@@ -217,3 +217,12 @@ def test_folders_whose_last_file_is_gone(tmp_path: Path, ended_by: str) -> None:
     left = {path.name for path in (output / ".recordmill").glob("*/**")}
     assert not left & {"commit-g00001-01234567", "files", "lock", "swap"}
     assert_whole(output)
+
+
+def test_the_locks_of_other_versions_go(tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    convert("csv", IRIS, folder)
+    put(folder, [".recordmill/lock/000001.json"])
+    assert clean(folder)["files"] == 1
+    assert not (folder / ".recordmill").exists()
+    assert_whole(folder)

@@ -112,14 +112,15 @@ def test_the_lease_is_lost_behind_the_commit(
     assert json.loads((tmp_path / "out/latest.json").read_text())["version"] == "1.0.0"
 
 
-def test_a_manifest_that_the_store_forgets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("forgotten", ["manifest.json", "schema.pbtxt", "run.json"])
+def test_a_file_that_the_store_forgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str
 ) -> None:
     forgot: list[str] = []
     real = LocalStore.swap
 
     def swap(store: LocalStore, data: bytes, name: str, *, seen: bytes | None) -> bool:
-        if name == "manifest.json" and len(forgot) < 2:
+        if name == forgotten and len(forgot) < 2:
             forgot.append(name)
             return True
         return real(store, data, name, seen=seen)
@@ -127,6 +128,7 @@ def test_a_manifest_that_the_store_forgets(
     monkeypatch.setattr(LocalStore, "swap", swap)
     convert("csv", IRIS, tmp_path / "out")
     assert len(forgot) == 2
+    assert (tmp_path / "out" / forgotten).exists()
     assert_whole(tmp_path / "out")
 
 

@@ -306,7 +306,7 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
 def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> None:
     """Replaces a file with a fixed name by a swap; None removes it."""
     for _ in range(_TRIES):
-        seen = store.find(name)
+        seen = store.find(name)  # also behind a swap that the store may have forgotten
         if seen == data:
             return
         if store.find(MANIFEST_NAME) != manifest:
@@ -318,7 +318,6 @@ def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> No
             if newer is not None and _belongs(store, newer, name, seen, data):
                 _swap(store, name, seen, data)
             raise _Superseded
-        return
     raise OutputError(f"{store.uri_of(name)}: another program writes to it; run again")
 
 

@@ -6,6 +6,7 @@
     .recordmill/probe-<32 hex digits>         a trial write
     .recordmill/manifest.json                 of a version that was being removed
     .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
+    .recordmill/lock/...                      any file but the lease
     .recordmill/lock/.recordmill/swap/...     of a swap of the lease, or of a trial write
     .recordmill/commit-<mark>/.replaced.json.<32 hex>   a temporary file of a commit's record
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from recordmill.schemas.names import CONTAINERS, MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import LOCK_FOLDER
+from recordmill.transforms.storage.lease import LEASE_NAME, LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
 from recordmill.transforms.tasks.launches import (
     SIGN_NAME,
@@ -89,6 +90,9 @@ def find_leftovers(
             continue
         if _OURS.fullmatch(folder):
             files |= store.unfinished(folder)
+        if folder == LOCK_FOLDER:  # also what another version had for a lease
+            found = store.list_level(folder).files.items()
+            files |= {name: size for name, size in found if name != LEASE_NAME}
         if not RUN_PATTERN.fullmatch(run) or run == spare:
             continue
         launch = find_launch(store, run) if is_launch(run) else None

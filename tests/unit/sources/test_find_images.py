@@ -417,3 +417,20 @@ def test_paths_outside_the_layout_have_no_place() -> None:
 def test_only_other_layouts_change_the_fingerprint(paths: str, is_plain: bool) -> None:
     told = describe_folders(listed(paths), ImagesOptions())
     assert (told == "") is is_plain
+
+
+def test_masks_beside_images_are_no_classes_in_silence(tmp_path: Path) -> None:
+    """Nor are other folders that hold the same folders, with as many images in each."""
+    tree = {"images": (JPEG, "jpg"), "segmentations": (PNG, "png")}
+    for top, (data, ending) in tree.items():
+        own = [f"{top}/{name}.{ending}" for name in ("cat/1", "cat/2", "dog/1")]
+        write(tmp_path, dict.fromkeys(own, data))
+    (warning,) = prepare(ImagesSource(), [tmp_path]).source.understood().warnings
+    assert "classes 'images', 'segmentations' hold folders of the same names" in str(
+        warning
+    )
+    assert "`label_from=2`" in str(warning)
+    source = prepare(ImagesSource(ImagesOptions(label_from="2")), [tmp_path]).source
+    assert source.understood().warnings == ()
+    (tmp_path / "images/cat/1.jpg").unlink()
+    assert prepare(ImagesSource(), [tmp_path]).source.understood().warnings == ()

@@ -288,3 +288,18 @@ def test_tiny_records_do_not_go_by_reference(
 ) -> None:
     write_examples(tmp_path / "a.tfrecord", [{"x": bytes(size)}])
     assert source_of(tmp_path).prefers_reference([]) is is_preferred
+
+
+def test_one_odd_feature_costs_itself_only(tmp_path: Path) -> None:
+    write_tfds(tmp_path, [ROW])
+    file = tmp_path / "features.json"
+    found = json.loads(file.read_text())
+    found["featuresDict"]["features"]["name"] = {"pythonClassName": "a.Tensor"}
+    file.write_text(json.dumps(found))
+    source = source_of(tmp_path)
+    assert source.schema()["label"].num_classes is not None
+    (warning,) = source.understood().warnings
+    assert "features.json: name cannot be understood" in str(warning)
+    file.write_text("[" * 100_000)
+    (warning,) = source_of(tmp_path).understood().warnings
+    assert "features.json: the whole file cannot be understood" in str(warning)

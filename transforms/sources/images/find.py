@@ -306,6 +306,7 @@ def find_layout(
         _require_labels(places, every, root)
     if label_from == AUTO:
         warnings += _lonely_class({place.label for place in places} - {""}, every)
+        warnings += _same_trees(layout, folders, every)
     without = {
         folder: number
         for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
@@ -521,6 +522,33 @@ def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[InputWarnin
         )
     what = f"there is only one class, {labels.pop()!r}; {hint}"
     return [InputWarning("single-class", what)]
+
+
+def _same_trees(
+    layout: FolderLayout,
+    folders: Mapping[tuple[str, str], int],
+    every: Iterable[_Given],
+) -> list[InputWarning]:
+    """Returns a warning if classes hold the same folders, as images and masks do."""
+    trees = defaultdict[str, dict[tuple[str, ...], int]](dict)
+    by_folder = {each.folder: each.label for each in layout.given}
+    deepest = 0
+    for (_, folder), number in folders.items():
+        level = by_folder.get(_given_above(folder, by_folder), _ROOT)
+        parts = folder.split("/")
+        if 0 <= level < len(parts):
+            trees[parts[level]][(*parts[:level], "", *parts[level + 1 :])] = number
+            deepest = max(deepest, len(parts) - level - 1)
+    kinds = Counter(frozenset(tree.items()) for tree in trees.values())
+    same = [name for name in trees if kinds[frozenset(trees[name].items())] > 1]
+    if not deepest or not same:
+        return []
+    what = (
+        f"the classes {_quoted(same)} hold folders of the same names with as many images. "
+        "If some are masks of the others, leave them out with `exclude`; if the folders in "
+        f"them are the classes, use `label_from={min(g.label for g in every) + 1}`"
+    )
+    return [InputWarning("classes-like-masks", what)]
 
 
 def _quoted(names: Iterable[str]) -> str:

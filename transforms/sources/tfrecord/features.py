@@ -87,8 +87,12 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-# Returns the bytes of a file beside the records, by its name; None: there is none.
-ReadBeside = Callable[[str], bytes | None]
+class _Reader(NamedTuple):
+    """What is read of a features.json."""
+
+    # returns the bytes of a file beside it, by its name; None: there is none
+    beside: Callable[[str], bytes | None]
+    odd: list[str]  # gets the names of features that are not understood
 
 
 class TfdsFeature(NamedTuple):
@@ -98,25 +102,35 @@ class TfdsFeature(NamedTuple):
     kind: str = ""  # its type in TFDS, where only the numbers are kept
 
 
-def _tfds_features(data: bytes, read: ReadBeside) -> dict[str, TfdsFeature]:
+def _tfds_features(data: bytes, read: _Reader) -> dict[str, TfdsFeature]:
     """Returns the features that TFDS's features.json tells, by their names.
 
     What has no counterpart here is left out.
     """
     try:
         found = list(_walk(json.loads(data), "", (), read))
-    except (*NOT_VALID, SchemaError):
+    except NOT_VALID:
+        read.odd.append("the whole file")
         return {}
     return {feature.spec.name: feature for feature in found}
 
 
 def _walk(
-    node: Mapping[str, Any], name: str, outer: Shape, read: ReadBeside
+    node: Mapping[str, Any], name: str, outer: Shape, read: _Reader
 ) -> Iterator[TfdsFeature]:
     """Yields the features of a node, each in a sequence of `outer` lengths.
 
     Those of features in a dict, or in a sequence of dicts, are named like objects/bbox.
     """
+    try:
+        yield from _features_of(node, name, outer, read)
+    except (*NOT_VALID, SchemaError):
+        read.odd.append(name or "the whole file")
+
+
+def _features_of(
+    node: Mapping[str, Any], name: str, outer: Shape, read: _Reader
+) -> Iterator[TfdsFeature]:
     kind = str(node["pythonClassName"]).rpartition(".")[2]
     if "featuresDict" in node:
         for key, child in node["featuresDict"]["features"].items():
@@ -140,7 +154,7 @@ _PLAIN_HERE = ("Audio", "BBoxFeature")
 
 
 def _leaf(
-    node: Mapping[str, Any], kind: str, name: str, read: ReadBeside
+    node: Mapping[str, Any], kind: str, name: str, read: _Reader
 ) -> FeatureSpec | None:
     if kind == "Image":
         shape = _dimensions(node["image"]) or (None, None, None)
@@ -151,7 +165,8 @@ def _leaf(
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
         dashed = labels_file_name(name.replace("/", "-"))
-        names = _labels(read(labels_file_name(name))) or _labels(read(dashed))
+        names = _labels(read.beside(labels_file_name(name)))
+        names = names or _labels(read.beside(dashed))
         return FeatureSpec(
             name,
             Kind.INT64,
@@ -334,11 +349,16 @@ def choose_features(
             f"{count(len(files), 'file')}, so their features cannot be inferred: "
             "declare them in a `schema`, or use `payload=raw`"
         )
-    return _inferred(sample, _stated(beside), keeps=keeps)
+    odd: list[str] = []
+    return _inferred(sample, _stated(beside, odd), odd, keeps=keeps)
 
 
 def _inferred(
-    sample: Sequence[SampledRecord], stated: Mapping[str, TfdsFeature], *, keeps: bool
+    sample: Sequence[SampledRecord],
+    stated: Mapping[str, TfdsFeature],
+    odd: Sequence[str],
+    *,
+    keeps: bool,
 ) -> ChosenFeatures:
     """Returns the features of examples by a sample, and by what TFDS says of them."""
     observed, valid = ObservedFeatures(), list[bytes]()
@@ -387,6 +407,12 @@ def _inferred(
         for kind, names in plain.items():
             basis += f"; of {kind} ({first_names(names, 5)}) only the numbers are kept"
     features += [_as_image(feature, records) for feature in found.values()]
+    if odd:
+        what = (
+            f"{FEATURES_NAME}: {first_names(odd, 5)} cannot be understood: taken as the "
+            "records have it. To say otherwise, declare it in a `schema`"
+        )
+        warnings.append(InputWarning("other-features", what))
     if other:
         what = (
             f"{FEATURES_NAME} describes {', '.join(other[:5])} otherwise than the records "
@@ -422,11 +448,12 @@ def _stored(
     return ChosenFeatures(schemas[first], payload, f"as {MANIFEST_NAME} says")
 
 
-def _stated(beside: BesideFiles) -> dict[str, TfdsFeature]:
+def _stated(beside: BesideFiles, odd: list[str]) -> dict[str, TfdsFeature]:
     stated: dict[str, TfdsFeature] = {}
     where: dict[str, str] = {}
     for folder, text in beside.named(FEATURES_NAME).items():
-        found = _tfds_features(text, partial(beside.in_folder, folder))
+        reader = _Reader(partial(beside.in_folder, folder), odd)
+        found = _tfds_features(text, reader)
         for name, feature in found.items():
             known = stated.setdefault(name, feature).spec
             first = where.setdefault(name, folder)
