@@ -145,7 +145,8 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
     def made(
         append: Append | None = None, fixed_schema: Schema | None = None
     ) -> RowSource:
-        with naming_other_format(job.source, files, run.options.storage.input):
+        storage, is_append = run.options.storage.input, append is not None
+        with naming_other_format(job.source, files, storage, is_append=is_append):
             prepared = source.prepare(files, append)
         if job.map is None:
             return prepared

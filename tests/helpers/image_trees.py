@@ -1,31 +1,21 @@
-"""Makes trees of images with a known truth, and counts how the product reads them.
-
-    python tests/helpers/image_trees.py [SEED] [TREES] [TREES OF THE COMMAND]
+"""Makes trees of images with a known truth, and reads them.
 
 A tree is a listing of paths; each habit of naming makes it from a random generator. What
 it means is known: split and class of each image, or that nobody can know it without being
 asked, or that it holds a mistake that must be named. Trees may lie in wrapper folders.
-
-Of 20,000 listings (seed 1) commit 31e84a3b reads 32.11 % wrongly in silence, and 51.49 % of
-the plain ones wrongly with a warning; of 300 by the command 27.67 % and 55.11 %. Neither
-torchvision nor Hugging Face's datasets is installed here; both take folders at one depth
-for classes by rule, and ask nothing.
+tests/misreading/measure_trees.py counts how they are read.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 import unicodedata
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from job_tools import examples_of, manifest_of, recordmill
-from pixel_zoo import IMAGES
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
@@ -307,52 +297,3 @@ def run_command(tree: Tree, folder: Path, image: bytes) -> str:
             places[path] = (name, label)
     warnings = json.loads(ran.out)["understood"]["warnings"]
     return judged(tree, places, classes, warnings)
-
-
-def count_outcomes(
-    seed: int, number: int, read: Callable[[Tree], str] = read_listing
-) -> dict[str, Counter[str]]:
-    """Returns how often the trees of each habit are read how."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for index in range(number):
-        tree = make_tree(seed, index)
-        found[f"{tree.kind}: {tree.habit}"][read(tree)] += 1
-    return found
-
-
-def shares(found: dict[str, Counter[str]]) -> tuple[float, float]:
-    """Returns which part is read wrongly in silence, and is refused though plain."""
-    every = sum((each.total() for each in found.values()), 0)
-    plain = {name: each for name, each in found.items() if name.startswith(PLAIN)}
-    refused = sum(each[REFUSED] + each[WARNED] for each in plain.values())
-    wrong = sum(each[WRONG] for each in found.values())
-    return wrong / every, refused / sum(each.total() for each in plain.values())
-
-
-def _by_command(tree: Tree) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        return run_command(tree, Path(folder), IMAGES["rgb.png"][0])
-
-
-def main(seed: int = 1, listings: int = 20_000, commands: int = 300) -> None:
-    """Prints how trees are read: from listings, and by the command."""
-    for title, number, read in (
-        ("listings", listings, read_listing),
-        ("by the command", commands, _by_command),
-    ):
-        if not number:
-            continue
-        found = count_outcomes(seed, number, read)
-        print(f"{number:,} {title}, seed {seed}")
-        for name, each in found.items():
-            told = ", ".join(f"{each[how]:,} {how}" for how in sorted(each))
-            print(f"  {name:36} {told}")
-        wrong, refused = shares(found)
-        print(
-            f"  read wrongly in silence {wrong:.2%}, refused or warned of though plain "
-            f"{refused:.2%}"
-        )
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -117,6 +117,14 @@ def test_a_single_column_is_one(tmp_path: Path, text: str) -> None:
     assert len(features_of(tmp_path / "out")) == 1
 
 
+def test_a_line_before_does_not_hide_the_delimiter(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("report of june\nid^name\n1^x\n2^y\n3^z\n")
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    assert ran.status == 65, ran.out
+    assert "between 2 cells. Use --delimiter caret. " in ran.err
+
+
 def test_a_footer_does_not_hide_the_delimiter(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("id|name|v\n1|a|2.5\n2|b|3.5\ntotal 6\n")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 from archive_tools import zip_of
+from frames import frame
 from job_tools import IRIS, SAMPLES, recordmill
 from pixel_zoo import IMAGES
+from tfrecord_tools import example
+from webdataset_tools import npy
 
 TYPED = SAMPLES / "typed"
 FILES = {
@@ -20,6 +24,13 @@ FILES = {
     "a.arrow": (TYPED / "iris.arrow").read_bytes(),
     "a.xlsx": zip_of({"sheet.xml": IMAGES["rgb.png"][0]}),
     "a.bin": bytes(range(255, 0, -1)) * 9,
+    "a.jsonl.gz": gzip.compress(b'{"a": 1}\n{"a": 2}\n'),
+    "a.idx3-ubyte": b"\0\0\x08\1\0\0\0\2\1\2",
+    "a.npy": npy(np.arange(6).reshape(3, 2)),
+    "a.tfrecord": frame([example({"a": 1})]),
+    "a.json": b'[\n {"a": 1},\n {"a": 2}\n]\n',
+    "a.html": b"<!DOCTYPE html>\n<html><body>a, b</body></html>\n",
+    "a.sqlite": b"SQLite format 3\0" + bytes(84),
 }
 
 
@@ -38,6 +49,17 @@ FILES = {
         ("parquet", "a.arrow", "an Arrow file", "arrow"),
         ("arrow", "a.csv", "text with delimiters", "csv"),
         ("arrow", "a.jsonl", "JSON Lines", "jsonl"),
+        ("parquet", "a.jsonl.gz", "JSON Lines", "jsonl"),
+        ("csv", "a.idx3-ubyte", "an IDX file", "idx"),
+        ("csv", "a.json", "JSON that is not JSON Lines", ""),
+        ("csv", "a.html", "HTML or XML", ""),
+        ("jsonl", "a.sqlite", "an SQLite database", ""),
+        ("images", "a.csv", "text with delimiters", "csv"),
+        ("cifar", "a.npy", "a NumPy array", "numpy"),
+        ("idx", "a.tfrecord", "a file of TFRecords", "tfrecord"),
+        ("numpy", "a.parquet", "a Parquet file", "parquet"),
+        ("tfrecord", "a.jsonl.gz", "JSON Lines", "jsonl"),
+        ("webdataset", "a.png", "an image (png)", "images"),
     ],
 )
 def test_content_of_another_format(
@@ -66,6 +88,19 @@ def test_other_errors_stay_as_they_are(tmp_path: Path) -> None:
         ran = recordmill("convert", "csv", tmp_path / name, tmp_path / "out")
         assert ran.status
         assert "expected content of the format" not in ran.err
+
+
+def test_what_lies_beside_the_data_hides_no_error(tmp_path: Path) -> None:
+    """Content is of another format only if nothing of the right one is there."""
+    place, out = tmp_path / "in", tmp_path / "out"
+    place.mkdir()
+    (place / "labels.csv").write_text("name,label\nb.png\n")
+    for name in "bc":
+        (place / f"{name}.png").write_bytes(IMAGES["rgb.png"][0])
+    ran = recordmill("convert", "images", place, out, "--label-table", "labels.csv")
+    assert ran.status
+    assert "labels.csv" in ran.err
+    assert "expected content of the format" not in ran.err
 
 
 def test_a_scheme_that_lacks_a_slash(

@@ -318,7 +318,7 @@ def test_plan_of_a_job_file(tmp_path: Path) -> None:
 SAID = {  # by plan and run: what is typed behind `convert`, status, message
     "csv nothing out": (65, "no such file or folder"),
     f"csv {IRIS} out --scratch gs://b": (2, "a local folder"),
-    f"images {IRIS} out": (65, "no images among 1 input file"),
+    f"images {IRIS} out": (65, "expected content of the format images"),
     f"csv {IRIS} out --split-by colour": (2, "no such column"),
     f"csv {IRIS} out --exchange reference": (
         2,

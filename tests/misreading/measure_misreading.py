@@ -4,8 +4,8 @@
     python tests/misreading/measure_misreading.py --seed 1 --cases 2000 --duckdb /path/to/python
 
 Each table goes through `plan_run`, which the command calls, and its rows through the source
-that the run reads with; some through the command itself. csv.Sniffer and DuckDB (by an
-interpreter that has it) get the same tables.
+that the run reads with; some through the command itself. csv.Sniffer, DuckDB and pandas (by an
+interpreter that has them) get the same tables.
 """
 
 from __future__ import annotations
@@ -169,29 +169,39 @@ def _outcome(number: int, folder: str, how: str) -> tuple[int, str, str]:
     return number, outcome, why
 
 
-_DUCKDB = r"""
-import duckdb, json, sys
-duckdb.sql("set threads = 1")
+_PEER = r"""
+import json, sys, warnings
+warnings.simplefilter("ignore")
+def by_duckdb(path):
+    rows = duckdb.read_csv(path)
+    cells = [list(map(lambda c: "" if c is None else str(c), col)) for col in
+             zip(*rows.fetchall())] or [[] for _ in rows.columns]
+    return rows.columns, [str(each) for each in rows.types], cells
+def by_pandas(path):
+    rows = pandas.read_csv(path, sep=None, engine="python", index_col=False)
+    cells = [rows.iloc[:, at].map(str).tolist() for at in range(rows.shape[1])]
+    return [*map(str, rows.columns)], [str(each) for each in rows.dtypes], cells
+if sys.argv[1] == "DuckDB":
+    import duckdb
+    duckdb.sql("set threads = 1")
+else:
+    import pandas
 for line in sys.stdin:
-    path = line.rstrip("\n")
     try:
-        rows = duckdb.read_csv(path)
-        names, types = rows.columns, [str(each) for each in rows.types]
-        cells = [list(map(lambda c: "" if c is None else str(c), col)) for col in
-                 zip(*rows.fetchall())] or [[] for _ in names]
-        print(json.dumps([names, types, cells]), flush=True)
+        read = {"DuckDB": by_duckdb, "pandas": by_pandas}[sys.argv[1]]
+        print(json.dumps(read(line.rstrip("\n"))), flush=True)
     except Exception as error:
-        print(json.dumps(str(error).splitlines()[0]), flush=True)
+        print(json.dumps((str(error).splitlines() or [""])[0]), flush=True)
 """
 
 
-def read_by_duckdb(
-    numbers: list[int], python: str, folder: str
+def read_by_peer(
+    name: str, numbers: list[int], python: str, folder: str
 ) -> list[tuple[int, str, str]]:
-    """Returns the outcomes by DuckDB; types and numbers of rows alone are compared."""
+    """Returns the outcomes by DuckDB or pandas; of cells, their number is compared."""
     found = []
     with subprocess.Popen(
-        [python, "-c", _DUCKDB],
+        [python, "-c", _PEER, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -200,7 +210,7 @@ def read_by_duckdb(
         assert peer.stdout is not None
         for number in numbers:
             table = tables.make_table(number)
-            path = Path(folder) / f"duck-{number}.csv"
+            path = Path(folder) / f"{name}-{number}.csv"
             path.write_bytes(table.text)
             peer.stdin.write(f"{path}\n")
             peer.stdin.flush()
@@ -221,12 +231,14 @@ def read_by_duckdb(
     return found
 
 
-def _dtype_of(duckdb_type: str) -> str:
-    if duckdb_type.endswith("INT") or duckdb_type in ("INTEGER", "HUGEINT"):
+def _dtype_of(name: str) -> str:
+    """Returns what DuckDB's or pandas' type is called here."""
+    name = name.lower()
+    if "interval" not in name and ("int" in name or name == "integer"):
         return "int64"
-    if duckdb_type == "BOOLEAN":
+    if name.startswith("bool"):
         return "bool"
-    return "float32" if duckdb_type in ("DOUBLE", "FLOAT") else "string"
+    return "float32" if name.startswith(("double", "float")) else "string"
 
 
 def report(
@@ -272,6 +284,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--command", type=int, default=0)
     parser.add_argument("--duckdb", default="", help="a Python that has it")
+    parser.add_argument("--pandas", default="", help="a Python that has it")
     parser.add_argument("--sniffer", action="store_true")
     parser.add_argument("--peers-only", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
@@ -290,8 +303,10 @@ def main() -> None:
                 work = partial(_outcome, folder=folder, how=how)
                 found = [*pool.map(work, numbers[:some], chunksize=20)]
             report(how, found, asked.show)
-        if asked.duckdb:
-            report("DuckDB", read_by_duckdb(numbers, asked.duckdb, folder), asked.show)
+        for name, python in (("DuckDB", asked.duckdb), ("pandas", asked.pandas)):
+            if python:
+                found = read_by_peer(name, numbers, python, folder)
+                report(name, found, asked.show)
 
 
 if __name__ == "__main__":

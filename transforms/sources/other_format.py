@@ -3,54 +3,98 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from recordmill.schemas.errors import DATA, InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.storage.input_stream import compression_of
+from recordmill.transforms.storage.input_stream import (
+    InflateError,
+    InputStream,
+    compression_of,
+)
 from recordmill.transforms.storage.reading import read_range
 
 HEAD_BYTES = 1 << 12  # of a file that are looked at
+_LOOKED_AT = 20  # files at most
 BINARY = "binary data"
+_ZIP, _TAR = "a ZIP file, as Excel's are", "a tar archive"
 # By how a file begins: what it is, and the format that reads it; "" for none.
 _STARTS = (
-    (b"PAR1", "a Parquet file", "parquet"),
-    (b"ARROW1", "an Arrow file", "arrow"),
-    (b"\x93NUMPY", "a NumPy array", "numpy"),
-    (b"PK\3\4", "a ZIP file, as Excel's are", ""),
-    (b"%PDF", "a PDF file", ""),
+    (rb"PAR1", "a Parquet file", "parquet"),
+    (rb"ARROW1", "an Arrow file", "arrow"),
+    (rb"\xff{4}[^\xff]{4}", "an Arrow stream", "arrow"),
+    (rb"\x93NUMPY", "a NumPy array", "numpy"),
+    (rb"(?s)PK\x03\x04.{26}[^/]{1,99}\.npy", "a file of NumPy arrays", "numpy"),
+    (rb"\0\0[\x08\x09\x0b-\x0e][\x01-\x07]", "an IDX file", "idx"),
+    (rb"(?s).{257}ustar", _TAR, "webdataset"),
+    (rb"PK\x03\x04", _ZIP, ""),
+    (rb"%PDF", "a PDF file", ""),
+    (rb"SQLite format 3\0", "an SQLite database", ""),
+    (rb"\s*(\[\s*\{|\{\s*\n)", "JSON that is not JSON Lines", ""),
+    (rb"(?i)\s*<(!doctype html|html|\?xml)", "HTML or XML", ""),
 )
-_NAMED = frozenset({"csv", "jsonl", "parquet", "arrow"})
+_TABLES = frozenset({"csv", "jsonl", "parquet", "arrow"})
+_OTHERS = frozenset({"images", "cifar", "idx", "numpy", "tfrecord", "webdataset"})
 _CONTROLS = bytes({*range(1, 32)} - {*b"\t\n\v\f\r\x1a\x1b"})
 
 
 @contextmanager
 def naming_other_format(
-    source: str, files: Sequence[InputFile], storage: StorageOptions
+    source: str,
+    files: Sequence[InputFile],
+    storage: StorageOptions,
+    *,
+    is_append: bool = False,
 ) -> Iterator[None]:
     """Names the format of a file's content where its own cannot read it.
 
-    Nothing is read unless an error comes: of the file that it names, or of the first one.
+    Nothing is read unless an error comes: of tables the file that it names, or the first
+    one; of other formats some files, as tables and lists of names may lie beside the data,
+    and may be all that an append adds.
     """
     try:
         yield
     except InputError as error:
-        if source not in _NAMED or error.kind != DATA or not files:
+        named = _TABLES if is_append else _TABLES | _OTHERS
+        if source not in named or error.kind != DATA or not files:
             raise
-        file, *_ = [file for file in files if file.uri in str(error)] or files
-        head = read_range(file.uri, 0, HEAD_BYTES, storage, file.seen)
-        what, other = recognize(head)
-        if not what or other == source:
+        looked_at = [file for file in files if file.uri in str(error)][:1] or files[:1]
+        own = {""}
+        if source in _OTHERS:
+            looked_at = files[:: len(files) // _LOOKED_AT + 1]
+            own |= {BINARY, _ZIP, _TAR}  # it may be damaged, or hold what is looked for
+        found = [recognize(_head_of(file, storage)) for file in looked_at]
+        if any(what in own or other == source for what, other in found):
             raise
+        what, other = most = max(found, key=found.count)
         way = f"use `recordmill convert {other}`"
         if not other:
-            way = "save it in a format that is read, or say the `encoding` of a text"
+            way = "save it in a format that is read"
+            way += ", or say the `encoding` of a text" if what == BINARY else ""
+        uri = looked_at[found.index(most)].uri
         raise InputError(
-            f"{file.uri}: is {what}, expected content of the format {source}: {way}. "
-            "If it only lies beside the inputs, leave it out with `exclude`"
+            f"{uri}: is {what}, expected content of the format {source}: {way}. If it "
+            "only lies beside the inputs, leave it out with `exclude`"
         ) from error
+
+
+def _head_of(file: InputFile, storage: StorageOptions) -> bytes:
+    """Returns the first bytes of a file, unpacked; b"" if it cannot be read."""
+
+    def read(begin: int, end: int) -> bytes:
+        return read_range(file.uri, begin, end, storage, file.seen)
+
+    with suppress(InflateError, InputError):
+        head = read(0, HEAD_BYTES)
+        if compression := compression_of(head):
+            return InputStream(read, file.size, compression=compression).read(
+                HEAD_BYTES
+            )
+        return head
+    return b""
 
 
 def recognize(head: bytes) -> tuple[str, str]:
@@ -63,11 +107,11 @@ def recognize(head: bytes) -> tuple[str, str]:
     from recordmill.transforms.images.header import image_format, is_certain_image
 
     if compression_of(head):
-        return "", ""  # what is in it is not known
+        return "", ""  # it is damaged
     if is_certain_image(head):
         return f"an image ({image_format(head)})", "images"
     for start, what, source in _STARTS:
-        if head.startswith(start):
+        if re.match(start, head):
             return what, source
     if tfrecord.is_head(head[: tfrecord.HEAD_BYTES]):
         return "a file of TFRecords", "tfrecord"

@@ -275,7 +275,7 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
         found = _split_rows(sample, replace(asked, delimiter=mark), is_whole)
         is_header = len(found.rows[0]) == found.width
         if not found.width or (
-            not is_header and found.width < 3 and mark >= b" "  # ratio, 16:9, 4:3
+            not is_header and found.width < 3 and mark in b": "  # ratio, 16:9, 4:3
         ):
             continue
         # Words of a text have spaces, too.
