@@ -68,7 +68,9 @@ class InputFile(NamedTuple):
 MEMBER_MARK = "!"
 """What stands behind the name of an archive that is taken for a folder."""
 
-_VERSION = "member:"
+MEMBER_VERSION = "member:"
+"""How the version of a member begins."""
+
 _ENDING = re.compile(
     r"\.(?:zip|tar|tgz|tbz2?|txz|tzst|tar\.(?:gz|bz2|xz|zst))$", re.IGNORECASE
 )
@@ -92,7 +94,7 @@ class ArchiveMember:
     def version(self) -> str:
         """Returns the version of the member, as the inventory has it."""
         return (
-            f"{_VERSION}{self.kind}:{self.offset}:{self.stored_bytes}:{self.crc32}:"
+            f"{MEMBER_VERSION}{self.kind}:{self.offset}:{self.stored_bytes}:{self.crc32}:"
             f"{self.name_chars}:{self.archive.size}:{self.archive.version}"
         )
 
@@ -103,7 +105,7 @@ class ArchiveMember:
 
 def member_of(version: str) -> ArchiveMember | None:
     """Returns what a version says of a member; None if it is that of a file."""
-    return _parse(version) if version.startswith(_VERSION) else None
+    return _parse(version) if version.startswith(MEMBER_VERSION) else None
 
 
 @lru_cache(maxsize=1024)

@@ -232,7 +232,7 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
         "version": run.job.version,
         "output": run.store.uri,
         "run_key": run.run_key,
-        "files": len(run.inputs.all_files),
+        "files": run.inputs.num_files,
         "input_bytes": run.inputs.num_bytes,
         "kept_files": run.kept_files,
         "understood": plan.understood.to_dict(),
@@ -267,7 +267,7 @@ def _plan_lines(plan: RunPlan) -> list[str]:
     lines = [f"{job.name} {job.version} in {run.store.uri}: {_VERDICTS[plan.verdict]}"]
     if plan.reason:
         lines.append(f"  because {plan.reason}")
-    files = count(len(inputs.all_files), "file")
+    files = count(inputs.num_files, "file")
     lines.append(f"  input    {files}, {human_bytes(inputs.num_bytes)}")
     if run.kept_files:
         lines[-1] += f" (of new inputs; {count(run.kept_files, 'file')} kept)"

@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import IO
 
+import pyarrow as pa
+
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.input_files import InputFile, member_of
+from recordmill.schemas.input_files import member_of
 from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
+from recordmill.transforms.inventory import NO_FILES, Inventory, folders_of
 from recordmill.transforms.sources.lakehouse import only_current
 from recordmill.transforms.sources.listing import (
     exclude_files,
@@ -65,18 +67,19 @@ def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
     return outside
 
 
-def _files_outside(files: Sequence[InputFile], output: str) -> list[InputFile]:
+def _files_outside(files: Inventory, output: str) -> Inventory:
     """Returns the files that are not below the output folder, also not by links to it."""
     if not output:
-        return list(files)
+        return files
     folder = _real_uri(output)
 
-    @cache
     def is_outside(parent: str) -> bool:  # asks the disk once for each folder
         parent = posixpath.dirname(f"{parent}/")
         return not f"{_real_uri(parent)}/".startswith(f"{folder}/")
 
-    return [file for file in files if is_outside(file.uri.rpartition("/")[0])]
+    parents = folders_of(files.uris)
+    outside = [is_outside(parent) for parent in parents.dictionary.to_pylist()]
+    return files.where(pa.array(outside, pa.bool_()).take(parents.indices))
 
 
 def _real_uri(uri: str) -> str:
@@ -92,8 +95,8 @@ _SHOWN_LINKS = 5
 class Inputs:
     """The inventory of a run."""
 
-    files: list[InputFile]  # what is converted
-    side_files: list[InputFile]  # what cells of it may name, if the job pulls any in
+    files: Inventory  # what is converted
+    side_files: Inventory  # what cells of it may name, if the job pulls any in
     # compares them with those of a dataset
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
     told: InputSummary = NOTHING  # what was passed over or left out
@@ -104,14 +107,14 @@ class Inputs:
     left_out: frozenset[str] = frozenset()
 
     @property
-    def all_files(self) -> list[InputFile]:
-        """Returns both kinds of files."""
-        return [*self.files, *self.side_files]
+    def num_files(self) -> int:
+        """Returns the number of all files."""
+        return len(self.files) + len(self.side_files)
 
     @property
     def num_bytes(self) -> int:
         """Returns the bytes of all files."""
-        return sum(file.size for file in self.all_files)
+        return self.files.num_bytes + self.side_files.num_bytes
 
     def run_key(self, job: JobSpec) -> str:
         """Returns a hash of all that fixes the dataset's bytes, as it was listed."""
@@ -164,13 +167,12 @@ def list_all_inputs(
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     files, current = only_current(files, job.source, storage)
     files, aside = without_documents(files, job.source, storage)
-    unreadable = [file for file in files if file.problem]
-    if unreadable and not source.handles_unreadable:
+    if not source.handles_unreadable and (unreadable := files.unreadable):
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
     told = InputSummary(warnings=tuple(warnings)).updated(summary)
     told = told.updated(current).updated(aside)
-    inputs = Inputs(files, [], check, told, listed_at, apart, left_out)
+    inputs = Inputs(files, NO_FILES, check, told, listed_at, apart, left_out)
     if not job.reads_files:
         if source.files_root:
             raise UsageError(
@@ -194,9 +196,12 @@ def list_all_inputs(
     if named and full_uri(top) != named:
         raise InputError(f"`files_root`: {named} is not a folder; expected one")
     if named:  # apart from inputs of the same path, as both stand in one inventory
-        below = [each._replace(path=f"{FILES_ROOT}{each.path}") for each in below]
-    side_files = [file for file in _files_outside(below, output) if not file.problem]
-    return replace(inputs, side_files=side_files)
+        below = Inventory.of(
+            each._replace(path=f"{FILES_ROOT}{each.path}") for each in below
+        )
+    outside = _files_outside(below, output)
+    readable = outside.where(outside.table["problem"].is_null())
+    return replace(inputs, side_files=readable)
 
 
 # The file is deleted at the end. Its name and its time tell its content, so the same bytes

@@ -92,7 +92,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     if not ranges and run.append_plan is None:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
-    estimate += sum(file.size for file in inputs.side_files)
+    estimate += inputs.side_files.num_bytes
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
     understood = describe_archives(inputs.files).updated(inputs.told)
@@ -292,7 +292,7 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
     from recordmill.transforms.tasks.estimate import estimate_run
 
     context, understood = prepared.context, prepared.understood
-    estimate = estimate_run(context, prepared.inputs.all_files, prepared.ranges)
+    estimate = estimate_run(context, prepared.inputs.num_bytes, prepared.ranges)
     tasks = context.workspace.names(CHECKPOINTS)
     finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
     if estimate.found is not None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
 from recordmill.schemas.errors import OutputRefusedError, UsageError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.names import MAX_APPENDS
@@ -38,6 +37,7 @@ from recordmill.transforms.dataset.files import (
     require_schema,
     schema_of_dataset,
 )
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store, open_store
@@ -58,7 +58,7 @@ class AppendPlan:
 
     base: Manifest  # the manifest of the dataset that is there
     schema: Schema  # its features
-    kept: list[InputFile]  # the files that were converted before
+    kept: Inventory  # the files that were converted before
 
     @property
     def part(self) -> int:
@@ -203,8 +203,7 @@ def _append_to(
     if new:
         reading = describe_inputs(job, new)
         run_key = appended_fingerprint(run_key, new, side, reading=reading)
-    fresh = {file.path for file in new}
-    kept = [file for file in inputs.files if file.path not in fresh]
+    kept = inputs.files.without(new.paths)
     plan = AppendPlan(base, schema_of_dataset(store, base), kept)
     return plan, replace(inputs, files=new, side_files=side), run_key
 

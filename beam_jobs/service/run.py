@@ -96,7 +96,11 @@ from recordmill.transforms.tasks.leftovers import (
     remove_empty_folders,
     remove_leftovers,
 )
-from recordmill.transforms.tasks.memory import memory_budget, share_arenas
+from recordmill.transforms.tasks.memory import (
+    memory_budget,
+    release_memory,
+    share_arenas,
+)
 from recordmill.transforms.tasks.progress_reader import Reporter
 from recordmill.transforms.tasks.rejects import save_input
 from recordmill.transforms.tasks.workspace import PREPARE, Workspace, save_checksums
@@ -372,6 +376,7 @@ def _execute_pipeline(
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
     context = _prepare_workspace(context, prepared.inputs)
+    release_memory()  # that of the listing
     workspace = last_words.workspace = context.workspace
     facts = run_metadata(context, beam_options, started, prepared.understood)
     next_error_poll = time.monotonic()

@@ -9,6 +9,7 @@
 | workers | one worker against two, in turns |
 | large | CIFAR of 100 GB in sparse files, which take no disk |
 | ranges | peak memory of a worker with a range of a CSV |
+| files | tiny images, two numbers of them, planned and converted: memory for each file |
 | flink | 1, 2 and 4 TaskManagers; engine against scratch |
 
 A section that was measured before is replaced. Then `python tests/bench/scale_page.py
@@ -36,6 +37,7 @@ from scale_runs import (
     UNIT_BYTES,
     Run,
     RunError,
+    link_images,
     link_units,
     make_sparse,
     make_unit,
@@ -122,6 +124,19 @@ def measure_ranges(asked: argparse.Namespace) -> Iterator[Run]:
         yield Run("csv", exchange, 2 * (16 << 20), 0, 0, 0, peak, 0)
 
 
+def measure_files(asked: argparse.Namespace) -> Iterator[Run]:
+    """Plans and converts folders of tiny images, as memory may grow with their number."""
+    for number in asked.files:
+        source = asked.folder / f"linked-{number}"
+        size = link_images(number, source)
+        for step, options in (("plan", ["--plan"]), ("run", [])):
+            words = ["images", source, *options]
+            yield run_convert(
+                *("images", f"{step} {number}", size, words, asked.folder / "out"),
+                writes=step == "run",
+            )
+
+
 def run_on_flink(
     asked: argparse.Namespace, engines: Any, name: str, exchange: str, gigabytes: float
 ) -> Run:
@@ -173,6 +188,7 @@ SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {
     "workers": measure_workers,
     "large": measure_large,
     "ranges": measure_ranges,
+    "files": measure_files,
     "flink": measure_flink,
 }
 
@@ -188,6 +204,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--size-gb", type=float, nargs="+", default=[0.3, 1, 3, 5, 10])
     parser.add_argument("--worker-gb", type=float, nargs=2, default=[1.0, 4.0])
     parser.add_argument("--large-gb", type=float, default=100.0)
+    parser.add_argument("--files", type=int, nargs=2, default=[100_000, 400_000])
     parser.add_argument("--flink-gb", type=float, default=1.0)
     return parser.parse_args(argv)
 

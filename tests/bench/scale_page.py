@@ -29,6 +29,7 @@ DOLLARS_PER_CORE_HOUR = 0.07  # a vCPU with 4 GB; rough, and it changes
 MOST_GROWTH = 1.15  # of peak memory, from the smallest input to the largest
 MOST_SLOWDOWN = 1.10  # of seconds for a GB, at ten times the input
 LEAST_GAIN = 1.8  # of two workers
+MOST_FILE_BYTES = 400  # of memory for each input file
 MOST_ENGINE = 1.5  # times the seconds of scratch
 _BLOCK = re.compile(r"(<!-- scale (\w+) -->\n).*?(<!-- end of scale -->)", re.DOTALL)
 NAMES = {
@@ -267,6 +268,32 @@ def ranges_block(kept: Kept) -> list[str]:
     return [f"A worker with a range of a CSV at work, histogram included, has {told}."]
 
 
+def file_bytes(runs: Iterable[Run], step: str) -> float:
+    """Returns the memory that each file more takes in a plan or a run."""
+    peaks = {
+        int(run.setting.split()[1]): run.peak_bytes
+        for run in runs
+        if run.setting.startswith(step)
+    }
+    return (peaks[max(peaks)] - peaks[min(peaks)]) / (max(peaks) - min(peaks))
+
+
+def files_block(kept: Kept) -> list[str]:
+    runs = kept.runs("files")
+    rows = []
+    for run in runs:
+        step, number = run.setting.split()
+        seconds = f"{run.seconds:.1f} s, {run.cpu_seconds:.1f} of processor"
+        rows.append([step, f"{int(number):,}", seconds, human(run.peak_bytes, "B")])
+    told = [
+        f"- {step}: bytes of memory for each file more "
+        f"{verdict(file_bytes(runs, step), MOST_FILE_BYTES, is_most=True)}."
+        for step in ("plan", "run")
+    ]
+    head = ["step", "images", "time", "peak memory"]
+    return [*table(head, rows), "", *told, "", kept.others("files")]
+
+
 def limits_block(_: Kept) -> list[str]:
     return limits_table()
 
@@ -275,6 +302,7 @@ BLOCKS: dict[str, Callable[[Kept], list[str]]] = {
     "rates": rates_block,
     "sizes": sizes_block,
     "ranges": ranges_block,
+    "files": files_block,
     "workers": workers_block,
     "large": large_block,
     "flink": flink_block,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from inputs import CIFAR_RECORD_BYTES, make_input
 from measure import TICKS, process_tree, run_measured
+from PIL import Image
 
 UNIT_BYTES = 100_000_000
 # Rows of a unit, by the input it is made of.
@@ -107,6 +108,22 @@ def link_units(unit: Path, count: int, target: Path) -> int:
     return num_bytes
 
 
+def link_images(count: int, target: Path) -> int:
+    """Links a tiny PNG of each of 20 classes under many names; returns their bytes."""
+    shutil.rmtree(target, ignore_errors=True)
+    num_bytes = 0
+    for label in range(20):
+        folder = target / f"class-{label:02d}"
+        folder.mkdir(parents=True)
+        first = folder / "image-0000000.png"
+        Image.new("RGB", (1, 1), (label, 0, 0)).save(first)
+        own = count // 20
+        for number in range(1, own):
+            os.link(first, folder / f"image-{number:07d}.png")
+        num_bytes += own * first.stat().st_size
+    return num_bytes
+
+
 def make_sparse(num_bytes: int, target: Path) -> int:
     """Makes CIFAR files of about 1 GB that take no disk: all pixels and labels are 0."""
     shutil.rmtree(target, ignore_errors=True)
@@ -149,6 +166,7 @@ def run_convert(
     output: Path,
     *,
     on_cluster: bool = False,
+    writes: bool = True,
 ) -> Run:
     """Runs `recordmill convert` once, and removes its output.
 
@@ -159,6 +177,7 @@ def run_convert(
       words: format, input and options.
       output: a folder that is removed before and after.
       on_cluster: whether processes that this one started work for the command.
+      writes: whether it writes a dataset, as it does without `--plan`.
     """
     shutil.rmtree(output, ignore_errors=True)
     os.sync()
@@ -170,11 +189,11 @@ def run_convert(
     tree = tree_cpu_seconds(os.getpid()) - own
     cpu = tree if on_cluster else took.cpu_seconds
     others = took.other_cores - (cpu - took.cpu_seconds) / took.seconds
-    if took.exit_code or not (output / "manifest.json").is_file():
+    if took.exit_code or writes != (output / "manifest.json").is_file():
         text = log.read_text(errors="replace")[-2000:]
         raise RunError(f"exit status {took.exit_code}: {command}\n{text}")
     output_bytes = sum(path.stat().st_size for path in output.glob("*.tfrecord*"))
-    shutil.rmtree(output)
+    shutil.rmtree(output, ignore_errors=True)
     run = Run(
         name,
         setting,

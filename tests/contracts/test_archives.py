@@ -9,10 +9,10 @@ from typing import Any
 import fsspec
 import pytest
 from archive_tools import ARCHIVES, files_in
+from content_tools import contents_of
 from source_cases import CASES, Case
 from source_tools import Reading, read
 
-from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import REFERENCE, RowSink
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.storage import reading as storage_reading
@@ -41,7 +41,7 @@ def found_in(reading: Reading, above: str) -> list[object]:
     ]
     rejects = [(each.path.removeprefix(above), each.reason) for each in reading.rejects]
     checksums = [each for part in reading.parts for each in part.checksums]
-    found = contents(checksums, {file.path: file.size for file in reading.files})
+    found = contents_of(checksums, {file.path: file.size for file in reading.files})
     by_path = {path.removeprefix(above): content for path, content in found.items()}
     return [rows, raws, rejects, by_path, reading.source.schema()]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from content_tools import contents_of
 from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
@@ -24,7 +25,6 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.encode.waiting_rows import lengths_of
-from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.base import REFERENCE, RowSink, number_ranges
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -78,7 +78,7 @@ def read_contents(reading: Reading) -> dict[str, str]:
     """What was read of each file, by the checksums of its ranges."""
     parts = [*reading.source.checksums_of_prepare()]
     parts += [each for part in reading.parts for each in part.checksums]
-    return contents(parts, {file.path: file.size for file in reading.files})
+    return contents_of(parts, {file.path: file.size for file in reading.files})
 
 
 def test_every_row_is_read_once_and_in_order(case: Case, folder: Path) -> None:
@@ -103,10 +103,11 @@ def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
         return
     by_reference = [*reading.source.checksums_of_prepare()]
     for input_range in reading.ranges:
-        sink = RowSink(checksums=by_reference)
+        sink = RowSink()
         for rows in reading.source.list_references(input_range, sink):
             reading.source.read_references(rows.batch[REFERENCE], sink)
-    assert contents(by_reference, sizes) == whole
+        by_reference += sink.checksums
+    assert contents_of(by_reference, sizes) == whole
 
 
 def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from content_tools import contents_of
 from mutations import damaged, try_all
 from source_cases import idx_bytes
 from source_tools import prepare
@@ -19,7 +20,7 @@ from source_tools import prepare
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.file_content import contents
+from recordmill.transforms.file_content import Checksums
 from recordmill.transforms.sources.arrays.fixed_records import (
     find_records,
     parse_record,
@@ -99,18 +100,18 @@ def test_damaged_files(kind: str, tmp_path: Path) -> None:
         path.write_bytes(damaged(originals[number % 18], number))
         source = replace(kind_of, range_bytes=60 + number % 2 * 1000)
         reading = prepare(source, [path])
-        checksums = [*reading.source.checksums_of_prepare()]
+        checksums = Checksums(reading.source.checksums_of_prepare())
         found = [encoded(reading.source, each, checksums) for each in reading.ranges]
         parts = reading.source.found.parts
         assert sum(found) == sum(part.num_rows + (part.tail > 0) for part in parts)
         sizes = {file.path: file.size for file in reading.files}
-        assert contents(checksums, sizes).keys() == sizes.keys()
+        assert contents_of(checksums, sizes).keys() == sizes.keys()
         return True
 
     try_all(attempt, str(path), "none", "`record`", share=0)
 
 
-def encoded(source: Source, input_range: InputRange, checksums: list[Any]) -> int:
+def encoded(source: Source, input_range: InputRange, checksums: Checksums) -> int:
     """Returns how many rows of a range became a record or a reject."""
     count = 0
     job = JobSpec(source="numpy", name="a")

@@ -20,6 +20,7 @@ from job_tools import examples_of, manifest_of, recordmill
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.images.annotations import annotate
 from recordmill.transforms.sources.images.find import FoundImages
 from recordmill.transforms.sources.images.options import DEFAULTS
@@ -240,12 +241,12 @@ def make_tree(seed: int, number: int) -> Tree:
 
 def read_listing(tree: Tree) -> str:
     """Returns how the function that the command calls reads a tree."""
-    files = [
+    files = Inventory.of(
         InputFile(path, f"/no such folder/{path}", 1)
         for path in sorted(tree.images, key=lambda path: path.split("/"))
-    ]
+    )
     try:
-        found = annotate(FoundImages(tuple(files), ()), {}, DEFAULTS, None, NO_OPTIONS)
+        found = annotate(FoundImages(files, ()), {}, DEFAULTS, None, NO_OPTIONS)
     except InputError:
         return REFUSED
     splits, labels = (found.table[name].to_pylist() for name in (SPLIT, LABEL))

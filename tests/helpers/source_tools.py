@@ -116,6 +116,6 @@ def read_one(
         part.positions += rows.positions.tolist()
         part.keys += position_keys(input_range, rows.positions).tolist()
         part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
-    part.rejects, part.checksums = sink.rejects, sink.checksums
+    part.rejects, part.checksums = sink.rejects, list(sink.checksums)
     part.issues, part.observed, part.nulls = [*sink.issues], sink.observed, sink.nulls
     return part

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import (
     InputError,
@@ -24,7 +29,14 @@ from recordmill.schemas.names import inputs_name, inventory_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
-from recordmill.transforms.file_content import bytes_of_content, contents
+from recordmill.transforms.file_content import bytes_of_content, content_of
+from recordmill.transforms.inventory import (
+    BATCH_FILES,
+    NO_FILES,
+    FileTable,
+    Inventory,
+    joined,
+)
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
@@ -77,6 +89,45 @@ class KeptFile(NamedTuple):
     )
 
 
+_KEPT = pa.schema(
+    {
+        "path": pa.string(),
+        "size": pa.int64(),
+        "version": pa.string(),
+        "is_side": pa.bool_(),
+        "is_unreadable": pa.bool_(),
+        "content": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptFiles(FileTable):
+    """Files as they were when they were converted: paths, and the fields of `KeptFile`."""
+
+    @classmethod
+    def of(cls, files: Mapping[str, KeptFile]) -> KeptFiles:
+        """Returns the same files in columns."""
+        rows = [{"path": path, **file._asdict()} for path, file in files.items()]
+        return cls(pa.Table.from_pylist(rows, _KEPT))
+
+    @classmethod
+    def listed(cls, files: Inventory, *, are_side: bool) -> KeptFiles:
+        """Returns the files of an inventory, of which nothing was read yet."""
+        columns = {
+            **dict(zip(files.table.column_names, files.table.columns, strict=True)),
+            "is_side": pa.repeat(are_side, len(files)),
+            "is_unreadable": files.table["problem"].is_valid(),
+            "content": pa.nulls(len(files), pa.string()),
+        }
+        return cls(pa.table([columns[name] for name in _KEPT.names], _KEPT))
+
+    def __iter__(self) -> Iterator[tuple[str, KeptFile]]:
+        for batch in self.batches():
+            paths, *columns = (each.to_pylist() for each in batch.columns)
+            yield from zip(paths, map(KeptFile, *columns), strict=True)
+
+
 @dataclass(frozen=True, slots=True)
 class KeptInputs:
     """The inputs and the job of one part."""
@@ -84,7 +135,7 @@ class KeptInputs:
     format_version: int  # of the records' bytes: FORMAT_VERSION of that run
     fingerprint: str  # of the dataset that includes this part
     job: dict[str, Any]  # its fields, as `fixed_fields` returns them
-    files: dict[str, KeptFile]  # by path
+    files: KeptFiles
     by_content: bool = False  # whether files have their content, not their version
     run_key: str = ""  # of the run that made the part
 
@@ -92,8 +143,8 @@ class KeptInputs:
 def dump_inputs(
     fingerprint: str,
     job: JobSpec,
-    files: Sequence[InputFile],
-    side_files: Iterable[InputFile] = (),
+    files: Inventory,
+    side_files: Inventory = NO_FILES,
     *,
     run_key: str = "",
 ) -> bytes:
@@ -101,37 +152,36 @@ def dump_inputs(
 
     Of the files that cells may name, those that are inputs, too, are left out.
     """
-    entries: dict[str, KeptFile] = {}
-    for is_side, group in ((False, files), (True, side_files)):
-        for path, _, size, version, _, problem in group:
-            if not (is_side and path in entries):
-                entries[path] = KeptFile(size, version, is_side, bool(problem))
+    sides = KeptFiles.listed(side_files.without(files.paths), are_side=True)
+    own = KeptFiles.listed(files, are_side=False)
+    entries = KeptFiles(pa.concat_tables([own.table, sides.table]))
     fields = fixed_fields(job)
     return dump_kept(
         KeptInputs(FORMAT_VERSION, fingerprint, fields, entries, run_key=run_key)
     )
 
 
-def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> bytes:
-    """Serializes a list of inputs as `parse_inputs` reads it.
-
-    `contents` are those of the files that were read, by path, in place of their versions.
-    """
+def dump_kept(inputs: KeptInputs) -> bytes:
+    """Serializes a list of inputs as `parse_inputs` reads it."""
     head = {
         "recordmill": inputs.format_version,
         "fingerprint": inputs.fingerprint,
         "job": inputs.job,
-        **({"by": "content"} if contents is not None else {}),
+        **({"by": "content"} if inputs.by_content else {}),
         **({"run": inputs.run_key} if inputs.run_key else {}),
     }
-    lines = [_json_line(head)]
-    told = (file.version for file in inputs.files.values())
-    if contents is not None:
-        told = (contents.get(path) for path in inputs.files)
-    lines += map(_file_line, inputs.files, inputs.files.values(), told)
-    # Python's gzip module writes the operating system and, by default, the time.
+    told = "content" if inputs.by_content else "version"
+    lines = bytearray(_json_line(head).encode())
+    for batch in inputs.files.batches():
+        path, text = _quoted(batch["path"]), _quoted(batch[told].fill_null(""))
+        kind = pc.if_else(batch["is_unreadable"], f',"{_UNREADABLE}"', "")
+        side = pc.if_else(batch["is_side"], f',"{_SIDE}"', "")
+        size = batch["size"].cast(pa.string())
+        lines += joined("[", path, ",", size, ",", text, kind, side, "]\n")
+    # Python's gzip module writes the operating system and, by default, the time. All at
+    # once: the packed bytes depend on how the lines are cut.
     packer = gzip_packer(_LEVEL)
-    packed: bytes = packer.compress("".join(lines).encode()) + packer.flush()
+    packed: bytes = packer.compress(lines) + packer.flush()
     return packed
 
 
@@ -139,58 +189,67 @@ def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _file_line(path: str, file: KeptFile, told: str | None) -> str:
-    """Returns what `_json_line` makes of a list of these, in a tenth of its time."""
-    text = f"[{encode_basestring(path)},{file.size},{encode_basestring(told or '')}"
-    if not (file.is_side or file.is_unreadable):
-        return f"{text}]\n"
-    kind = [_UNREADABLE] * file.is_unreadable + [_SIDE] * file.is_side
-    return f"{text}{''.join([f',{encode_basestring(each)}' for each in kind])}]\n"
+def _quoted(texts: pa.StringArray) -> pa.StringArray:
+    """Returns each text as JSON."""
+    if pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]')).as_py():
+        return pa.array(map(encode_basestring, texts.to_pylist()), pa.string())
+    return pc.binary_join_element_wise('"', texts, '"', "")
 
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
     """Parses an inventory; raises OutputError if it is not a valid one."""
-    lines: list[str] = []
+    text = b""
     try:
-        lines = gzip.decompress(data).decode().split("\n")[:-1]
-        # One call for all lines: a million files take a second.
-        head, *entries = json.loads(f"[{','.join(lines)}]")
+        text = gzip.decompress(data)
+        lines = io.BytesIO(text)
+        head = json.loads(lines.readline())
         by_content = head.get("by") == "content"
-        files = {
-            path: KeptFile(
-                int(size),
-                None if by_content else str(version),
-                kind == [_SIDE],
-                kind == [_UNREADABLE],
-                _checked_content(version, size) if by_content else None,
-            )
-            for path, size, version, *kind in entries
-        }
-        if not all(type(path) is str for path in files):
-            raise TypeError
+        batches = []
+        while part := list(islice(lines, BATCH_FILES)):
+            batches.append(_parse_lines(part, by_content=by_content))
         return KeptInputs(
             int(head["recordmill"]),
             str(head["fingerprint"]),
             dict(head["job"]),
-            files,
+            KeptFiles(pa.Table.from_batches(batches, _KEPT)),
             by_content,
             str(head.get("run", "")),
         )
     except (*NOT_VALID, OSError, EOFError, zlib.error) as error:
         raise OutputRefusedError(
-            f"{uri}: is not a valid inventory of inputs ({_first_problem(lines)}), so "
+            f"{uri}: is not a valid inventory of inputs ({_first_problem(text)}), so "
             f"nothing can be appended to the dataset; {CONVERT_ALL}"
         ) from error
 
 
-def _checked_content(content: object, size: int) -> str:
-    if not isinstance(content, str) or bytes_of_content(content, size) is None:
+def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
+    # One call for all lines: a million files take a second.
+    entries = [
+        (path, int(size), str(told), kind)
+        for path, size, told, *kind in json.loads(b"[%b]" % b",".join(lines))
+    ]
+    paths, sizes, told, kinds = zip(*entries, strict=True)
+    nothing = [None] * len(told)
+    if by_content:
+        told = tuple(map(_checked_content, told, sizes))
+    columns = (
+        *(paths, sizes, nothing if by_content else told),
+        *([kind == [name] for kind in kinds] for name in (_SIDE, _UNREADABLE)),
+        told if by_content else nothing,
+    )
+    arrays = map(pa.array, columns, _KEPT.types)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=_KEPT)
+
+
+def _checked_content(content: str, size: int) -> str:
+    if bytes_of_content(content, size) is None:
         raise ValueError(content)
     return content
 
 
-def _first_problem(lines: Sequence[str]) -> str:
+def _first_problem(text: bytes) -> str:
     """Describes the first line of an inventory that is not as it should be."""
+    lines = text.decode(errors="replace").split("\n")[:-1]
     if not lines:
         return "expected lines of JSON, packed by gzip"
     for number, line in enumerate(lines[1:], 2):
@@ -277,7 +336,27 @@ PART_BYTES = 8 << 20  # read at once by each thread
 _THREADS = 8
 _AHEAD = 2 * _THREADS  # parts
 
-Pair = tuple[KeptFile, InputFile]
+
+class Pairs(NamedTuple):
+    """Files of a dataset and the same ones of the inputs, side by side."""
+
+    kept: KeptFiles
+    files: Inventory
+
+    def same_unread(self) -> pa.ChunkedArray:
+        """Returns which files are the same; null where they have to be read for that."""
+        old, now = self.kept.table, self.files.table
+        broken, content = old["is_unreadable"], old["content"]
+        is_whole = pc.and_(
+            pc.equal(old["size"], now["size"]),
+            pc.equal(broken, now["problem"].is_valid()),
+        )
+        times = pc.fill_null(pc.equal(old["version"], now["version"]), False)
+        unread = pc.or_(pc.equal(old["size"], 0), pc.equal(content, ""))
+        may_differ = pc.if_else(unread, True, pa.scalar(None, pa.bool_()))
+        without_times = pc.if_else(content.is_null(), False, may_differ)
+        is_same = pc.if_else(pc.or_(broken, times), True, without_times)
+        return pc.if_else(is_whole, is_same, False)
 
 
 def read_contents(
@@ -306,7 +385,7 @@ def read_contents(
     )
     checksums = ahead(parts, read, _THREADS, most=_AHEAD)
     for path, own in groupby(checksums, lambda checksum: checksum.path):
-        yield contents(own, {path: sizes[path]}).get(path, "")
+        yield content_of(path, own, sizes[path])
 
 
 @dataclass
@@ -317,58 +396,51 @@ class ContentCheck:
     tell: Callable[[str], None] = lambda _: None  # called before files are read
     _known: dict[InputFile, str] = field(default_factory=dict, repr=False)
 
-    def changed(self, pairs: Sequence[Pair]) -> Iterator[InputFile]:
+    def changed(self, pairs: Pairs) -> Iterator[InputFile]:
         """Yields the files that are not the same any more; stop when you know enough.
 
         Nothing is read if any file is surely another one.
         """
-        same = [same_unread(*pair) for pair in pairs]
-        if False in same:
-            yield from (pairs[i][1] for i, each in enumerate(same) if each is False)
+        same = pairs.same_unread()
+        if surely := pairs.files.where(pc.equal(same, False)):
+            yield from surely
             return
-        unsure = [pair for pair, each in zip(pairs, same, strict=True) if each is None]
+        files = list(pairs.files.where(same.is_null()))
+        before = pairs.kept.table["content"].filter(same.is_null()).to_pylist()
         unread = [
-            (file, _bytes_to_read(kept))
-            for kept, file in unsure
+            (file, bytes_of_content(content, file.size) or 0)
+            for file, content in zip(files, before, strict=True)
             if file not in self._known
         ]
         if unread:
-            files = count(len(unread), "input file")
             have = "has another time" if len(unread) == 1 else "have other times"
             size = human_bytes(sum(size for _, size in unread))
             self.tell(
-                f"{files} of the same name and size {have}: reading {size} to compare"
+                f"{count(len(unread), 'input file')} of the same name and size {have}: "
+                f"reading {size} to compare"
             )
         found = read_contents(unread, self.storage)
-        for kept, file in unsure:
+        for file, content in zip(files, before, strict=True):
             if file not in self._known:
                 self._known[file] = next(found)
-            if self._known[file] != kept.content:
+            if self._known[file] != content:
                 yield file
 
     def versions_read(self) -> dict[str, str]:
         """Returns the versions of the files that were read, by path."""
         return {file.path: file.version for file in self._known}
 
-    def is_known_as_same(self, kept: KeptFile, file: InputFile) -> bool:
-        """Tells whether a file is the same, as far as that is known without reading."""
-        same = same_unread(kept, file)
-        return self._known.get(file) == kept.content if same is None else same
-
-
-def same_unread(kept: KeptFile, file: InputFile) -> bool | None:
-    """Tells whether a file is the same; None if it has to be read for that."""
-    if (kept.size, kept.is_unreadable) != (file.size, bool(file.problem)):
-        return False
-    if kept.is_unreadable or kept.version == file.version:
-        return True
-    if kept.content is None:
-        return False
-    return None if _bytes_to_read(kept) else True
-
-
-def _bytes_to_read(kept: KeptFile) -> int:
-    return bytes_of_content(kept.content or "", kept.size) or 0
+    def known_as_same(self, pairs: Pairs) -> pa.ChunkedArray:
+        """Returns which files are the same, as far as that is known without reading."""
+        same = pairs.same_unread()
+        before = pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+        files = pairs.files.where(same.is_null())
+        read = [self._known.get(f) == c for f, c in zip(files, before, strict=True)]
+        if not read:
+            return same
+        return pc.replace_with_mask(
+            same.combine_chunks(), same.is_null().combine_chunks(), pa.array(read)
+        )
 
 
 _SHOWN = 3  # files in an error message
@@ -383,11 +455,8 @@ def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
     listed = read_inventory(store, manifest, part)
     if listed is None or listed.fingerprint != kept.fingerprint:
         return kept
-    nothing = KeptFile(0, None, is_side=False)
-    files = {
-        path: file._replace(version=listed.files.get(path, nothing).version)
-        for path, file in kept.files.items()
-    }
+    versions = listed.files.table["version"].take(listed.files.find(kept.files.paths))
+    files = kept.files.having("version", versions)
     return replace(kept, files=files, run_key=listed.run_key)
 
 
@@ -424,8 +493,8 @@ def is_same_dataset(
     store: Store,
     manifest: Manifest,
     job: JobSpec,
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile],
+    files: Inventory,
+    side_files: Inventory,
     reading: str,
     check: ContentCheck,
 ) -> bool:
@@ -443,18 +512,16 @@ def is_same_dataset(
         kept = read_part(store, manifest, 0)
     except OutputError:
         return False
-    sides = without_inputs(files, side_files)
-    now = {file.path: file for file in (*files, *sides)}
-    same_names = now.keys() == kept.files.keys()
+    now = files + side_files.without(files.paths)
+    positions = kept.files.find(now.paths)
+    same_names = len(now) == len(kept.files) and not positions.null_count
     if not (kept.by_content and same_names):
         return False
-    by_content = [
-        [file._replace(version=kept.files[file.path].content or "") for file in part]
-        for part in (files, sides)
-    ]
-    if fingerprint_of(job, *by_content, reading=reading) != manifest.fingerprint:
+    pairs = Pairs(kept.files.take(positions), now)
+    by_content = now.having("version", pairs.kept.table["content"].fill_null(""))
+    parts = by_content[: len(files)], by_content[len(files) :]
+    if fingerprint_of(job, *parts, reading=reading) != manifest.fingerprint:
         return False
-    pairs = [(kept.files[path], file) for path, file in now.items()]
     return next(check.changed(pairs), None) is None
 
 
@@ -470,27 +537,20 @@ def renew_inventories(
         if find_manifest(store) != manifest:
             return  # another run was faster
         kept = read_part(store, manifest, part)
-        if not kept.by_content or versions.keys().isdisjoint(kept.files):
+        paths = pa.array(list(versions), pa.string())
+        found = pc.index_in(kept.files.paths, value_set=paths)
+        if not kept.by_content or found.null_count == len(found):
             continue
-        files = {
-            path: file._replace(version=versions.get(path, file.version))
-            for path, file in kept.files.items()
-        }
+        times = pa.chunked_array([pa.array(versions.values(), pa.string())])
+        times = pc.coalesce(times.take(found), kept.files.table["version"])
+        files = kept.files.having("version", times)
         key = kept.run_key if manifest.appended else run_key
-        renewed = replace(kept, files=files, run_key=key)
+        renewed = replace(kept, files=files, run_key=key, by_content=False)
         store.swap(dump_kept(renewed), inventory_name(part), seen=seen)
 
 
-def without_inputs(
-    files: Sequence[InputFile], side_files: Sequence[InputFile]
-) -> list[InputFile]:
-    """Returns the files that cells may name and that are not inputs themselves."""
-    inputs = {file.path for file in files}
-    return [file for file in side_files if file.path not in inputs]
-
-
-def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, KeptFile]:
-    """Reads all files that a dataset was made from, by path, for a job that appends.
+def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
+    """Reads all files that a dataset was made from, for a job that appends.
 
     Raises:
       OutputError: its inventories are missing, damaged, or of another job.
@@ -521,47 +581,52 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
             f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
             f"with the options of the first run, or {CONVERT_ALL}"
         )
-    return {path: file for part in parts for path, file in part.files.items()}
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[KeptInputs]) -> KeptFiles:
+    """Returns the files of all parts; one that is in several as in the last."""
+    whole = pa.concat_tables([part.files.table for part in parts])
+    codes = whole["path"].dictionary_encode().combine_chunks().indices.to_numpy()
+    _, from_end = np.unique(codes[::-1], return_index=True)
+    return KeptFiles(whole).take(pa.array(len(codes) - 1 - from_end))
 
 
 def new_files(
-    kept: Mapping[str, KeptFile],
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile],
+    kept: KeptFiles,
+    files: Inventory,
+    side_files: Inventory,
     uri: str,
     check: ContentCheck,
     *,
     left_out: frozenset[str] = frozenset(),
-) -> tuple[list[InputFile], list[InputFile]]:
+) -> tuple[Inventory, Inventory]:
     """Returns the new files among the inputs and among the files that cells may name.
 
-    `kept` are the files that the dataset at `uri` was made from, by path, `left_out` the
+    `kept` are the files that the dataset at `uri` was made from, `left_out` the
     paths of input files that `exclude` leaves out.
 
     Raises:
       InputError: a file that it was made from is missing, left out, or has changed.
     """
-    inputs = {file.path: file for file in files}
-    sides = {file.path: file for file in side_files}
-    missing: list[str] = []
-    both: list[Pair] = []
-    for path, before in kept.items():
-        found = inputs.get(path) or (sides.get(path) if before.is_side else None)
-        if found is not None:
-            both.append((before, found))
-        else:
-            missing.append(path)
+    is_side = kept.table["is_side"].combine_chunks()
+    positions, of_side = files.find(kept.paths), side_files.find(kept.paths)
+    of_side = pc.if_else(is_side, pc.add(of_side, len(files)), None)
+    positions = pc.coalesce(positions, of_side)
+    missing = kept.paths.filter(positions.is_null()).to_pylist()
+    now = (files + side_files).take(positions.drop_null())
+    both = Pairs(kept.where(positions.is_valid()), now)
     if missing:
-        changed = [pair[1].path for pair in both if same_unread(*pair) is False]
+        changed = now.where(pc.equal(both.same_unread(), False)).paths.to_pylist()
     else:
         changed = [file.path for file in check.changed(both)]
     if missing or changed:
         own = [path for path in missing if path in left_out]
         gone = [path for path in missing if path not in left_out]
         raise InputError(_describe_changes(uri, len(kept), gone, own, changed, files))
-    new_inputs = [f for f in files if f.path not in kept or kept[f.path].is_side]
-    known = {*kept, *(file.path for file in new_inputs)}
-    return new_inputs, [file for file in side_files if file.path not in known]
+    new_inputs = files.without(kept.paths.filter(pc.invert(is_side)))
+    new_sides = side_files.without(kept.paths).without(new_inputs.paths)
+    return new_inputs, new_sides
 
 
 def _describe_changes(
@@ -570,7 +635,7 @@ def _describe_changes(
     missing: Sequence[str],
     left_out: Sequence[str],
     changed: Sequence[str],
-    files: Sequence[InputFile],
+    files: Inventory,
 ) -> str:
     changes = [
         f"{len(paths):,} {state} ({first_names(paths, _SHOWN)})"
@@ -602,8 +667,8 @@ def dataset_changes(
     store: Store,
     manifest: Manifest,
     job: JobSpec,
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile] = (),
+    files: Inventory,
+    side_files: Inventory = NO_FILES,
     check: ContentCheck | None = None,
 ) -> list[str]:
     """Describes what differs between a dataset and the run that finds it, if known.
@@ -617,13 +682,13 @@ def dataset_changes(
     last = parts[-1]
     if last.fingerprint != manifest.fingerprint:
         return []
-    kept = {path: file for part in parts for path, file in part.files.items()}
     changes = list(option_changes(last.job, fixed_fields(job)))
     if last.format_version != FORMAT_VERSION:
         changes.append(
             f"the format of the records: {last.format_version}, now {FORMAT_VERSION}"
         )
-    told = _file_changes(kept, [*files, *side_files], check or ContentCheck())
+    now = files + side_files.without(files.paths)
+    told = _file_changes(_joined(parts), now, check or ContentCheck())
     if told:
         changes.append(f"input files: {', '.join(told)}")
     if manifest.appended and not changes:
@@ -633,27 +698,21 @@ def dataset_changes(
     return changes
 
 
-def _file_changes(
-    kept: Mapping[str, KeptFile], files: Sequence[InputFile], check: ContentCheck
-) -> list[str]:
+def _file_changes(kept: KeptFiles, now: Inventory, check: ContentCheck) -> list[str]:
     """Returns how many files are new, gone or changed, with the first names."""
-    now = {file.path: file for file in files}
-    both = [(path, kept[path], now[path]) for path in now if path in kept]
+    positions = kept.find(now.paths)
+    both = now.where(positions.is_valid())
+    pairs = Pairs(kept.take(positions.drop_null()), both)
+    has_size = pc.equal(pairs.kept.table["size"], both.table["size"])
+    differs = pc.and_(has_size, pc.invert(check.known_as_same(pairs)))
     kinds = (
-        ([path for path in now if path not in kept], "new"),
-        ([path for path in kept if path not in now], "gone"),
-        ([path for path, old, new in both if old.size != new.size], "changed"),
-        (
-            [
-                path
-                for path, old, new in both
-                if old.size == new.size and not check.is_known_as_same(old, new)
-            ],
-            "written again with the same size",
-        ),
+        (now.without(kept.paths), "new"),
+        (kept.without(now.paths), "gone"),
+        (both.where(pc.invert(has_size)), "changed"),
+        (both.where(differs), "written again with the same size"),
     )
     return [
-        f"{len(paths):,} {what} ({first_names(paths, _SHOWN)})"
-        for paths, what in kinds
-        if paths
+        f"{len(files):,} {what} ({first_names(files.paths.to_pylist(), _SHOWN)})"
+        for files, what in kinds
+        if len(files)
     ]

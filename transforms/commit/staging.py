@@ -10,12 +10,14 @@ import math
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import (
     BusyError,
@@ -65,6 +67,7 @@ from recordmill.transforms.commit.commit import (
 )
 from recordmill.transforms.commit.inputs import (
     KeptFile,
+    KeptFiles,
     KeptInputs,
     dump_inputs,
     dump_kept,
@@ -76,6 +79,7 @@ from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.tfds import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.file_content import bytes_of_content, contents
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
@@ -89,6 +93,7 @@ from recordmill.transforms.tasks.fingerprint import (
 )
 from recordmill.transforms.tasks.launches import end_launch, is_launch, keep_alive
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
+from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.rejects import published_rejects
 from recordmill.transforms.tasks.workspace import (
     CHECKPOINTS,
@@ -105,33 +110,35 @@ def _list_converted(
     listed: KeptInputs,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
-) -> tuple[str, bytes, bytes, Mapping[str, str] | None]:
+) -> tuple[str, bytes, bytes, KeptFiles]:
     """Lists the inputs of a run by the checksums of what its tasks read.
 
-    Returns the dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the content
-    of what was read of each file, by path; None if it is not known.
+    Returns the dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the files
+    with the content of what was read of each, if that is known.
     """
     found = _contents(context, listed, ranges, shards)
-    files = _files(listed, found, sides=False)
-    side_files = _files(listed, found, sides=True)
+    files = listed.files if found is None else listed.files.having("content", found)
+    parts = (
+        _files(files, by="version" if found is None else "content", sides=sides)
+        for sides in (False, True)
+    )
     base, reading = context.publishing.base, context.publishing.reading
-    if base:
-        fingerprint = appended_fingerprint(base, files, side_files, reading=reading)
-    else:
-        fingerprint = fingerprint_of(context.job, files, side_files, reading=reading)
     if found is None:
         fingerprint = context.run_key
+    elif base:
+        fingerprint = appended_fingerprint(base, *parts, reading=reading)
+    else:
+        fingerprint = fingerprint_of(context.job, *parts, reading=reading)
     as_listed = replace(
         listed,
         format_version=FORMAT_VERSION,
         fingerprint=fingerprint,
         job=fixed_fields(context.job),
+        files=files,
         run_key=context.run_key,
     )
-    by_content = replace(as_listed, run_key="")
-    with ThreadPoolExecutor(1, "pack-inventory") as other:
-        packed = other.submit(dump_kept, as_listed)
-        return fingerprint, dump_kept(by_content, found), packed.result(), found
+    by_content = replace(as_listed, run_key="", by_content=found is not None)
+    return fingerprint, dump_kept(by_content), dump_kept(as_listed), files
 
 
 def _contents(
@@ -139,8 +146,8 @@ def _contents(
     listed: KeptInputs,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
-) -> dict[str, str] | None:
-    """Returns the content of each file that was read; None if it is not known."""
+) -> pa.Array | None:
+    """Returns the content of each file, null if nothing was read; None if not known."""
     if not context.source.input.tells_checksums:
         return None
     results = chain(
@@ -149,9 +156,9 @@ def _contents(
     checksums = load_checksums(context.workspace, results)
     if checksums is None:
         return None
-    sizes = {path: file.size for path, file in listed.files.items()}
+    files = listed.files
     try:
-        return contents(checksums, sizes)
+        return contents(checksums, files.paths, files.sizes)
     except ChangedInputError:
         forget_what_was_read(context)
         raise
@@ -164,16 +171,19 @@ def forget_what_was_read(context: RunContext) -> None:
             discard_checkpoint(context.workspace, name.removesuffix(".json"))
 
 
-def _files(
-    listed: KeptInputs, found: Mapping[str, str] | None, *, sides: bool
-) -> list[InputFile]:
-    """Returns the inputs, or the files that cells may name, by content if that is known."""
-    files = [each for each in listed.files.items() if each[1].is_side == sides]
-    if found is None:
-        return [
-            InputFile(path, "", file.size, file.version or "") for path, file in files
-        ]
-    return [InputFile(path, "", file.size, found.get(path, "")) for path, file in files]
+def _files(files: KeptFiles, *, by: str, sides: bool) -> Inventory:
+    """Returns the inputs, or the files that cells may name, by version or by content."""
+    own = files.where(pc.equal(files.table["is_side"], sides)).table
+    nothing = pa.nulls(own.num_rows, pa.string())
+    columns = [
+        own["path"],
+        nothing,
+        own["size"],
+        own[by].fill_null(""),
+        nothing,
+        nothing,
+    ]
+    return Inventory(pa.table(columns, list(InputFile._fields)))
 
 
 def _check_duplicates(
@@ -224,28 +234,22 @@ _CLOCK_SECONDS = 0.001  # what was touched so shortly before is looked at closel
 
 
 def require_same_inputs(
-    files: Mapping[str, KeptFile],
+    files: KeptFiles,
     root: str,
     inputs: Sequence[str],
     storage: StorageOptions,
-    converted: Mapping[str, str] | None = None,
     since: float | None = None,
 ) -> None:
     """Checks that no input changed since the inventory was taken.
 
     Files that only cells name are left out: most of them may not be read at all.
-    `converted` is the content of what was read of each file, `since` when the run began.
+    `since` is when the run began.
     """
-    listed = {
-        path: file
-        for path, file in files.items()
-        if not file.is_side and not file.is_unreadable
-    }
+    left_out = pc.or_(files.table["is_side"], files.table["is_unreadable"])
+    listed = files.where(pc.invert(left_out))
     if is_local(root):
-        began = math.inf if converted is None or since is None else since
-        found_changes = _changed_locally(
-            listed, str(local_path(root)), converted or {}, began
-        )
+        began = math.inf if since is None else since
+        found_changes = _changed_locally(listed, str(local_path(root)), began)
     else:
         found_changes = _changed_in_store(listed, root, inputs, storage)
     changed = list(dict.fromkeys(found_changes))  # an archive has many members
@@ -259,36 +263,37 @@ def require_same_inputs(
         )
 
 
-def _changed_locally(
-    files: Mapping[str, KeptFile], folder: str, known: Mapping[str, str], since: float
-) -> Iterator[str]:
+def _changed_locally(files: KeptFiles, folder: str, since: float) -> Iterator[str]:
     """Yields how local files differ; those that were touched since then are read."""
     above = f"{folder.rstrip('/')}/"
-    # One call for all. There are no files of the names of members of archives: an archive
-    # is asked once for all of them.
-    sizes, times, changed = file_status([above + path for path in files])
-    columns = sizes, times, changed / 1e9
     status = lru_cache(maxsize=16)(os.stat)
-    for (path, file), size, modified, touched in zip(
-        files.items(), *(column.tolist() for column in columns), strict=True
-    ):
-        is_same = size == file.size and str(modified) == file.version
-        if is_same and touched <= since - _CLOCK_SECONDS:
-            continue
-        name, seen = _file_of(above + path, file)
-        try:
-            found = status(name)
-        except OSError as error:
-            yield f"{name}: {error.strerror}"
-            continue
-        difference = _difference(name, seen, found.st_size, str(found.st_mtime_ns))
-        if difference:
-            yield difference
-        elif found.st_ctime > since and not _is_as_read(
-            InputFile(path, above + path, file.size, file.version or ""),
-            known.get(path, ""),
-        ):
-            yield f"{name}: was replaced by another file of the same size and time"
+    for batch in files.batches():
+        # One call for all. There are no files of the names of members of archives: an
+        # archive is asked once for all of them.
+        names = [above + path for path in batch["path"].to_pylist()]
+        sizes, times, changed = file_status(names)
+        is_same = pc.and_(
+            pc.equal(batch["size"], pa.array(sizes)),
+            pc.equal(batch["version"], pa.array(times).cast(pa.string())),
+        )
+        is_old = pa.array(changed / 1e9 <= since - _CLOCK_SECONDS)
+        is_seen = pc.fill_null(pc.and_(is_same, is_old), False)
+        rest = batch.filter(pc.invert(is_seen))
+        for path, file in KeptFiles(pa.Table.from_batches([rest])):
+            name, seen = _file_of(above + path, file)
+            try:
+                found = status(name)
+            except OSError as error:
+                yield f"{name}: {error.strerror}"
+                continue
+            difference = _difference(name, seen, found.st_size, str(found.st_mtime_ns))
+            if difference:
+                yield difference
+            elif found.st_ctime > since and not _is_as_read(
+                InputFile(path, above + path, file.size, file.version or ""),
+                file.content or "",
+            ):
+                yield f"{name}: was replaced by another file of the same size and time"
 
 
 def _is_as_read(file: InputFile, content: str) -> bool:
@@ -311,14 +316,17 @@ def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
 
 
 def _changed_in_store(
-    files: Mapping[str, KeptFile],
-    root: str,
-    inputs: Sequence[str],
-    storage: StorageOptions,
+    files: KeptFiles, root: str, inputs: Sequence[str], storage: StorageOptions
 ) -> Iterator[str]:
     listed = list_inputs(inputs, storage, keep_unreadable=True, open_archives=False)[1]
-    found = {file.uri: file for file in listed}
-    for path, file in files.items():
+    names = pc.binary_join_element_wise(posixpath.join(root, ""), files.paths, "")
+    now = listed.table.take(pc.index_in(names, value_set=listed.uris))
+    is_same = pc.and_(
+        *(pc.equal(files.table[name], now[name]) for name in ("size", "version"))
+    )
+    rest = files.where(pc.invert(pc.fill_null(is_same, False)))
+    found = {file.uri: file for file in listed} if len(rest) else {}
+    for path, file in rest:
         uri, seen = _file_of(posixpath.join(root, path), file)
         if uri not in found:
             yield f"{uri}: is missing"
@@ -370,10 +378,11 @@ def stage(
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
     listed: KeptInputs | None = None
+    release_memory()  # that of ranges and shards
     if context.publishing.inputs:
         name = workspace.store_name(inventory_name(context.part))
         listed = parse_inputs(store.read(name), store.uri_of(name))
-    read: Mapping[str, str] | None = None
+    read: KeptFiles | None = None
     if listed is not None:
         fingerprint, by_content, as_listed, read = _list_converted(
             context, listed, ranges, shards
@@ -397,22 +406,20 @@ def stage(
     for name, data in (described | unnamed).items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     _stage_rejects(context)
-    if listed is not None:
-        _require_same_inputs(context, listed, read)
+    if read is not None:
+        _require_same_inputs(context, read)
     _verify_staged(context, own.model_copy(update={"appended": context.part}))
     store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
 
-def _require_same_inputs(
-    context: RunContext, listed: KeptInputs, read: Mapping[str, str] | None
-) -> None:
+def _require_same_inputs(context: RunContext, read: KeptFiles) -> None:
     """Checks that no input changed since the first launch; else forgets what was read."""
     root, inputs = context.publishing.input_root, context.publishing.inputs
     storage, since = context.source.input.storage, _listed_at(context.workspace)
     try:
-        require_same_inputs(listed.files, root, inputs, storage, read, since)
+        require_same_inputs(read, root, inputs, storage, since)
     except ChangedInputError:
         forget_what_was_read(context)
         context.workspace.discard(_LISTED_AT)
@@ -445,10 +452,7 @@ def _stage_rejects(context: RunContext) -> None:
 
 
 def keep_inventory(
-    context: RunContext,
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile],
-    listed_at: float,
+    context: RunContext, files: Inventory, side_files: Inventory, listed_at: float
 ) -> None:
     """Writes the inventory of inputs to the workspace, for the end of the run.
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from recordmill.schemas.feature_spec import Content, Kind, Schema
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
+from recordmill.transforms.inventory import Inventory
 
 DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
 DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
@@ -31,10 +31,10 @@ _HINT = (
 )
 
 
-def named_undecodable(images: Sequence[InputFile]) -> list[RowIssue]:
+def named_undecodable(images: Inventory) -> list[RowIssue]:
     """Returns the images whose ending is that of a format that TFDS does not decode."""
     others = (".gif", ".webp", ".tif", ".tiff")
-    paths = [f.path for f in images if f.path.lower().endswith(others)]
+    paths = images.where(images.ends_with(others)).paths.to_pylist()
     endings = ((path.rpartition(".")[2].lower(), path) for path in paths)
     return [
         RowIssue(UNDECODABLE, each.reason, each.files, each.example)

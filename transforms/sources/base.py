@@ -35,6 +35,8 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.file_content import Checksums
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.listing import NamedFile
@@ -89,7 +91,7 @@ class RowSink:
     rejects: list[Reject] = field(default_factory=list)  # rows that could not be read
     # of parts of the input that were read; once a range was read whole, they name each
     # of its bytes (`tells_checksums`)
-    checksums: list[FileChecksum] = field(default_factory=list)
+    checksums: Checksums = field(default_factory=Checksums)
     issues: tuple[RowIssue, ...] = ()  # rows that the end of the run reports
     # the type flags of each column, if the source infers types
     observed: TypeFlags = ()
@@ -306,7 +308,7 @@ class Append:
     """A dataset that new files are appended to."""
 
     # the files that were converted before, as they are still there
-    kept: Sequence[InputFile]
+    kept: Inventory
     schema: Schema | None  # of the dataset that is there; None if the job declares it
 
 
@@ -432,7 +434,7 @@ class Source(RowSource):
         return list(ranges[:: -(-len(ranges) // 4)])
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return sum(file.size for file in files)
+        return Inventory.of(files).num_bytes
 
 
 def number_ranges(

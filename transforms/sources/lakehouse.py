@@ -18,11 +18,15 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 
@@ -45,8 +49,8 @@ class Snapshot(NamedTuple):
 
 
 def only_current(
-    files: list[InputFile], source: str, storage: StorageOptions
-) -> tuple[list[InputFile], InputSummary]:
+    files: Inventory, source: str, storage: StorageOptions
+) -> tuple[Inventory, InputSummary]:
     """Returns the files without those of tables that are not of the current version.
 
     Raises:
@@ -80,7 +84,9 @@ def only_current(
             for file in own
             if f"{folder}{_LOG}/" not in file.path
         )
-        files = [f for f in files if not f.path.startswith(folder) or f.path in kept]
+        outside = pc.invert(pc.starts_with(files.paths, folder))
+        is_kept = pc.is_in(files.paths, value_set=pa.array(kept, pa.string()))
+        files = files.where(pc.or_(outside, is_kept))
         fact = f"version {found.version}, {count(len(kept), 'file')}"
         fact += f"; {count(old, 'file')} of other versions left out" if old else ""
         facts.append((f"{kind} table {folder.rstrip('/') or uri}", fact))

@@ -16,13 +16,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import (
     MEMBER_MARK,
+    MEMBER_VERSION,
     InputFile,
     is_archive_name,
     member_of,
@@ -35,6 +41,7 @@ from recordmill.schemas.storage_options import (
     require_whole_scheme,
 )
 from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
+from recordmill.transforms.inventory import BATCH_FILES, Inventory
 from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
     has_magic,
@@ -134,33 +141,80 @@ def has_files(folder: str) -> bool:
     return next(walk_folders([folder], []), None) is not None
 
 
-def _list_local(name: str, notes: list[str]) -> tuple[str, list[InputFile]]:
-    """Returns the folder below which all files of an input are, and these, in any order.
+# What a listing gives: the uri as bytes, as it may not be UTF-8; no path yet; and `given`
+# by the folder that it was found below, or by the folder of one that is named.
+_FOUND = pa.schema(
+    {
+        "uri": pa.binary(),
+        "size": pa.int64(),
+        "version": pa.string(),
+        "given": pa.string(),
+        "problem": pa.string(),
+    }
+)
+_SURROGATES = "surrogatepass"  # what Python makes of bytes that are not UTF-8
 
-    They have no path yet, and are `given` by the folder that they were found below; "" if
-    the input or its glob names them.
-    """
+
+def _list_local(
+    name: str, notes: list[str], open_archives: bool
+) -> tuple[str, list[pa.RecordBatch]]:
+    """Returns the folder below which all files of an input are, and these, in any order."""
     try:
         root, files = _search_folders(name, notes)
-        sizes, times, _ = file_status(list(files))
-        facts = zip(files.items(), sizes.tolist(), times.tolist(), strict=True)
-        return root, [
-            InputFile("", path, size, str(modified), folder)
-            if size >= 0
-            else _odd_file(path, folder)
-            for (path, folder), size, modified in facts
-        ]
+        batches = []
+        while part := dict(islice(files, BATCH_FILES)):
+            paths, given = list(part), [*part.values()]
+            sizes, times, _ = file_status(paths)
+            if sizes.min() >= 0 and all(given):
+                columns = (*(sizes, pa.array(times).cast(pa.string())), given)
+                batches.append(_found(root, paths, *columns, [None] * len(paths)))
+                continue
+            facts = zip(part.items(), sizes.tolist(), times.tolist(), strict=True)
+            odd = (
+                InputFile("", path, size, str(modified), folder)
+                if size >= 0
+                else _odd_file(path, folder)
+                for (path, folder), size, modified in facts
+            )
+            batches += _found_files(root, odd, NO_OPTIONS, open_archives)
+        return root, batches
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
 
 
-def _search_folders(name: str, notes: list[str]) -> tuple[str, dict[str, str]]:
+def _found(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
+    """Returns a batch of files; a folder that is "" becomes the root."""
+    known = cache(lambda folder: escaped(folder or root))
+    names = [uri.encode(errors=_SURROGATES) for uri in uris]
+    sizes, versions, given, problems = columns
+    columns = (names, sizes, versions, [*map(known, given)], problems)
+    arrays = [*map(pa.array, columns, _FOUND.types)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_FOUND)
+
+
+def _found_files(
+    root: str, files: Iterable[InputFile], options: StorageOptions, open_archives: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yields batches of files, or of the members of archives among them."""
+    if open_archives:
+        files = chain.from_iterable(_opened(file, options) for file in files)
+    files = iter(files)
+    while part := list(islice(files, BATCH_FILES)):
+        _, uris, sizes, versions, given, problems = zip(*part, strict=True)
+        told = [escaped(problem) or None for problem in problems]
+        yield _found(root, uris, sizes, versions, given, told)
+
+
+def _search_folders(
+    name: str, notes: list[str]
+) -> tuple[str, Iterator[tuple[str, str]]]:
     """Returns the root, and the folder that each file was found below; "" if it is named."""
     path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
     root = os.path.dirname(path)  # noqa: PTH120
     if os.path.isdir(path):  # noqa: PTH112
-        if files := dict(walk_folders([path], notes)):
-            return path, files
+        walk = walk_folders([path], notes)
+        if first := next(walk, None):
+            return path, chain([first], walk)
         raise InputError(f"{name}: the folder holds no files")
     if os.path.exists(path):  # noqa: PTH110
         if kind := _special_kind(os.stat(path).st_mode):  # noqa: PTH116
@@ -168,7 +222,7 @@ def _search_folders(name: str, notes: list[str]) -> tuple[str, dict[str, str]]:
                 f"{name}: is {kind}, expected a file or a folder; write what it gives "
                 "into a file first"
             )
-        return root, {path: ""}
+        return root, iter([(path, "")])
     tree = _LocalTree(notes)
     if has_magic(path):
         root = literal_root(path) or "/"
@@ -176,7 +230,7 @@ def _search_folders(name: str, notes: list[str]) -> tuple[str, dict[str, str]]:
     else:
         files = {path: ""} if os.path.islink(path) else {}  # noqa: PTH114
     if files:
-        return root, files
+        return root, iter(files.items())
     there = root
     while not os.path.isdir(there):  # noqa: PTH112
         there = os.path.dirname(there)  # noqa: PTH120
@@ -232,11 +286,14 @@ def _odd_file(path: str, folder: str) -> InputFile:
     return InputFile("", path, size, version, folder, problem)
 
 
-def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[InputFile]]:
+def _list_remote(
+    url: str, options: StorageOptions, open_archives: bool
+) -> tuple[str, list[pa.RecordBatch]]:
     """Returns what `_list_local` does, for a url."""
     require_secretless_url(url)
     try:
-        return with_retries(lambda: _search_store(url, options))
+        root, files = with_retries(lambda: _search_store(url, options))
+        return root, list(_found_files(root, files, options, open_archives))
     except InputError:
         raise
     except Exception as error:
@@ -342,10 +399,10 @@ def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
     ]
 
 
-def describe_archives(files: Iterable[InputFile]) -> InputSummary:
+def describe_archives(files: Inventory) -> InputSummary:
     """Returns which archives were taken for folders, for people."""
     archives: Counter[str] = Counter()
-    for file in files:
+    for file in files.where(pc.starts_with(files.table["version"], MEMBER_VERSION)):
         if member := member_of(file.version):
             archives[member.archive_uri(file.path)] += 1
     if not archives:
@@ -377,7 +434,7 @@ def list_inputs(
     keep_unreadable: bool = False,
     notes: list[str] | None = None,
     open_archives: bool = True,
-) -> tuple[str, list[InputFile]]:
+) -> tuple[str, Inventory]:
     """Lists every file below the inputs: files, folders with all below them, or globs.
 
     Files keep the order of the inputs, within one input that of their names, folder
@@ -401,7 +458,7 @@ def list_inputs(
       InputError: an input matches nothing or cannot be listed, or a file be read.
       UsageError: an input's url carries a secret.
     """
-    found: dict[str, InputFile] = {}
+    parts: list[pa.Table] = []
     roots = []
     notes = [] if notes is None else notes
     for name in inputs:
@@ -412,34 +469,50 @@ def list_inputs(
             )
         require_whole_scheme(name)
         if is_local(name):
-            root, files = _list_local(name, notes)
+            root, batches = _list_local(name, notes, open_archives)
         else:
-            root, files = _list_remote(name, options)
+            root, batches = _list_remote(name, options, open_archives)
         if not is_utf8(root):
             raise InputError(
                 f"{escaped(root)}: the name of this input folder is not UTF-8, as names in "
                 "datasets must be; rename it"
             )
         roots.append(root)
-        if open_archives:
-            files = [each for file in files for each in _opened(file, options)]
-        for file in _by_folders(files):
-            own = file if file.given else file._replace(given=root)
-            found.setdefault(file.uri, own)
+        parts.append(_by_folders(pa.Table.from_batches(batches, _FOUND)))
     root = _common_folder(roots)
-    # A million files share the text of the few folders that were given.
-    given = dict.fromkeys(file.given for file in found.values())
-    below = {folder: escaped(_below(root, folder)) for folder in given}
-    listing = [
-        InputFile(_below(root, uri), uri, size, version, below[folder], problem)
-        for _, uri, size, version, folder, problem in found.values()
-    ]
-    if not is_utf8("\n".join(found)):
-        listing = [_escaped(file) for file in listing]
-    for each in listing:
-        if each.problem and not keep_unreadable:
-            raise unreadable_error(each)
+    listing = _below_root(root, pa.concat_tables(parts), is_single=len(parts) == 1)
+    if not keep_unreadable and (odd := listing.unreadable):
+        raise unreadable_error(odd[0])
     return root, listing
+
+
+def _below_root(root: str, found: pa.Table, *, is_single: bool) -> Inventory:
+    """Returns the inventory of what was found below a root, each file once."""
+    if not is_single:
+        codes = found["uri"].dictionary_encode().combine_chunks()
+        _, first = np.unique(codes.indices, return_index=True)
+        if len(first) < found.num_rows:
+            found = found.take(np.sort(first))
+    problems = found["problem"]
+    try:
+        uris = found["uri"].cast(pa.string())
+    except pa.ArrowInvalid:
+        names = [each.decode(errors=_SURROGATES) for each in found["uri"].to_pylist()]
+        odd = pa.array([not is_utf8(name) for name in names])
+        problem = "the file's name is not UTF-8, as names in records must be; rename it"
+        problems = pc.if_else(odd, problem, problems)
+        uris = pa.chunked_array([pa.array(map(escaped, names), pa.string())])
+    below = pc.utf8_slice_codeunits(uris, len(root))  # as all begin with it
+    paths = pc.ascii_ltrim(below, characters="/")
+    start = f"{root.rstrip('/')}/" if root else ""
+    own = pc.if_else(
+        pc.equal(pc.binary_join_element_wise(start, paths, ""), uris), None, uris
+    )
+    given = pc.ascii_ltrim(
+        pc.utf8_slice_codeunits(found["given"], len(root)), characters="/"
+    )
+    columns = [paths, own, found["size"], found["version"], given, problems]
+    return Inventory(pa.table(columns, list(InputFile._fields)), start)
 
 
 def unreadable_error(file: InputFile) -> InputError:
@@ -452,21 +525,14 @@ def input_root(files: Sequence[InputFile]) -> str:
     return files[0].uri.removesuffix(files[0].path) if files else ""
 
 
-def _by_folders(files: Sequence[InputFile]) -> list[InputFile]:
+def _by_folders(found: pa.Table) -> pa.Table:
     """Returns files in the order of their names, folder by folder."""
-    if any("\0" in file.uri for file in files):  # keys of stores may hold it
-        return sorted(files, key=lambda file: file.uri.split("/"))
-    # The same order in half the time: no character is before a zero.
-    return sorted(files, key=lambda file: file.uri.replace("/", "\0"))
-
-
-def _escaped(file: InputFile) -> InputFile:
-    """Returns the entry of a file whose name may not be UTF-8, which is its problem."""
-    if is_utf8(file.path):
-        return file
-    problem = "the file's name is not UTF-8, as names in records must be; rename it"
-    path, uri = escaped(file.path), escaped(file.uri)
-    return file._replace(path=path, uri=uri, problem=problem)
+    uris = found["uri"]
+    if pc.any(pc.match_substring(uris, b"\0")).as_py():  # keys of stores may hold it
+        names = [name.split(b"/") for name in uris.to_pylist()]
+        return found.take(sorted(range(len(names)), key=names.__getitem__))
+    # No character is before a zero.
+    return found.take(pc.sort_indices(pc.replace_substring(uris, b"/", b"\0")))
 
 
 def _common_folder(roots: Sequence[str]) -> str:
@@ -498,19 +564,20 @@ class NamedFile:
     name: str  # of the file, or a pattern
 
 
-def find_named(name: str, files: Sequence[InputFile]) -> list[InputFile]:
-    """Returns the files of the inventory that a name stands for; [] if there is none."""
+def find_named(name: str, files: Inventory) -> Inventory:
+    """Returns the files of the inventory that a name stands for, if there are any."""
     below = name.removeprefix("./")
     full = full_uri(name)
     if has_magic(name):
-        found = [file for file in files if matches_path(file.path, below)]
-        return found or [file for file in files if matches_path(file.uri, full)]
-    found = [
-        file
-        for file in files
-        if file.path == below or (file.given and file.path == f"{file.given}/{below}")
-    ]
-    return found or [file for file in files if file.uri == full]
+        for texts, pattern in ((files.paths, below), (files.uris, full)):
+            found = [matches_path(text, pattern) for text in texts.to_pylist()]
+            if any(found):
+                return files.where(pa.array(found))
+        return files[:0]
+    given = pc.binary_join_element_wise(files.table["given"], below, "/")
+    wanted = pc.if_else(pc.equal(files.table["given"], ""), below, given)
+    is_named = pc.or_(pc.equal(files.paths, below), pc.equal(files.paths, wanted))
+    return files.where(is_named) or files.where(pc.equal(files.uris, full))
 
 
 def list_with_named(
@@ -520,7 +587,7 @@ def list_with_named(
     *,
     notes: list[str] | None = None,
     open_archives: bool = True,
-) -> tuple[tuple[str, ...], str, list[InputFile]]:
+) -> tuple[tuple[str, ...], str, Inventory]:
     """Lists inputs, and the files that options name where inputs do not hold them.
 
     Returns the names of such files, the folder that all inputs share, and all files, also
@@ -562,8 +629,8 @@ _HEAD_BYTES = 4096
 
 
 def without_documents(
-    files: list[InputFile], source: str, storage: StorageOptions = NO_OPTIONS
-) -> tuple[list[InputFile], InputSummary]:
+    files: Inventory, source: str, storage: StorageOptions = NO_OPTIONS
+) -> tuple[Inventory, InputSummary]:
     """Returns the tables, without README.md, LICENSE and .json files beside them.
 
     Where nothing else is there, or no format of tables is read, all files stay. Of JSON
@@ -584,11 +651,11 @@ def without_documents(
             return not _DOCUMENT.fullmatch(file.path)
         return may_be_lines and (not beside_lines or _has_objects(file, storage))
 
-    kept = [file for file in files if is_table(file)]
-    if not any(file.size for file in kept):
+    tables = pa.array([is_table(file) for file in files], pa.bool_())
+    kept = files.where(tables)
+    if not kept.num_bytes:
         return files, NOTHING
-    paths = {file.path for file in kept}
-    aside = [file.path for file in files if file.path not in paths]
+    aside = files.where(pc.invert(tables)).paths.to_pylist()
     told = (("left out, no tables", first_names(aside)),) if aside else ()
     return kept, InputSummary(told)
 
@@ -632,8 +699,8 @@ def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
 
 
 def exclude_files(
-    files: list[InputFile], patterns: Sequence[str], named: Sequence[NamedFile] = ()
-) -> tuple[list[InputFile], frozenset[str], InputSummary]:
+    files: Inventory, patterns: Sequence[str], named: Sequence[NamedFile] = ()
+) -> tuple[Inventory, frozenset[str], InputSummary]:
     """Returns the files that no pattern names, and the paths of the others.
 
     Patterns are globs of names at any depth, or of paths below the input root; files that
@@ -643,7 +710,7 @@ def exclude_files(
       InputError: no file is left.
     """
     needed = {file.path for each in named for file in find_named(each.name, files)}
-    paths = [file.path for file in files if file.path not in needed] if patterns else []
+    paths = [p for p in files.paths.to_pylist() if p not in needed] if patterns else []
     left_out = set[str]()
     warnings = []
     for pattern in patterns:
@@ -655,7 +722,7 @@ def exclude_files(
                 f"folder; paths below the input folder are like {files[0].path}"
             )
             warnings.append(InputWarning("unused-exclude", what))
-    kept = [file for file in files if file.path not in left_out]
+    kept = files.without(left_out)
     text = ", ".join(patterns)
     if patterns and not kept:
         raise InputError(

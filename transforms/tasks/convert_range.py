@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, UsageError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
@@ -40,6 +39,7 @@ from recordmill.transforms.exchange.plan import (
     shard_numbers,
 )
 from recordmill.transforms.exchange.sorted_runs import Block
+from recordmill.transforms.file_content import Checksums
 from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
@@ -145,10 +145,11 @@ class RangeReader:
         return self.rows_given + unread
 
     @property
-    def checksums(self) -> list[FileChecksum]:
+    def checksums(self) -> Checksums:
         """Returns the checksums of all that was read."""
-        files = self._files.checksums() if self._files else ()
-        return [*self.sink.checksums, *files]
+        if self._files is None:
+            return self.sink.checksums
+        return Checksums((*self.sink.checksums, *self._files.checksums()))
 
     def save(
         self, name: str, rejects_name: str = "", runs: Sequence[SortedRunRef] = ()

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
@@ -79,11 +78,11 @@ class Estimate:
 
 
 def estimate_run(
-    context: RunContext, files: Sequence[InputFile], ranges: Sequence[InputRange]
+    context: RunContext, num_bytes: int, ranges: Sequence[InputRange]
 ) -> Estimate:
-    """Estimates what a prepared run would write; `files` has those that cells can name."""
+    """Estimates what a prepared run would write; its inputs have `num_bytes`, all together."""
     source = context.source
-    whole = sum(file.size for file in files) <= WHOLE_BYTES
+    whole = num_bytes <= WHOLE_BYTES
     if whole:
         input_ranges = source.input.surveyed(ranges)
     else:

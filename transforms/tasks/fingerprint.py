@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
-from recordmill.schemas.input_files import InputFile
+import pyarrow as pa
+
 from recordmill.schemas.job import JobSpec
+from recordmill.transforms.inventory import NO_FILES, Inventory, joined
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 
 
 def fingerprint_of(
     job: JobSpec,
-    files: Iterable[InputFile],
-    side_files: Iterable[InputFile] = (),
+    files: Inventory,
+    side_files: Inventory = NO_FILES,
     *,
     reading: str = "",
 ) -> str:
@@ -29,22 +31,18 @@ def fingerprint_of(
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
-    return _digest(head + reading, (*files, *side_files))
+    return _digest(head + reading, files, side_files)
 
 
 def appended_fingerprint(
-    base: str,
-    files: Iterable[InputFile],
-    side_files: Iterable[InputFile] = (),
-    *,
-    reading: str = "",
+    base: str, files: Inventory, side_files: Inventory = NO_FILES, *, reading: str = ""
 ) -> str:
     """Hashes all that fixes the bytes of a dataset to which files were appended.
 
     Like `fingerprint_of` it is that of a dataset or the key of a run. `base` is the
     fingerprint of the dataset before, which stands for its job and files.
     """
-    return _digest(f"recordmill append {base}{reading}", (*files, *side_files))
+    return _digest(f"recordmill append {base}{reading}", files, side_files)
 
 
 def fixed_fields(job: JobSpec) -> dict[str, Any]:
@@ -62,9 +60,10 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     return fields
 
 
-def _digest(head: str, files: Iterable[InputFile]) -> str:
+def _digest(head: str, *every: Inventory) -> str:
     digest = blake2b(digest_size=16)
     digest.update(head.encode())
-    for file in files:
-        digest.update(f"\n{file.path}\0{file.size}\0{file.version}".encode())
+    for batch in chain.from_iterable(files.batches() for files in every):
+        size = batch["size"].cast(pa.string())
+        digest.update(joined("\n", batch["path"], "\0", size, "\0", batch["version"]))
     return digest.hexdigest()

@@ -32,6 +32,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
+
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.names import REJECTS_NAME, check_file_name, rejects_prefix
@@ -47,6 +49,7 @@ from recordmill.transforms.exchange.sorted_runs import (
     HoldBudget,
     SortedRunFolder,
 )
+from recordmill.transforms.file_content import Checksums, parse_checksums, table_of
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
 
@@ -280,14 +283,15 @@ _ENDING = ".checksums"
 
 
 def save_checksums(
-    workspace: Workspace, name: str, checksums: Sequence[FileChecksum]
+    workspace: Workspace, name: str, checksums: Iterable[FileChecksum]
 ) -> TaskChecksums:
     """Keeps the checksums of what one task read."""
-    if len(checksums) <= MOST_IN_RESULT and name != PREPARE:
-        return TaskChecksums(tuple(checksums))
-    data = json.dumps(checksums, ensure_ascii=False, separators=(",", ":"))
-    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", data.encode())
-    return TaskChecksums(in_file=len(checksums))
+    kept = checksums if isinstance(checksums, Checksums) else Checksums(checksums)
+    number = len(kept)
+    if number <= MOST_IN_RESULT and name != PREPARE:
+        return TaskChecksums(tuple(kept))
+    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", bytes(kept.lines))
+    return TaskChecksums(in_file=number)
 
 
 def checksums_of(
@@ -295,34 +299,34 @@ def checksums_of(
 ) -> Sequence[FileChecksum]:
     """Returns what `save_checksums` kept of one task, as far as it is there."""
     if checksums.in_file:
-        return _kept(workspace, f"{name}{_ENDING}")
+        rows = _kept(workspace, f"{name}{_ENDING}").to_pylist()
+        return [FileChecksum(**row) for row in rows]
     return checksums.few
 
 
 def load_checksums(
     workspace: Workspace, results: Iterable[TaskChecksums]
-) -> list[FileChecksum] | None:
+) -> pa.Table | None:
     """Returns the checksums of all that a run read; None if some were lost."""
-    found: list[FileChecksum] = []
+    found = []
     wanted = 0
     for result in results:
-        found += result.few
+        found.append(table_of(result.few))
         wanted += result.in_file
     for name in workspace.names(CHECKPOINTS):
         if name.endswith(_ENDING):
-            kept = _kept(workspace, name)
-            found += kept
-            wanted -= len(kept)
+            found.append(_kept(workspace, name))
+            wanted -= found[-1].num_rows
     # Of a task that was repeated in another way, there may be more.
-    return None if wanted > 0 else found
+    return None if wanted > 0 else pa.concat_tables(found)
 
 
-def _kept(workspace: Workspace, file: str) -> Sequence[FileChecksum]:
-    data = workspace.get(f"{CHECKPOINTS}/{file}") or b"[]"
+def _kept(workspace: Workspace, file: str) -> pa.Table:
+    data = workspace.get(f"{CHECKPOINTS}/{file}") or b""
     try:
-        return list(map(FileChecksum._make, json.loads(data)))
+        return table_of(parse_checksums(data))
     except (ValueError, TypeError):
-        return ()  # cut short when the machine lost its power
+        return table_of(())  # cut short when the machine lost its power
 
 
 def keeps_files(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +23,13 @@ from recordmill.schemas.names import (
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
+    KeptFiles,
     dump_inputs,
     dump_kept,
     new_files,
     parse_inputs,
 )
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.tfrecord import crc32c
 
 JOB = JobSpec(source="csv", name="data")
@@ -51,14 +55,15 @@ def file(path: str, size: int = 1, version: str = "v") -> InputFile:
 def test_round_trip(files: list[InputFile], num_side: int) -> None:
     """Any name that a file can have, line ends and quotes among them."""
     side, inputs = files[:num_side], files[num_side:]
-    data = dump_inputs("ff", JOB, inputs, [*inputs, *side])  # listed as both
-    assert data == dump_inputs("ff", JOB, inputs, [*inputs, *side])
+    both = Inventory.of([*inputs, *side])  # listed as both
+    data = dump_inputs("ff", JOB, Inventory.of(inputs), both)
+    assert data == dump_inputs("ff", JOB, Inventory.of(inputs), both)
     assert data[4:8] == bytes(4)  # no clock
     kept = parse_inputs(data, "x")
     assert kept.fingerprint == "ff"
     assert kept.job["name"] == "data"
     assert "max_rejects" not in kept.job
-    assert kept.files == {
+    assert dict(kept.files) == {
         each.path: KeptFile(each.size, each.version, each in side) for each in files
     }
 
@@ -66,21 +71,23 @@ def test_round_trip(files: list[InputFile], num_side: int) -> None:
 def listed(run_key: str = "", *, by_content: bool = False) -> bytes:
     contents = {"a": "crc32c:00000001", "b": "crc32c:00000002"}
     files = [file("a", 1, contents["a"]), file("b", 2, contents["b"])]
-    data = dump_inputs("ff", JOB, files, run_key=run_key)
+    data = dump_inputs("ff", JOB, Inventory.of(files), run_key=run_key)
     if by_content:
-        data = dump_kept(parse_inputs(data, "x"), contents)
+        kept = parse_inputs(data, "x")
+        read = kept.files.having("content", pa.array(contents.values()))
+        data = dump_kept(replace(kept, files=read, by_content=True))
     return data
 
 
 def test_by_content_or_as_listed() -> None:
     kept = parse_inputs(listed(by_content=True), "x")
     assert (kept.by_content, kept.run_key) == (True, "")
-    assert kept.files["a"] == KeptFile(
+    assert dict(kept.files)["a"] == KeptFile(
         1, None, is_side=False, content="crc32c:00000001"
     )
     kept = parse_inputs(listed(run_key="k"), "x")
     assert (kept.by_content, kept.run_key) == (False, "k")
-    assert kept.files["a"] == KeptFile(1, "crc32c:00000001", is_side=False)
+    assert dict(kept.files)["a"] == KeptFile(1, "crc32c:00000001", is_side=False)
 
 
 @pytest.mark.parametrize("content", ["5", "null", '"crc32c:1"', '"v"', "[]"])
@@ -94,8 +101,10 @@ def test_a_content_that_is_none(content: str) -> None:
 
 def test_what_could_not_be_read() -> None:
     broken = InputFile("a", "/in/a", 0, "", problem="a link to nothing")
-    files = parse_inputs(dump_inputs("ff", JOB, [broken], [file("b")]), "x").files
-    assert files == {
+    files = parse_inputs(
+        dump_inputs("ff", JOB, Inventory.of([broken]), Inventory.of([file("b")])), "x"
+    ).files
+    assert dict(files) == {
         "a": KeptFile(0, "", is_side=False, is_unreadable=True),
         "b": KeptFile(1, "v", is_side=True),
     }
@@ -106,12 +115,12 @@ def test_the_same_bytes_on_every_machine() -> None:
     files = [
         file(f"2026/{n * n % 97}/{n:05d}.jpg", n * n, f"{n:x}") for n in range(2000)
     ]
-    assert f"{crc32c(dump_inputs('ff', JOB, files)):08x}" == "553fb569"
+    assert f"{crc32c(dump_inputs('ff', JOB, Inventory.of(files))):08x}" == "553fb569"
 
 
 def test_it_is_small() -> None:
     files = [file(f"2026/11/{n:07d}.jpg", n, f"17{n:017d}") for n in range(100_000)]
-    assert len(dump_inputs("ff", JOB, files)) < 1_500_000
+    assert len(dump_inputs("ff", JOB, Inventory.of(files))) < 1_500_000
 
 
 @pytest.mark.parametrize(
@@ -122,7 +131,7 @@ def test_it_is_small() -> None:
         gzip.compress(
             b'{"recordmill": 1, "fingerprint": "", "job": {}}\n["a", 1\n', mtime=0
         ),
-        dump_inputs("ff", JOB, [file("a")])[:-1],
+        dump_inputs("ff", JOB, Inventory.of([file("a")]))[:-1],
     ],
 )
 def test_damaged(data: bytes) -> None:
@@ -132,21 +141,27 @@ def test_damaged(data: bytes) -> None:
 
 def test_what_is_new() -> None:
     """A file that cells could name may become an input; then it is new as that."""
-    kept = {
-        "a": KeptFile(1, "v", is_side=False),
-        "b": KeptFile(1, "v", is_side=True),
-        "c": KeptFile(1, "v", is_side=True),
-    }
+    kept = KeptFiles.of(
+        {
+            "a": KeptFile(1, "v", is_side=False),
+            "b": KeptFile(1, "v", is_side=True),
+            "c": KeptFile(1, "v", is_side=True),
+        }
+    )
+
+    def new(*files: list[InputFile]) -> tuple[Inventory, Inventory]:
+        return new_files(kept, *map(Inventory.of, files), "x", CHECK)
+
     a, b, c, d, e = map(file, "abcde")
-    assert new_files(kept, [a, b, d], [a, b, c, d, e], "x", CHECK) == ([b, d], [e])
-    assert new_files(kept, [a], [a, b, c, e], "x", CHECK) == ([], [e])
+    assert new([a, b, d], [a, b, c, d, e]) == ([b, d], [e])
+    assert new([a], [a, b, c, e]) == ([], [e])
     with pytest.raises(InputError, match=r"1 is missing \(a\)"):
-        new_files(kept, [b], [a, b, c], "x", CHECK)  # a is there, but no input any more
+        new([b], [a, b, c])  # a is there, but no input any more
     with pytest.raises(InputError, match=r"1 is missing \(c\)"):
-        new_files(kept, [a], [a, b], "x", CHECK)
+        new([a], [a, b])
     changed = file("b", version="w")
     with pytest.raises(InputError, match=r"1 changed \(b\)"):
-        new_files(kept, [a], [a, changed, c], "x", CHECK)
+        new([a], [a, changed, c])
 
 
 @given(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from plain_manifests import plain_manifest
 
@@ -13,6 +15,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import FileEntry, Manifest
 from recordmill.transforms.commit.inputs import (
     KeptFile,
+    KeptFiles,
     KeptInputs,
     dataset_changes,
     dump_inputs,
@@ -24,6 +27,7 @@ from recordmill.transforms.commit.inputs import (
     read_part,
     renew_inventories,
 )
+from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.fingerprint import fixed_fields
 from recordmill.transforms.tfrecord import crc32c
@@ -39,8 +43,9 @@ def dataset(store: LocalStore, appended: int = 0) -> Manifest:
     for part in range(appended + 1):
         fingerprint = f"{part + 3}" * 32
         listed = [InputFile(f"{part}", f"/in/{part}", 1, CONTENT)]
-        kept = parse_inputs(dump_inputs(fingerprint, JOB, listed), "x")
-        by_content = dump_kept(kept, {f"{part}": CONTENT})
+        kept = parse_inputs(dump_inputs(fingerprint, JOB, Inventory.of(listed)), "x")
+        read = kept.files.having("content", pa.array([CONTENT]))
+        by_content = dump_kept(replace(kept, files=read, by_content=True))
         store.put_bytes(by_content, f"inputs{PARTS[part]}.jsonl.gz")
         entry = FileEntry(bytes=len(by_content), crc32c=f"{crc32c(by_content):08x}")
         files[f"inputs{PARTS[part]}.jsonl.gz"] = entry
@@ -54,13 +59,13 @@ def dataset(store: LocalStore, appended: int = 0) -> Manifest:
 
 def inventory(store: LocalStore, part: int, fingerprint: str, key: str = "k") -> None:
     listed = [InputFile(f"{part}", f"/in/{part}", 1, f"time {part}")]
-    data = dump_inputs(fingerprint, JOB, listed, run_key=key)
+    data = dump_inputs(fingerprint, JOB, Inventory.of(listed), run_key=key)
     store.put_bytes(data, f"inventory{PARTS[part]}.jsonl.gz")
 
 
 def versions(store: LocalStore, manifest: Manifest) -> list[str | None]:
     kept = [read_part(store, manifest, part) for part in range(manifest.appended + 1)]
-    return [file.version for each in kept for file in each.files.values()]
+    return [file.version for each in kept for _, file in each.files]
 
 
 @pytest.mark.parametrize("other", ["0" * 32, "f" * 32])
@@ -92,7 +97,7 @@ def test_new_times_are_noted(tmp_path: Path, appended: int) -> None:
     renew_inventories(store, manifest, {"0": "new", "2": "newer"}, "m")
     assert versions(store, manifest) == ["new", "time 1", "newer"][: appended + 1]
     assert key_of(store, manifest) == ("k" if appended else "m")
-    assert read_inputs(store, manifest, JOB) == {
+    assert dict(read_inputs(store, manifest, JOB)) == {
         f"{part}": KeptFile(1, version, is_side=False, content=CONTENT)
         for part, version in enumerate(versions(store, manifest))
     }
@@ -116,18 +121,18 @@ def test_inputs_that_nothing_can_be_appended_to(
     store = LocalStore(str(tmp_path))
     manifest = plain_manifest([], fingerprint="5" * 32)
     fields = {"format_version": 1, "fingerprint": "5" * 32, "job": fixed_fields(JOB)}
-    kept = parse_inputs(dump_inputs("5" * 32, JOB, []), "x")
+    kept = parse_inputs(dump_inputs("5" * 32, JOB, NO_FILES), "x")
     assert {**fields, "format_version": kept.format_version} == {
         name: getattr(kept, name) for name in fields
     }
     facts = {**fields, "format_version": kept.format_version, **change}
-    data = dump_kept(KeptInputs(**facts, files={}))  # type: ignore[arg-type]
+    data = dump_kept(KeptInputs(**facts, files=KeptFiles.of({})))  # type: ignore[arg-type]
     store.put_bytes(data, "inputs.jsonl.gz")
     with pytest.raises(OutputRefusedError) as caught:
         read_inputs(store, manifest, JOB)
     assert told in str(caught.value)
     assert "convert all inputs again with `overwrite=true`" in str(caught.value)
-    changes = dataset_changes(store, manifest, JOB, [])
+    changes = dataset_changes(store, manifest, JOB, NO_FILES)
     number = change.get("format_version")
     assert changes == (
         []
@@ -139,11 +144,11 @@ def test_inputs_that_nothing_can_be_appended_to(
 def test_the_reading_of_folders_is_told_if_nothing_else_differs(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     job = JobSpec(source="images", name="d")
-    files = [
+    files = Inventory.of(
         InputFile(f"{folder}/{name}/1.png", f"/in/{folder}/{name}/1.png", 1, "v")
         for folder in ("train", "test")
         for name in ("cat", "dog")
-    ]
+    )
     manifest = plain_manifest([], fingerprint="5" * 32)
     store.put_bytes(dump_inputs("5" * 32, job, files), "inputs.jsonl.gz")
     folders = ["which folders are read as splits and as classes"]
@@ -151,6 +156,6 @@ def test_the_reading_of_folders_is_told_if_nothing_else_differs(tmp_path: Path) 
     other = job.model_copy(update={"seed": 1})
     seeds = ["`seed=0`, now `seed=1`"]
     assert dataset_changes(store, manifest, other, files) == seeds
-    later = [InputFile(files[0].path, files[0].uri, 2, "v"), *files[1:]]
+    later = Inventory.of([files[0]._replace(size=2), *files[1:]])
     (told,) = dataset_changes(store, manifest, job, later)
     assert told == "input files: 1 changed (train/cat/1.png)"

@@ -17,6 +17,7 @@ from recordmill.transforms.commit.staging import (
     description_files,
     keep_inventory,
 )
+from recordmill.transforms.inventory import NO_FILES
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -26,11 +27,11 @@ def test_when_the_first_launch_listed_the_inputs(tmp_path: Path) -> None:
     work = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
     work.make_folders()
     remote = plain_context(work, inputs=("s3://b/in",), input_root="s3://b/in")
-    keep_inventory(remote, [], [], 2.5)
+    keep_inventory(remote, NO_FILES, NO_FILES, 2.5)
     assert work.get("listed-at") is None
     local = plain_context(work, inputs=("in",), input_root=str(tmp_path))
     for listed_at in (3.5, 4.5):
-        keep_inventory(local, [], [], listed_at)
+        keep_inventory(local, NO_FILES, NO_FILES, listed_at)
         assert work.get("listed-at") == b"3.5"
 
 

@@ -28,6 +28,7 @@ from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
+    KeptFiles,
     _file_changes,
     new_files,
     option_changes,
@@ -36,6 +37,7 @@ from recordmill.transforms.commit.inputs import (
 from recordmill.transforms.commit.staging import require_same_inputs
 from recordmill.transforms.commit.versions import read_latest
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tfrecord import crc32c
@@ -97,7 +99,7 @@ def test_inputs_that_changed(tmp_path: Path, number: int, more: int) -> None:
     for index in range(number):
         (tmp_path / f"{index:02}").write_bytes(b"abcd")
     with pytest.raises(ChangedInputError) as caught:
-        require_same_inputs(files, str(tmp_path), [], NO_OPTIONS)
+        require_same_inputs(KeptFiles.of(files), str(tmp_path), [], NO_OPTIONS)
     lines = str(caught.value).splitlines()
     plural = "s" if number > 1 else ""
     assert lines[0] == f"{number} input file{plural} changed while the run read them:"
@@ -131,7 +133,9 @@ def test_every_kind_of_change_of_an_input(
         (tmp_path / name).unlink()
     monkeypatch.setattr(input_check, "_SHOWN", 4)
     with pytest.raises(ChangedInputError) as caught:  # the clock of its disk is behind
-        require_same_inputs(files, f"{tmp_path}/", [], NO_OPTIONS, since=1e12)
+        require_same_inputs(
+            KeptFiles.of(files), f"{tmp_path}/", [], NO_OPTIONS, since=1e12
+        )
     assert str(caught.value).splitlines()[1:-1] == [
         f"  {tmp_path}/gone: No such file or directory",
         f"  {tmp_path}/newer: was written again (with 3 bytes as before)",
@@ -155,19 +159,26 @@ def test_files_that_were_touched_alone(
         (tmp_path / name).write_bytes(data)
         version = str((tmp_path / name).stat().st_mtime_ns)
         files[name] = KeptFile(len(data), version, is_side=False)
-        known[name] = f"crc32c:{crc32c(data):08x}" if stop else ""
-    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1.0)
+        content = f"crc32c:{crc32c(data):08x}" if stop else ""
+        known[name] = files[name]._replace(content=content)
+    require_same_inputs(KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, since=1.0)
     (tmp_path / "all").write_bytes(b"abcdf")
     os.utime(tmp_path / "all", ns=(1, int(files["all"].version or 0)))
-    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known)  # not known since
-    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1e12)
+    require_same_inputs(
+        KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS
+    )  # not known since
+    require_same_inputs(KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, since=1e12)
     touched = (tmp_path / "all").stat().st_ctime
-    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, touched + 0.01)
+    require_same_inputs(
+        KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, touched + 0.01
+    )
     for since in (1.0, touched - 0.5, touched - 0.01):
         with pytest.raises(
             ChangedInputError, match="all: was replaced by another file of the same"
         ):
-            require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since)
+            require_same_inputs(
+                KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, since
+            )
 
 
 def test_an_archive_that_was_touched_alone(tmp_path: Path) -> None:
@@ -176,17 +187,17 @@ def test_an_archive_that_was_touched_alone(tmp_path: Path) -> None:
     root, found = list_inputs([str(archive)], NO_OPTIONS)
     files = {each.path: KeptFile(each.size, each.version, False) for each in found}
     known = {
-        path: f"crc32c:{crc32c(data):08x}"
-        for path, data in zip(files, (b"abc", b"12345"), strict=True)
+        path: file._replace(content=f"crc32c:{crc32c(data):08x}")
+        for (path, file), data in zip(files.items(), (b"abc", b"12345"), strict=True)
     }
-    require_same_inputs(files, root, [], NO_OPTIONS, known, since=1.0)
+    require_same_inputs(KeptFiles.of(known), root, [], NO_OPTIONS, since=1.0)
     stamp = archive.stat().st_mtime_ns
     archive.write_bytes(tar_of({"1.txt": b"abc", "2.txt": b"12346"}))
     os.utime(archive, ns=(1, stamp))
     with pytest.raises(
         ChangedInputError, match=r"a\.tar: was replaced by another file"
     ):
-        require_same_inputs(files, root, [], NO_OPTIONS, known, since=1.0)
+        require_same_inputs(KeptFiles.of(known), root, [], NO_OPTIONS, since=1.0)
 
 
 def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> InputFile:
@@ -197,29 +208,48 @@ def test_files_of_an_append_that_are_missing() -> None:
     kept = {name: KeptFile(1, "v", is_side=False) for name in ("a", "b", "c", "d", "e")}
     check = ContentCheck()
     with pytest.raises(InputError) as caught:
-        new_files(kept, [now("a", 2), now("e")], [], "out", check)
+        new_files(
+            KeptFiles.of(kept),
+            Inventory.of([now("a", 2), now("e")]),
+            NO_FILES,
+            "out",
+            check,
+        )
     assert str(caught.value).startswith(
         "out: of the 5 files it was made from, 3 are missing (b, c, d) and 1 changed (a)."
     )
     left_out = frozenset("bx")
     with pytest.raises(InputError) as caught:
-        new_files(kept, [now("a", 2), now("e")], [], "out", check, left_out=left_out)
+        new_files(
+            KeptFiles.of(kept),
+            Inventory.of([now("a", 2), now("e")]),
+            NO_FILES,
+            "out",
+            check,
+            left_out=left_out,
+        )
     told = str(caught.value)
     assert (
         "2 are missing (c, d), 1 left out by `exclude` (b) and 1 changed (a)." in told
     )
     assert ": restore these files, name fewer files in `exclude`, so that" in told
     with pytest.raises(InputError) as caught:
-        new_files(kept, [now("2026/a"), now("x")], [], "out", check)
+        new_files(
+            KeptFiles.of(kept),
+            Inventory.of([now("2026/a"), now("x")]),
+            NO_FILES,
+            "out",
+            check,
+        )
     assert "5 are missing (a, b, c and 2 more). An append keeps" in str(caught.value)
     assert "now /in/: was it another one before?" in str(caught.value)
     many = {f"{number}": kept["a"] for number in range(300)}
     with pytest.raises(
         InputError, match=r"300 are missing .*was it another one before"
     ):
-        new_files(many, [now("x")], [], "out", check)
+        new_files(KeptFiles.of(many), Inventory.of([now("x")]), NO_FILES, "out", check)
     with pytest.raises(InputError) as caught:
-        new_files(kept, [], [], "out", check)
+        new_files(KeptFiles.of(kept), Inventory.of([]), NO_FILES, "out", check)
     assert "was it another one before" not in str(caught.value)
 
 
@@ -229,7 +259,9 @@ def test_files_that_differ_from_those_of_a_dataset() -> None:
         for name in ("a", "b", "gone 1", "gone 2", "same")
     }
     files = [now("a", 2), now("b", 1, "w"), now("same"), *map(now, "wxyz")]
-    assert list(_file_changes(kept, files, ContentCheck())) == [
+    assert list(
+        _file_changes(KeptFiles.of(kept), Inventory.of(files), ContentCheck())
+    ) == [
         "4 new (w, x, y and 1 more)",
         "2 gone (gone 1, gone 2)",
         "1 changed (a)",

@@ -11,6 +11,7 @@ from infer_tools import renamed
 from recordmill.schemas.declared import declare_schema
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.schema_file import dump_yaml, load_schema
+from recordmill.transforms.inventory import NO_FILES
 from recordmill.transforms.sources.images.annotations import Annotations
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -20,7 +21,7 @@ from recordmill.transforms.sources.images.tables import LABEL, SPLIT
 @pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])
 def test_declared_images_have_their_features(names: Any) -> None:
     labels = pa.schema([(SPLIT, pa.string()), (LABEL, pa.string())])
-    found = Annotations((), labels.empty_table(), classes=("a", "b"))
+    found = Annotations(NO_FILES, labels.empty_table(), classes=("a", "b"))
     source = ImagesSource(ImagesOptions(feature_names=names), found=found)
     declared = declare_schema(source.schema())
     assert declared.to_schema() == renamed(source.schema())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from content_tools import contents_of
 from example_counts import fuzzed
 from flaky_store import Flaky
 from hypothesis import example, given
@@ -21,7 +22,6 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import RANGE_BYTES, RowSink, number_ranges
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import source as small_files
@@ -349,7 +349,7 @@ def test_every_byte_once(write_csv: FileWriter, body: list[bytes], size: int) ->
     data = path.read_bytes()
     found = [each for part in reading.parts for each in part.checksums]
     assert len(found) == len(reading.ranges)
-    assert contents(found, {path.name: len(data)}) == {
+    assert contents_of(found, {path.name: len(data)}) == {
         path.name: f"crc32c:{crc32c(data):08x}"
     }
 

@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from content_tools import contents_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import FileChecksum
-from recordmill.transforms.file_content import bytes_of_content, contents
+from recordmill.transforms.file_content import bytes_of_content
 from recordmill.transforms.native.numpy_loops import combine, combine_all, shifted
 from recordmill.transforms.tfrecord import crc32c
 
@@ -66,7 +67,7 @@ def test_wherever_a_file_is_cut(
     parts += [*parts[:2], part(data, 0, min(3, len(data)))]
     order.shuffle(parts)
     sizes = {"a": len(data), "unread": 5}
-    assert contents(parts, sizes) == {"a": f"crc32c:{crc32c(data):08x}"}
+    assert contents_of(parts, sizes) == {"a": f"crc32c:{crc32c(data):08x}"}
 
 
 def test_what_was_read_of_a_file() -> None:
@@ -79,7 +80,7 @@ def test_what_was_read_of_a_file() -> None:
         part(data, 0, 100, "not listed"),
     ]
     head = f"crc32c:{crc32c(data[:40]):08x}/40"
-    assert contents(parts, dict.fromkeys(("head", "gap", "tail", "none"), 100)) == {
+    assert contents_of(parts, dict.fromkeys(("head", "gap", "tail", "none"), 100)) == {
         "head": head,
         "gap": head,
         "tail": "",
@@ -100,4 +101,4 @@ def test_a_part_that_was_read_twice_with_other_bytes() -> None:
     data = bytes(100)
     parts = [part(data, 0, 50), part(data, 50, 100), part(b"!" * 100, 50, 100)]
     with pytest.raises(ChangedInputError, match="a: bytes 50 to 100 were read twice"):
-        contents(parts, {"a": 100})
+        contents_of(parts, {"a": 100})

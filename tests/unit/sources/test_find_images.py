@@ -13,6 +13,7 @@ from source_tools import Reading, prepare, read, write
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.images.find import (
     FolderLayout,
     describe_folders,
@@ -154,14 +155,14 @@ def test_images_given_one_by_one(tmp_path: Path) -> None:
     ]
 
 
-def listed(paths: str) -> list[InputFile]:
+def listed(paths: str) -> Inventory:
     """Files; before "//" is the given folder, else the root; "~" stands for a blank."""
     files = []
     for path in paths.split():
         given, _, below = path.replace("~", " ").rpartition("//")
         whole = f"{given}/{below}".strip("/")
         files.append(InputFile(whole, f"/root/{whole}", 1, "", given))
-    return files
+    return Inventory.of(files)
 
 
 def found(
@@ -172,7 +173,7 @@ def found(
     options = ImagesOptions(split_from=split_from, label_from=label_from)
     options.require_consistent()
     layout, warnings = find_layout(files, options)
-    places = layout.places(file.path for file in files)
+    places = layout.places(file.path.rpartition("/")[0] for file in files)
     return {
         file.path: f"{place.split}:{place.label}"
         for file, place in zip(files, places, strict=True)

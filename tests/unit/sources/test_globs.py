@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.globs import MOST_ALTERNATIVES, expand_braces
 from recordmill.transforms.sources.listing import NamedFile, exclude_files, list_inputs
 
@@ -144,7 +145,7 @@ PATHS = [
     *("a.csv", "b/a.csv", "b/c/a.csv", "b/c/d.txt", "b/thumbs/1.jpg"),
     *("labels.csv", "thumbs/1.jpg", "thumbs.jpg", "in.zip!/b/x.jpg"),
 ]
-LISTED = [InputFile(path, f"/in/{path}", 1, "1") for path in PATHS]
+LISTED = Inventory.of(InputFile(path, f"/in/{path}", 1, "1") for path in PATHS)
 
 
 @pytest.mark.parametrize(

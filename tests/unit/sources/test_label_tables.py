@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
+from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.images.annotations import (
     AT,
     PROBLEM,
@@ -37,8 +38,8 @@ from recordmill.transforms.sources.images.tables import (
 from recordmill.transforms.sources.listing import list_inputs
 
 
-def images(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputFile]:
-    return [InputFile(path, root + path, 1, given=below) for path in paths]
+def images(*paths: str, root: str = "/data/in/", below: str = "") -> Inventory:
+    return Inventory.of(InputFile(path, root + path, 1, given=below) for path in paths)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_notes_travel_with_references(
             f"{FEATURE}b": pa.array(boxes, pa.list_(pa.float64())),
         }
     )
-    annotations = Annotations((), table, classes=("a", "b", "c"))
+    annotations = Annotations(NO_FILES, table, classes=("a", "b", "c"))
     listed = annotations.listed(table)
     files = [InputFile(f"{n}.jpg", f"{n}.jpg", n) for n in range(len(rows))]
     written = references_to(files, table, listed)

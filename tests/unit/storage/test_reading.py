@@ -14,12 +14,12 @@ from pathlib import Path
 import fsspec
 import hypothesis
 import numpy as np
+import pyarrow as pa
 import pytest
 from fsspec import AbstractFileSystem
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources import listing
 from recordmill.transforms.sources.listing import _by_folders, list_inputs
 from recordmill.transforms.storage.clouds import filesystem_of
@@ -427,9 +427,9 @@ def test_files_that_cannot_be_read_are_kept_for_those_who_ask(tmp_path: Path) ->
     st.lists(st.lists(st.text("aA!.\x00\x01é", max_size=3), min_size=1, max_size=4))
 )
 def test_files_are_ordered_folder_by_folder(names: list[list[str]]) -> None:
-    files = [InputFile("", "/".join(parts), 0) for parts in names]
-    in_order = [file.uri.split("/") for file in _by_folders(files)]
-    assert in_order == sorted(names)
+    uris = ["/".join(parts).encode() for parts in names]
+    in_order = _by_folders(pa.table({"uri": pa.array(uris, pa.binary())}))["uri"]
+    assert [uri.decode().split("/") for uri in in_order.to_pylist()] == sorted(names)
 
 
 def test_threads_that_begin_together_share_one_file_system(

@@ -16,11 +16,12 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RejectLimit, Sharding
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.commit.inputs import dump_inputs
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import CifarOptions
 from recordmill.transforms.tasks.fingerprint import fingerprint_of, fixed_fields
 
-FILES = [InputFile("a/x.csv", "/in/a/x.csv", 1234, "1700000000000000000")]
+FILES = Inventory.of([InputFile("a/x.csv", "/in/a/x.csv", 1234, "1700000000000000000")])
 IMAGENET = JobSpec(
     source="images",
     name="pets",

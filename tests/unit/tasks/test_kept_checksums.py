@@ -44,7 +44,8 @@ def test_kept_and_loaded(workspace: Workspace) -> None:
     assert keeps_files(workspace, "range-1", result_of(many), 0)
     found = load_checksums(workspace, [few, many])
     assert found is not None
-    assert sorted(found) == sorted(FEW + MANY)
+    rows = [FileChecksum(**row) for row in found.to_pylist()]
+    assert sorted(rows) == sorted(FEW + MANY)
 
 
 @pytest.mark.parametrize("left", [b"", b"[[", b'[["a", 0, 9, 1]]', b"[1]", None])

@@ -284,7 +284,7 @@ class ArraysSource(Source):
             raw = arrays[0].tail(part.tail)
             sink.rejects.append(Reject(part.file.path, position, reason, raw))
         for each in arrays:
-            sink.checksums += each.checksums()
+            sink.checksums.extend(each.checksums())
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         return origins_in(part.file.path, 0, positions)

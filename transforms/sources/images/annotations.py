@@ -36,6 +36,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.images.find import (
     FoundImages,
     NamedInputs,
@@ -85,7 +86,7 @@ class Annotations:
 
     # the images, those of a split together; then tables and lists, once for each of their
     # rows that names no image
-    files: tuple[InputFile, ...]
+    files: Inventory
     table: pa.Table  # a row for each, with the columns above
     root: str = ""  # what every uri begins with, before the path
     classes: tuple[str, ...] = ()  # the names that labels count
@@ -116,15 +117,14 @@ class Annotations:
         }
 
     @property
-    def images(self) -> list[InputFile]:
+    def images(self) -> Inventory:
         """Returns the files that are images."""
-        is_image = self.table[RAW].is_null().to_pylist()
-        return [file for file, one in zip(self.files, is_image, strict=True) if one]
+        return self.files.where(self.table[RAW].is_null())
 
     def without_files(self) -> Annotations:
         """Returns what workers need once files and table are in an inventory file."""
         kept = self.table.schema.empty_table()
-        return Annotations((), kept, self.root, self.classes, (), self.optional)
+        return Annotations(NO_FILES, kept, self.root, self.classes, (), self.optional)
 
     def specs(self) -> list[FeatureSpec]:
         """Returns the features that images do not have by themselves."""
@@ -160,7 +160,6 @@ class Annotations:
 
     def summary(self) -> InputSummary:
         """Returns what was found, for users."""
-        images = [file.path for file in self.images]
         valid = self.table.filter(pc.equal(self.table[PROBLEM], ""))
         facts = list(self.facts)
         if self.label_type is None:
@@ -169,7 +168,7 @@ class Annotations:
             counts = count_values(one_array(valid[LABEL]))
             found = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
-        facts.append((IMAGES, count_endings(images)))
+        facts.append((IMAGES, count_endings(self.images)))
         skipped = count_skipped(self.skipped)
         warnings = [
             InputWarning(
@@ -183,7 +182,7 @@ class Annotations:
         return InputSummary(tuple(facts), (*self.warnings, *warnings), skipped)
 
 
-NO_ANNOTATIONS = Annotations((), pa.table({SPLIT: pa.array([], pa.string())}))
+NO_ANNOTATIONS = Annotations(NO_FILES, pa.table({SPLIT: pa.array([], pa.string())}))
 
 
 @dataclass
@@ -194,7 +193,7 @@ class _Draft:
     names of labels are those of the input; rejects are rows that name no image.
     """
 
-    images: Sequence[InputFile]
+    images: Inventory
     options: ImagesOptions
     wanted: tuple[str, ...] | None
     splits: npt.NDArray[np.object_]
@@ -292,12 +291,15 @@ def annotate(
     """
     require_images(found)
     layout, warnings = find_layout(found.images, options)
-    places = layout.places(file.path for file in found.images)
-    splits = np.array([place.split for place in places], np.object_)
+    folders = found.images.folders
+    places = layout.places(folders.dictionary.to_pylist())
+    codes = folders.indices.to_numpy()
+    splits = np.array([place.split for place in places], np.object_)[codes]
     draft = _Draft(found.images, options, wanted, splits)
     draft.warnings += warnings
     if options.labels_by_folder:
-        draft.labels = pa.array([place.label or None for place in places], pa.string())
+        labels = pa.array([place.label or None for place in places], pa.string())
+        draft.labels = labels.take(folders.indices)
         draft.reject(_is_null(draft.labels), "is not in the folder of a class")
         if not options.label_map:
             require_distinct(places, draft.root)
@@ -331,7 +333,8 @@ def _add_names(draft: _Draft) -> None:
     pattern = draft.options.label_pattern
     expression = re.compile(pattern)
     by_path = "/" in pattern
-    names = [f.path if by_path else f.path.rpartition("/")[2] for f in draft.images]
+    paths = draft.images.paths.to_pylist()
+    names = paths if by_path else [path.rpartition("/")[2] for path in paths]
     # A loop, as Python's expressions are what people write and test; 1 us each.
     matches = [expression.fullmatch(name) for name in names]
     if not any(matches):
@@ -484,7 +487,8 @@ def _finish(
     kept = np.ones(len(draft.images), np.bool_)
     if options.unlisted == "leave_out":
         kept[unlisted] = False
-        skipped = [(draft.unlisted[i], draft.images[i].path) for i in unlisted.tolist()]
+        paths = draft.images.paths.take(pa.array(unlisted)).to_pylist()
+        skipped = [*zip(draft.unlisted[unlisted].tolist(), paths, strict=True)]
     elif len(unlisted):
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
@@ -509,15 +513,17 @@ def _finish(
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
             draft.facts.append((BY_SPLIT, _counted(dict(sorted(by_split.items())))))
-    files = [draft.images[index] for index in order.tolist()]
-    files += [
+    # Most often they are in order, and then share their columns.
+    is_same = len(order) == len(draft.images) and (np.diff(order) == 1).all()
+    files = draft.images if is_same else draft.images.take(pa.array(order))
+    files += Inventory.of(
         InputFile(file.path, file.uri, 0, problem=reject.reason)
         for file, reject in draft.rejects
-    ]
+    )
     is_valid = pa.array(valid)
     features = draft.features.items()
     return Annotations(
-        tuple(files),
+        files,
         _columns(draft, order),
         draft.root,
         classes,
@@ -624,13 +630,14 @@ def _columns(draft: _Draft, order: I64) -> pa.Table:
     last = draft.splits[order[-1]]
     splits = [*draft.splits[order], *[last] * len(rejects)]
     problems = [*draft.problems[order], *[""] * len(rejects)]
-    places = [*[0] * len(order), *(each.position for each in rejects)]
-    raw = [*[None] * len(order), *(each.raw for each in rejects)]
+    places = np.zeros(len(order) + len(rejects), np.int64)
+    places[len(order) :] = [each.position for each in rejects]
+    raw = pa.array([each.raw for each in rejects], pa.binary())
     columns = {
         SPLIT: pa.array(splits, pa.string()),
         PROBLEM: pa.array(problems, pa.string()),
-        AT: pa.array(places, pa.int64()),
-        RAW: pa.array(raw, pa.binary()),
+        AT: pa.array(places),
+        RAW: pa.concat_arrays([pa.nulls(len(order), pa.binary()), raw]),
     }
     more = {} if draft.labels is None else {LABEL: draft.labels}
     more |= {FEATURE + name: each for name, each in draft.features.items()}
@@ -644,7 +651,7 @@ def appended(
     before: Annotations,
     whole: Annotations,
     new: FoundImages,
-    new_paths: frozenset[str],
+    new_paths: pa.ChunkedArray,
     schema: Schema | None,
 ) -> Annotations:
     """Returns the new images of an input, annotated as beside those of a dataset.
@@ -652,10 +659,10 @@ def appended(
     `before` has the images of the dataset, by its own files; `whole` all, by all files.
     With the schema of the dataset its types are kept.
     """
-    is_new = np.array([file.path in new_paths for file in whole.files], np.bool_)
+    is_new = pc.is_in(whole.files.paths, value_set=new_paths).to_numpy()
     _require_same(before, whole, ~is_new)
     order = np.flatnonzero(is_new)
-    files = tuple(whole.files[index] for index in order.tolist())
+    files = whole.files.take(pa.array(order))
     table = whole.table.take(pa.array(order))
     labels = table[LABEL].to_pylist() if whole.label_type is not None else ()
     known = {*before.classes, None}
@@ -687,7 +694,7 @@ def appended(
 def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
     """Checks that new files change nothing of the images of a dataset."""
     files = before.images
-    now = {whole.files[index].path: index for index in np.flatnonzero(kept).tolist()}
+    now = whole.files.paths.filter(pa.array(kept))
     known = whole.features
     names = [n for n in (SPLIT, LABEL, PROBLEM) if n in before.table.column_names]
     names += [
@@ -696,11 +703,14 @@ def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
     old = (
         before.table.filter(before.table[RAW].is_null()).select(names).combine_chunks()
     )
-    indices = [now.get(file.path) for file in files]
-    same = whole.table.select(names).take(pa.array(indices, pa.int64()))
-    is_same = None not in indices and same.combine_chunks().equals(old)
+    found = pc.index_in(files.paths, value_set=now)
+    indices = pa.array(np.flatnonzero(kept)).take(found.combine_chunks())
+    same = whole.table.select(names).take(indices)
+    is_same = not indices.null_count and same.combine_chunks().equals(old)
     rows = () if is_same else zip(old.to_pylist(), same.to_pylist(), strict=True)
-    for file, index, (row, other) in zip(files, indices, rows, strict=False):
+    for file, index, (row, other) in zip(
+        files, indices.to_pylist(), rows, strict=False
+    ):
         if index is not None and repr(row) == repr(other):
             continue
         was, becomes = _place(row), _place(other)
@@ -712,8 +722,8 @@ def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
             f"{file.uri}: {problem}. Put new files into folders like those that are "
             "there, name only new images in new tables and lists, " + CONVERT_AGAIN
         )
-    paths = {file.path for file in before.files}
-    if others := [path for path in now if path not in paths]:
+    others = now.filter(pc.invert(pc.is_in(now, value_set=before.files.paths)))
+    if len(others):
         raise InputError(
             f"{others[0]}: was left out of the dataset, but the new files name it: convert "
             "everything again without appending"

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import (
     FileChecksum,
@@ -29,6 +32,7 @@ from recordmill.transforms.images.header import (
     is_certain_image,
     other_image_format,
 )
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
 from recordmill.transforms.sources.images.options import ImagesOptions
@@ -51,15 +55,13 @@ NamedInputs = Mapping[str, Sequence[tuple[str, InputFile]]]
 class FoundImages(NamedTuple):
     """The images among the input files, in their order, and the others with the reason."""
 
-    images: tuple[InputFile, ...]
+    images: Inventory
     others: tuple[tuple[InputFile, str], ...]
     # of the first bytes that decided, where they were read
     signatures: tuple[FileChecksum, ...] = ()
 
 
-def find_named_inputs(
-    options: ImagesOptions, files: Sequence[InputFile]
-) -> NamedInputs:
+def find_named_inputs(options: ImagesOptions, files: Inventory) -> NamedInputs:
     """Returns the tables, lists and classes among the files of an input."""
     every = defaultdict[str, list[tuple[str, InputFile]]](list)
     for option, split, name in options.named_files:
@@ -74,14 +76,14 @@ def find_named_inputs(
 
 
 def find_images(
-    files: Sequence[InputFile], named: NamedInputs, storage: StorageOptions
+    files: Inventory, named: NamedInputs, storage: StorageOptions
 ) -> FoundImages:
     """Finds the images; reads the first bytes of files with other endings."""
     if paths := {file.path for part in named.values() for _, file in part}:
-        files = [file for file in files if file.path not in paths]
-    unknown = [f for f in files if not f.path.lower().endswith(ENDINGS)]
+        files = files.without(paths)
+    unknown = list(files.where(pc.invert(files.ends_with(ENDINGS))))
     if not unknown:
-        return FoundImages(tuple(files), ())
+        return FoundImages(files, ())
     signatures: list[FileChecksum] = []
 
     def reason(file: InputFile) -> str:
@@ -101,8 +103,7 @@ def find_images(
 
     found = zip(unknown, ahead(unknown, reason, _THREADS, most=_AT_ONCE), strict=True)
     others = tuple((file, why) for file, why in found if why)
-    left = {file.path for file, _ in others}
-    images = tuple(file for file in files if file.path not in left)
+    images = files.without((file.path for file, _ in others))
     return FoundImages(images, others, tuple(sorted(signatures)))
 
 
@@ -119,11 +120,14 @@ def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[SkippedFiles, ...
     return SkippedFiles.counted((shown(reason), path) for reason, path in skipped)
 
 
-def count_endings(paths: Iterable[str]) -> str:
-    """Returns how many paths have which ending, the most frequent first."""
-    # In a tenth of the time of pathlib.
-    found = (os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122
-    endings = Counter(each if len(each) > 1 else "no ending" for each in found)
+def count_endings(files: Inventory) -> str:
+    """Returns how many files have which ending, the most frequent first."""
+    endings = Counter[str]()
+    for batch in files.batches():
+        paths = batch["path"].to_pylist()
+        # In a tenth of the time of pathlib.
+        found = (os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122
+        endings.update(each if len(each) > 1 else "no ending" for each in found)
     return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
 
 
@@ -194,12 +198,10 @@ class FolderLayout:
     given: tuple[GivenLayout, ...] = ()
     root_name: str = ""
 
-    def places(self, paths: Iterable[str]) -> list[Place]:
-        """Returns split and class of each path."""
+    def places(self, folders: Iterable[str]) -> list[Place]:
+        """Returns split and class of the images in each folder."""
         by_folder = {each.folder: each for each in self.given}
-        folders = [path.rpartition("/")[0] for path in paths]
-        known = {folder: self._place(folder, by_folder) for folder in {*folders}}
-        return [known[folder] for folder in folders]
+        return [self._place(folder, by_folder) for folder in folders]
 
     def _place(self, folder: str, given: Mapping[str, GivenLayout]) -> Place:
         layout = given.get(_given_above(folder, given))
@@ -280,7 +282,7 @@ class _Given:
 
 
 def find_layout(
-    files: Sequence[InputFile], options: ImagesOptions
+    files: Inventory, options: ImagesOptions
 ) -> tuple[FolderLayout, tuple[InputWarning, ...]]:
     """Finds the layout of an input, and warnings of what looks wrong with it."""
     split_from, label_from = options.split_from, options.label_from
@@ -293,7 +295,7 @@ def find_layout(
         split_from = NONE
     if not options.labels_by_folder:
         label_from = "0"
-    folders = Counter((file.given, file.path.rpartition("/")[0]) for file in files)
+    folders = _folders(files)
     every = _given_folders(folders)
     root = input_root(files)
     warnings = _find_levels(every, split_from, label_from, root)
@@ -301,7 +303,7 @@ def find_layout(
     layout = FolderLayout(tuple(each.layout(label_from) for each in every), root_name)
     if not options.labels_by_folder:
         return layout, ()
-    places = layout.places(f"{folder}/" for _, folder in folders)
+    places = layout.places(folder for _, folder in folders)
     if split_from == label_from == AUTO:
         _require_labels(places, every, root)
     if label_from == AUTO:
@@ -323,19 +325,28 @@ def find_layout(
     return layout, tuple(warnings)
 
 
-def describe_folders(files: Sequence[InputFile], options: ImagesOptions) -> str:
+def _folders(files: Inventory) -> dict[tuple[str, str], int]:
+    """Returns how many files each folder has, by the given folder and its own."""
+    pairs = pa.table({"given": files.table["given"], "folder": files.folders})
+    counted = pairs.group_by(["given", "folder"], use_threads=False)
+    given, folders, numbers = counted.aggregate([([], "count_all")]).columns
+    keys = zip(given.to_pylist(), folders.to_pylist(), strict=True)
+    return dict(zip(keys, numbers.to_pylist(), strict=True))
+
+
+def describe_folders(files: Inventory, options: ImagesOptions) -> str:
     """Returns what fixes the bytes of a dataset beside the paths of its images.
 
     Images are known by their names here. It is "" if all classes are the first folders
     below the input root, in no split.
     """
-    named = [file for file in files if file.path.lower().endswith(ENDINGS)] or files
+    named = files.where(files.ends_with(ENDINGS)) or files
     layout, _ = find_layout(named, options)
     levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
     by_value = ""
     if options.labels_by_folder:
-        folders = list({file.path.rpartition("/")[0] for file in named})
-        places = layout.places(f"{folder}/" for folder in folders)
+        folders = named.folders.dictionary.to_pylist()
+        places = layout.places(folders)
         labels = {place.label for place in places}
         if sorted(labels) != list(sorted_classes(labels)):
             by_value = " by value"
@@ -599,7 +610,8 @@ def check_class_folders(
 
     Returns warnings of folders without images whose class has images elsewhere.
     """
-    places = set(layout.places(file.path for file in found.images))
+    folders = found.images.folders.dictionary.to_pylist()
+    places = set(layout.places(folders))
     labels = {place.label for place in places}
     is_flat = len(layout.given) == 1 and layout.given[0].label == _ROOT
     if labels == {""} or (is_flat and label_from == AUTO):
@@ -614,16 +626,17 @@ def check_class_folders(
     others: dict[str, list[str]] = defaultdict(list)
     if all(each.label != _PARENT for each in layout.given):
         paths = [file.path for file, _ in found.others]
-        for path, place in zip(paths, layout.places(paths), strict=True):
+        above = [path.rpartition("/")[0] for path in paths]
+        for path, place in zip(paths, layout.places(above), strict=True):
             if place.label and place.label not in labels and place.split in splits:
                 others[place.label].append(path)
     given: dict[str, list[str]] = defaultdict(list)
     for file, _ in found.others:
         given[file.given].append(file.path)
-    for file in found.images:
-        given.pop(file.given, None)
+    for folder in found.images.table["given"].unique().to_pylist():
+        given.pop(folder, None)
     for folder, paths in given.items():
-        if not any(_is_below(file.path, folder) for file in found.images):
+        if not any(_is_below(f"{each}/", folder) for each in folders):
             others[paths[0]] = paths
     for paths in others.values():
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
@@ -636,7 +649,7 @@ def check_class_folders(
         return ()
     warnings = []
     for folder in _empty_folders(root, layout, found):
-        (place,) = layout.places([f"{folder}/"])
+        (place,) = layout.places([folder])
         if place.label and place.label not in labels:
             raise InputError(
                 f"{root}{folder}: is the folder of a class, but is empty: {_HINT}"
@@ -654,8 +667,8 @@ def _empty_folders(
     root: str, layout: FolderLayout, found: FoundImages
 ) -> Iterator[str]:
     """Yields empty local folders beside those of the splits and of the classes."""
-    files = [*found.images, *(file for file, _ in found.others)]
-    known = {file.path.rpartition("/")[0] for file in files}
+    known = set(found.images.folders.dictionary.to_pylist())
+    known |= {file.path.rpartition("/")[0] for file, _ in found.others}
     for each in layout.given:
         start = each.folder.count("/") + 1 if each.folder else 0
         # Not the given folder itself, or one above it.

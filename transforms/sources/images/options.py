@@ -433,9 +433,10 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
 
 def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
     """Returns how the folders are read, by the files that are named as images."""
+    from recordmill.transforms.inventory import Inventory
     from recordmill.transforms.sources.images.find import describe_folders
 
-    return describe_folders(files, options)
+    return describe_folders(Inventory.of(files), options)
 
 
 FORMAT = SourceFormat(

@@ -6,6 +6,7 @@ file, with one Arrow record batch for each slice, so that a slice is one read.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
@@ -27,6 +29,7 @@ from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import (
+    I64,
     MAX_CELL_BYTES,
     array_parts,
     offsets_of,
@@ -60,6 +63,7 @@ from recordmill.transforms.images.summary import (
     warnings_of,
 )
 from recordmill.transforms.images.transform import transform_image
+from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
@@ -94,7 +98,7 @@ from recordmill.transforms.sources.images.options import (
     ImagesOptions,
     Undecodable,
 )
-from recordmill.transforms.sources.images.tables import SPLIT
+from recordmill.transforms.sources.images.tables import SPLIT, one_array
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.input_stream import InputStream
@@ -114,35 +118,35 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class InventoryFile:
     """The inventory of a run in a file that every worker can read."""
 
     store: Store  # that has the file
     name: str  # of the file
     root: str  # what every uri begins with, before the path
 
-    def write(self, files: Sequence[InputFile], table: pa.Table) -> None:
+    def write(self, files: Inventory, table: pa.Table) -> None:
         """Writes the inventory, with the columns of a table of the files."""
-        sink = pa.BufferOutputStream()
+        sink = io.BytesIO()
         schema = pa.schema([*_SCHEMA, *table.schema])
+        own = files.table.select(_SCHEMA.names)
         with pa.ipc.new_file(sink, schema) as out:
             for start in range(0, len(files), SLICE_FILES):
-                part = files[start : start + SLICE_FILES]
+                parts = [each.slice(start, SLICE_FILES) for each in (own, table)]
                 columns = [
-                    pa.array([getattr(file, field.name) for file in part], field.type)
-                    for field in _SCHEMA
+                    column.chunk(0)
+                    for part in parts
+                    for column in part.combine_chunks().columns
                 ]
-                beside = table.slice(start, len(part)).combine_chunks()
-                columns += [column.chunk(0) for column in beside.columns]
                 out.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
+        self.store.put_bytes(sink.getvalue(), self.name)
 
     def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
         """Reads the files from `start` to `stop`, exclusive, and the columns beside."""
         table = pa.Table.from_batches(list(self._batches(start, stop)))
         columns = (table[name].to_pylist() for name in _SCHEMA.names)
         files = [
-            InputFile(path, self.root + path, size, version, "", problem)
+            InputFile(path, self.root + path, size, version, "", problem or "")
             for path, size, version, problem in zip(*columns, strict=True)
         ]
         return files, table.drop_columns(_SCHEMA.names)
@@ -164,15 +168,15 @@ class Inventory:
         return pa.PythonFile(file, "r")
 
 
-def slices(files: Sequence[InputFile], most_files: int, most_bytes: int) -> list[int]:
-    """Cuts an inventory into slices of at most so many files and bytes.
+def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
+    """Cuts files of these sizes into slices of at most so many files and bytes.
 
     Returns the index of each slice's first file, and the number of files: of 4, 4, 9 and
     1 bytes, with at most 8 bytes a slice, [0, 2, 3, 4]. A larger file is a slice alone.
     """
-    ends = np.cumsum(np.array([file.size for file in files], np.int64))
+    ends = np.cumsum(sizes)
     cuts = [0]
-    while (start := cuts[-1]) < len(files):
+    while (start := cuts[-1]) < len(sizes):
         limit = most_bytes + (ends[start - 1] if start else 0)
         stop = int(np.searchsorted(ends, limit, side="right"))
         cuts.append(min(max(stop, start + 1), start + most_files))
@@ -329,7 +333,7 @@ class ImagesSource(Source):
     # the images, and what is known of each, once prepared
     found: Annotations = NO_ANNOTATIONS
     # the file that `spill_inventory` has put them into
-    inventory: Inventory | None = None
+    inventory: InventoryFile | None = None
     # whether TFDS decodes all images; by their names, until they are read
     decodable: bool = True
     is_fixed: bool = False  # whether `decodable` is that of a dataset which is there
@@ -369,10 +373,11 @@ class ImagesSource(Source):
         return named_undecodable(found.files) if keeps else []
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        kept = () if append is None else append.kept
+        listed = Inventory.of(files)
+        kept = NO_FILES if append is None else append.kept
         schema = None if append is None else append.schema
-        named = find_named_inputs(self.options, [*kept, *files])
-        new = find_images(files, named, self.storage)
+        named = find_named_inputs(self.options, kept + listed)
+        new = find_images(listed, named, self.storage)
         known = partial(
             annotate, options=self.options, wanted=self.wanted, storage=self.storage
         )
@@ -381,9 +386,8 @@ class ImagesSource(Source):
         else:
             old = find_images(kept, named, self.storage)
             before = known(old, find_named_inputs(self.options, kept))
-            paths = frozenset(file.path for file in files)
             whole = known(FoundImages(*map(add, old, new)), named)
-            found = appended(before, whole, new, paths, schema)
+            found = appended(before, whole, new, listed.paths, schema)
         odd = self._named_undecodable(found)
         decodable = not odd if schema is None else decodable_in(schema)
         if odd and decodable:
@@ -448,7 +452,7 @@ class ImagesSource(Source):
         return _GROWTH * super().estimated_bytes(files)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        inventory = Inventory(store, name, self.found.root)
+        inventory = InventoryFile(store, name, self.found.root)
         inventory.write(self.found.files, self.found.table)
         return replace(self, found=self.found.without_files(), inventory=inventory)
 
@@ -458,14 +462,15 @@ class ImagesSource(Source):
         Where it is cut changes no byte of the dataset.
         """
         most = MAX_RANGE_BYTES if self.rules == AS_THEY_ARE else RANGE_BYTES
-        files, splits = self.found.files, self.found.table[SPLIT].to_pylist()
+        found, sizes = self.found.files, self.found.files.sizes
         parts, end = [], 0
-        for split, group in groupby(splits):
-            begin, end = end, end + sum(1 for _ in group)
-            cuts = slices(files[begin:end], FILES_PER_RANGE, most)
+        runs = pc.run_end_encode(one_array(self.found.table[SPLIT]))
+        for split, stop_of_run in zip(runs.values, runs.run_ends, strict=True):
+            begin, end = end, stop_of_run.as_py()
+            cuts = slices(sizes[begin:end], FILES_PER_RANGE, most)
             for start, stop in pairwise(begin + cut for cut in cuts):
-                named = files[start]._replace(uri=self.found.root)
-                parts.append((named, start, stop, split))
+                named = found[start]._replace(uri=self.found.root)
+                parts.append((named, start, stop, split.as_py()))
         return number_ranges(parts)
 
     def columns(self) -> pa.Schema:
@@ -545,7 +550,13 @@ class ImagesSource(Source):
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
-        named, ahead = tee(map(parse_references, windows))
+        # A window of tiny images has 80,000, of which each is a few Python objects.
+        parts = (
+            window.slice(start, SLICE_FILES)
+            for window in windows
+            for start in range(0, max(1, len(window)), SLICE_FILES)
+        )
+        named, ahead = tee(map(parse_references, parts))
         with closing(self._contents(chain.from_iterable(ahead))) as contents:
             for window in named:
                 yield self._read(window, contents, sink)[0]

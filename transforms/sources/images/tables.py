@@ -21,6 +21,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.file_splits import AUTO, NONE
 from recordmill.transforms.sources.images.options import DEFAULTS, ImagesOptions
@@ -437,13 +438,13 @@ _ENDING = r"\.[^./]+$"
 
 
 def match_paths(
-    named: pa.StringArray, images: Sequence[InputFile], root: str, table: str
+    named: pa.StringArray, images: Inventory, root: str, table: str
 ) -> tuple[I64, str]:
     """Finds the image of each path, null for none; paths may begin where the table is.
 
     Returns the indices of the images, -1 for none, and how paths are read, in words.
     """
-    paths = pa.array([file.path for file in images], pa.string())
+    paths = images.paths.combine_chunks()
     wanted = pc.utf8_trim_whitespace(
         named
     )  # without "./" and the input folder in front
@@ -455,7 +456,9 @@ def match_paths(
     wanted = pc.replace_substring_regex(wanted, r"^(\./)+|^[\w+.-]+://[^/]+/", "")
     best, best_way = np.full(len(named), -1, np.int64), ""
     most, total = 0, len(named) - named.null_count
-    for keys, way in _ways(paths, root, {file.given for file in images}, table):
+    for keys, way in _ways(
+        paths, root, {*images.table["given"].unique().to_pylist()}, table
+    ):
         for ending in (False, True):
             if ending:
                 keys = pc.replace_substring_regex(keys, _ENDING, "")

@@ -1,0 +1,192 @@
+"""The input files of a run, in columns: 80 bytes for each, where tuples take 350."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import islice
+from operator import eq
+from typing import Any, Self, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.input_files import InputFile
+from recordmill.transforms.arrow import I64, value_offsets
+
+BATCH_FILES = 1 << 15
+"""Files that are Python objects at once."""
+
+_SCHEMA = pa.schema(
+    {name: pa.int64() if name == "size" else pa.string() for name in InputFile._fields}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FileTable:
+    """Files in columns, a row for each, with `path` and `size` among them."""
+
+    table: pa.Table
+
+    @property
+    def paths(self) -> pa.ChunkedArray:
+        """Returns the paths, relative to the input root."""
+        return self.table["path"]
+
+    @property
+    def sizes(self) -> I64:
+        """Returns the bytes of each file."""
+        return np.asarray(self.table["size"])
+
+    def where(self, mask: Any) -> Self:
+        """Returns the files for which a mask is true."""
+        if pc.all(mask, skip_nulls=False).as_py():
+            return self
+        return replace(self, table=self.table.filter(mask))
+
+    def without(self, paths: Iterable[str] | pa.ChunkedArray) -> Self:
+        """Returns the files but for those of some paths."""
+        if not isinstance(paths, pa.ChunkedArray):
+            paths = pa.array(list(paths), pa.string())
+        return self.where(pc.invert(pc.is_in(self.paths, value_set=paths)))
+
+    def find(self, paths: pa.ChunkedArray) -> pa.Array:
+        """Returns the position of each path; null where it is not among them."""
+        return pc.index_in(paths, value_set=self.paths).combine_chunks()
+
+    def take(self, positions: pa.Array) -> Self:
+        """Returns the files at these positions."""
+        return replace(self, table=self.table.take(positions))
+
+    def having(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
+        """Returns the files with other values in one column."""
+        at = self.table.column_names.index(name)
+        return replace(self, table=self.table.set_column(at, name, column))
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Returns the columns in parts that are small enough to be worked on at once."""
+        return list(self.table.to_batches(BATCH_FILES))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Inventory(FileTable, Sequence[InputFile]):
+    """A list of input files.
+
+    Where a file is at `root` and its path, it has no uri of its own; a problem is null
+    where there is none. Slices share the columns.
+    """
+
+    root: str = ""
+
+    @classmethod
+    def of(cls, files: Iterable[InputFile]) -> Inventory:
+        """Returns the inventory of some files, in their order."""
+        if isinstance(files, Inventory):
+            return files
+        left, root = iter(files), ""
+        batches: list[pa.RecordBatch] = []
+        while part := list(islice(left, BATCH_FILES)):
+            if not batches:
+                root = part[0].uri.removesuffix(part[0].path)
+            paths, uris, sizes, versions, given, problems = zip(*part, strict=True)
+            own = [
+                None if uri == root + path else uri
+                for path, uri in zip(paths, uris, strict=True)
+            ]
+            told = [problem or None for problem in problems]
+            columns = (paths, own, sizes, versions, given, told)
+            arrays = map(pa.array, columns, _SCHEMA.types)
+            batches.append(pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA))
+        return cls(pa.Table.from_batches(batches, _SCHEMA), root)
+
+    @property
+    def uris(self) -> pa.ChunkedArray:
+        """Returns where the files are read from."""
+        joined = pc.binary_join_element_wise(self.root, self.paths, "")
+        return pc.coalesce(self.table["uri"], joined)
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns the bytes of all files."""
+        return pc.sum(self.table["size"]).as_py() or 0
+
+    @property
+    def unreadable(self) -> Inventory:
+        """Returns the files that have a problem."""
+        return self.where(self.table["problem"].is_valid())
+
+    def ends_with(self, endings: Iterable[str]) -> pa.ChunkedArray:
+        """Returns which files have one of these endings, in small letters or capitals."""
+        lower = pc.ascii_lower(self.paths)
+        return reduce(pc.or_, (pc.ends_with(lower, ending) for ending in endings))
+
+    @cached_property
+    def folders(self) -> pa.DictionaryArray:
+        """Returns the folder of each path: the index of one of a few texts."""
+        return folders_of(self.paths)
+
+    def __add__(self, other: Inventory) -> Inventory:
+        if not (self and other):
+            return self or other
+        if self.root != other.root:
+            return Inventory.of([*self, *other])
+        return Inventory(pa.concat_tables([self.table, other.table]), self.root)
+
+    def __iter__(self) -> Iterator[InputFile]:
+        for batch in self.batches():
+            paths, uris, *others, problems = (
+                each.to_pylist() for each in batch.columns
+            )
+            uris = [
+                self.root + path if uri is None else uri
+                for path, uri in zip(paths, uris, strict=True)
+            ]
+            told = (problem or "" for problem in problems)
+            yield from map(InputFile, paths, uris, *others, told)
+
+    @overload
+    def __getitem__(self, index: int) -> InputFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> Inventory: ...
+    def __getitem__(self, index: int | slice) -> InputFile | Inventory:
+        if isinstance(index, int):
+            at = range(len(self))[index]
+            return next(iter(self[at : at + 1]))
+        start, stop, _ = index.indices(len(self))
+        return Inventory(self.table.slice(start, max(0, stop - start)), self.root)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return NotImplemented
+        return all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        # Workers get many tasks, and of most sources no file: that is a name.
+        return "NO_FILES" if self is NO_FILES else (Inventory, (self.table, self.root))
+
+
+NO_FILES = Inventory(_SCHEMA.empty_table())
+
+
+def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Returns what is before the last "/" of each path, as a dictionary array.
+
+    >>> folders_of(pa.chunked_array([["a/b/1.jpg", "2.jpg", "a/b/3.jpg"]])).to_pylist()
+    ['a/b', '', 'a/b']
+    """
+    found = pc.replace_substring_regex(paths, "(^|/)[^/]*$", "")
+    return found.dictionary_encode().combine_chunks()
+
+
+def joined(*parts: Any) -> memoryview:
+    """Returns the bytes of texts side by side, row after row."""
+    found = pc.binary_join_element_wise(*parts, "")
+    offsets = value_offsets(found)
+    return memoryview(found.buffers()[2] or b"")[offsets[0] : offsets[-1]]
