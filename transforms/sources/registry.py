@@ -211,7 +211,10 @@ def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
     if found.describe_inputs is not None:
         return found.describe_inputs(options, files)
     if isinstance(options, FilesOptions):
-        return FileSplits(options.split_from).reading(files)
+        reading = FileSplits(options.split_from).reading(files)
+        if getattr(options, "partitions", "none") == "hive":
+            reading += "".join(_load("partitions.partition_keys")(files))
+        return reading
     return ""
 
 
@@ -381,19 +384,22 @@ def _examples(text: str) -> tuple[tuple[str, str], ...]:
 
 def _table_format(
     name: Literal["parquet", "arrow"], summary: str, folder: str
-) -> SourceFormat[TableOptions]:
+) -> SourceFormat[ColumnarOptions]:
     """Returns the format of one kind of table file, with examples on `folder`."""
     convert = f"recordmill convert {name} {folder} out"
     return SourceFormat(
         name=name,
         summary=summary,
-        options=TableOptions,
+        options=ColumnarOptions,
         make_source=lambda options, request: _load("tables.ColumnarSource")(
             kind=name,
             as_declared=request.as_text,
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
             splits=request.file_splits(options.split_from),
+            partitions=_load("partitions.Partitions")(
+                options.partitions == "hive", options.split_from != "none"
+            ),
             storage=request.storage,
         ),
         position_unit="row",
@@ -494,6 +500,16 @@ class TableOptions(FilesOptions):
     """Options of tables whose columns have types."""
 
     extra_columns: ExtraColumns = "error"
+
+
+class ColumnarOptions(TableOptions):
+    """Options of Parquet and Arrow files."""
+
+    partitions: Literal["hive", "none"] = Field(
+        "hive",
+        description="hive: folders named key=value are columns: year=2026/0.parquet; "
+        "none: they are not read",
+    )
 
 
 class JsonLinesOptions(TableOptions):

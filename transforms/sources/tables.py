@@ -59,6 +59,7 @@ from recordmill.transforms.sources.hugging_face import (
     size_columns,
     told_of_labels,
 )
+from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     left_out_fact,
@@ -332,6 +333,7 @@ class ColumnarSource(Source):
     storage: StorageOptions = NO_OPTIONS
     # Of the whole input, once prepared:
     splits: FileSplits = NO_SPLITS
+    partitions: Partitions = NO_PARTITIONS
     types: tuple[tuple[str, pa.DataType], ...] = ()
     cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()  # by path, of files with rows
     unread: tuple[FileChecksum, ...] = ()  # of files without rows
@@ -349,13 +351,13 @@ class ColumnarSource(Source):
                 f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
                 "are empty, or their names begin with '_' or '.'"
             )
-        splits = self.splits.found_in(
-            tables, kept=_find_tables(append.kept)[0] if append else ()
-        )
+        kept = _find_tables(append.kept)[0] if append else []
+        splits = self.splits.found_in(tables, kept)
+        partitions = self.partitions.found_in([*kept, *tables])
         schema, wanted = append.schema if append else None, self.wanted
         if schema:
             wanted = tuple(feature.name for feature in schema.features)
-        source = replace(self, wanted=wanted)
+        source = replace(self, wanted=wanted, partitions=partitions)
         found = list(ahead(tables, source._look_at, _OPENED_AT_ONCE))
         first = found[0].columns.keys()
         known = {*wanted} & first or {*first}
@@ -392,6 +394,7 @@ class ColumnarSource(Source):
             fixed_schema=schema,
             left_out=tuple(left_out) if self.as_declared or self.leaves_out else (),
             splits=splits,
+            partitions=partitions,
             types=tuple(types.items()),
             cuts=tuple(cuts),
             passed_over=SkippedFiles.counted(others),
@@ -411,7 +414,8 @@ class ColumnarSource(Source):
                 chosen=self.wanted if self.leaves_out else (),
             )
         meaning = meaning_of(table.schema)
-        return _FoundTable(file, meaning.types(columns), groups, meaning)
+        columns = self.partitions.merged(file.uri, meaning.types(columns))
+        return _FoundTable(file, columns, groups, meaning)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
@@ -422,6 +426,8 @@ class ColumnarSource(Source):
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
         facts += self.splits.facts
+        if keys := [key for key, _ in self.partitions.types]:
+            facts.append(("columns by folder", ", ".join(keys)))
         meaning = self.meaning
         if told := meaning.facts():
             facts.append(("by metadata", told))
@@ -484,6 +490,7 @@ class ColumnarSource(Source):
                         "has not as many rows as its metadata says: "
                         f"{input_range.stop - input_range.start}"
                     )
+                found = self.partitions.added(found, input_range.path)
                 batch = flat_batch(found, columns, named)
             yield self._rows(batch, input_range, row, sink)
             row += found.num_rows

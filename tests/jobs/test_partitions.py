@@ -1,0 +1,123 @@
+"""Folders named key=value are columns of Parquet and Arrow; of others that is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from job_tools import Argument, convert, examples_of, ints, manifest_of, recordmill
+from plain_runner import without_beam
+from tables_in_formats import write_table
+
+FOLDERS = {
+    "kind=cat/year=2025/code=007": [1, 2],
+    "kind=a%20dog/year=2026/code=12": [3],
+    "kind=__HIVE_DEFAULT_PARTITION__/year=2026/code=12": [4],
+}
+EXPECTED = {
+    (1, b"cat", 2025, b"007"),
+    (2, b"cat", 2025, b"007"),
+    (3, b"a dog", 2026, b"12"),
+    (4, b"", 2026, b"12"),
+}
+
+
+@pytest.fixture(params=["parquet", "arrow"])
+def source(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def write(folder: Path, source: str, folders: dict[str, list[int]]) -> Path:
+    for name, ids in folders.items():
+        write_table(folder / name / "part-0", source, {"id": ids})
+    return folder
+
+
+def rows_of(folder: Path) -> set[tuple[int, bytes, int, bytes]]:
+    rows = set()
+    for example in examples_of(folder):
+        values = example.features.feature
+        [one], [year] = (values[n].int64_list.value for n in ("id", "year"))
+        kind, code = (b"".join(values[n].bytes_list.value) for n in ("kind", "code"))
+        rows.add((one, kind, year, code))
+    return rows
+
+
+def test_folders_are_typed_columns(source: str, tmp_path: Path) -> None:
+    given = write(tmp_path / "in", source, FOLDERS)
+    job: list[Argument] = [source, given, tmp_path / "out"]
+    with without_beam():
+        ran = convert(*job)
+        assert "columns by folder: kind, year, code" in ran.err
+        assert "kind string, year int64, code string" in ran.err
+        assert rows_of(tmp_path / "out") == EXPECTED
+        convert(source, given, tmp_path / "none", "--partitions", "none")
+        assert [f["name"] for f in manifest_of(tmp_path / "none")["features"]] == ["id"]
+        assert recordmill("convert", *job, "--partitions", "none").status == 73
+        # Appended files have their own values.
+        write(given, source, {"kind=emu/year=2027/code=1": [5]})
+        convert(*job, "--append")
+    assert rows_of(tmp_path / "out") == EXPECTED | {(5, b"emu", 2027, b"1")}
+
+
+def test_values_are_those_that_arrow_reads(tmp_path: Path) -> None:
+    """Of a tree that Arrow wrote; a folder is a label, too."""
+    table = pa.table({"id": [1, 2, 3], "label": ["a/b", "c d", "c d"]})
+    given, out = tmp_path / "in", tmp_path / "out"
+    hive = pa.dataset.partitioning(pa.schema([("label", pa.string())]), flavor="hive")
+    pa.dataset.write_dataset(table, given, format="parquet", partitioning=hive)
+    convert("parquet", given, out, "--label", "label")
+    names = (out / "label.labels.txt").read_text().splitlines()
+    pairs = zip(ints(out, "id"), ints(out, "label"), strict=True)
+    read = pa.dataset.dataset(given, partitioning=hive).to_table().to_pylist()
+    expected = {(row["id"], row["label"]) for row in read}
+    assert {(row, names[label]) for row, label in pairs} == expected
+
+
+def test_a_split_is_no_column(source: str, tmp_path: Path) -> None:
+    folders = {"split=train/y=1": [1], "split=test/y=2.5": [2]}
+    given = write(tmp_path / "in", source, folders)
+    convert(source, given, tmp_path / "out")
+    features = manifest_of(tmp_path / "out")["features"]
+    assert [(f["name"], f["kind"]) for f in features] == [
+        ("id", "int64_list"),
+        ("y", "float_list"),
+    ]
+    assert ints(tmp_path / "out", "id", "test") == [2]
+    by_column = ("--split-from", "none", "--split-column", "split")
+    convert(source, given, tmp_path / "column", *by_column)
+    assert ints(tmp_path / "column", "id", "test") == [2]
+
+
+def test_what_is_refused(source: str, tmp_path: Path) -> None:
+    """Each way out works."""
+    given = write(tmp_path / "in", source, {"id=7": [1]})
+    other = write(tmp_path / "other", source, {"y=7": [1]})
+    write_table(other / "alone", source, {"id": [2]})
+    with without_beam():
+        for folder, message in (
+            (given, "has a column 'id', and lies in a folder id=..., too"),
+            (other, "is in no folder y=..., but others are"),
+        ):
+            ran = recordmill("convert", source, folder, tmp_path / "out")
+            assert ran.status == 65
+            assert message in ran.err
+            assert "--partitions none" in ran.err
+            output = tmp_path / f"out-of-{folder.name}"
+            convert(source, folder, output, "--partitions", "none")
+        convert(source, other, tmp_path / "out", "--exclude", f"alone.{source}")
+    assert ints(tmp_path / "out", "y") == [7]
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_other_tables_tell_that_folders_are_not_read(name: str, tmp_path: Path) -> None:
+    given = write(tmp_path / "in", name, {"label=cat": [1], "label=dog": [2]})
+    with without_beam():
+        ran = convert(name, given, tmp_path / "out")
+    assert "folders not read as columns: label=..." in ran.err
+    stored = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert "folders not read as columns" in stored["understood"]["facts"]

@@ -1,0 +1,108 @@
+"""Reads folders named `key=value` as columns, as Spark, Hive and DuckDB write them.
+
+sales/year=2026/shop=a%20b/0.parquet    year 2026 (int64), shop "a b" (text)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.input_files import InputFile
+
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # 007 is text
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_SPLIT = "split"  # a folder of this key is a split, where names tell them
+
+
+def values_in(path: str) -> dict[str, str | None]:
+    """Returns the values that the folders of a path name; None is a missing one.
+
+    >>> values_in("a=1/b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__/0.parquet")
+    {'a': '1', 'b': 'x/y', 'c': None}
+    """
+    parts = (folder.partition("=") for folder in path.split("/")[:-1])
+    pairs = (
+        (unquote(key), unquote(value)) for key, mark, value in parts if key and mark
+    )
+    return {key: None if value == _MISSING else value for key, value in pairs}
+
+
+def partition_keys(files: Iterable[InputFile]) -> list[str]:
+    """Returns the keys of the folders of files, in order."""
+    folders = dict.fromkeys(file.path.rpartition("/")[0] for file in files)
+    return list({key: None for folder in folders for key in values_in(f"{folder}/")})
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The columns that folders make."""
+
+    are_read: bool = False
+    has_splits: bool = False  # whether folders named split=... are splits
+    types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, once found
+
+    def found_in(self, files: Sequence[InputFile]) -> Self:
+        """Returns the columns of files; a column has one type in all of them.
+
+        Raises:
+          InputError: a file is not in a folder of each key.
+        """
+        keys = partition_keys(files) if self.are_read else []
+        keys = [key for key in keys if not (self.has_splits and key == _SPLIT)]
+        seen: dict[str, set[str | None]] = {key: set() for key in keys}
+        for file in files if keys else ():
+            values = values_in(file.path)
+            for key in keys:
+                if key not in values:
+                    raise InputError(
+                        f"{file.uri}: is in no folder {key}=..., but others are; expected "
+                        "the same keys for all files. Leave such files out with "
+                        "`exclude`, or use `partitions=none`"
+                    )
+                seen[key].add(values[key])
+        types = [(key, _type_of(values - {None})) for key, values in seen.items()]
+        return replace(self, types=tuple(types))
+
+    def merged(
+        self, uri: str, columns: Mapping[str, pa.DataType]
+    ) -> dict[str, pa.DataType]:
+        """Returns the columns of a file with those of its folders.
+
+        Raises:
+          InputError: the file has one of these itself.
+        """
+        for key, _ in self.types:
+            if key in columns:
+                raise InputError(
+                    f"{uri}: has a column {key!r}, and lies in a folder {key}=..., too; "
+                    "expected one of them. Use `partitions=none` to read that of the file"
+                )
+        return {**columns, **dict(self.types)}
+
+    def added(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        """Returns rows of a file with the values of its folders."""
+        values = values_in(path) if self.types else {}
+        for key, kind in self.types:
+            value = pa.scalar(values[key], pa.string()).cast(kind)
+            batch = batch.append_column(key, pa.repeat(value, batch.num_rows))
+        return batch
+
+
+def _type_of(values: set[str | None]) -> pa.DataType:
+    texts = [value for value in values if value is not None]
+    if texts and all(map(_WHOLE.fullmatch, texts)):
+        return pa.int64()
+    if texts and all(map(_DECIMAL.fullmatch, texts)):
+        return pa.float64()
+    return pa.string()
+
+
+NO_PARTITIONS = Partitions()
