@@ -550,3 +550,27 @@ def test_splits_by_a_column_in_place_of_names_of_files_are_told(
     digits = SAMPLES / "digits" / "idx"
     ran = convert("idx", digits, tmp_path / "out", *option, "--plan")
     assert "; not test, train by the names of files" in ran.out + ran.err
+
+
+@pytest.mark.parametrize("pair", [("test", "train"), ("train", "valid")])
+def test_a_file_without_the_labels_of_the_others(
+    source: str, pair: tuple[str, str], tmp_path: Path
+) -> None:
+    """As all competitions have it: the error names that file, and what works."""
+    given = tmp_path / "in"
+    has_labels, has_none = sorted(pair, key=lambda name: name != "train")
+    write_table(given / has_labels, source, {"id": [1, 2], "target": [0, 1]})
+    write_table(given / has_none, source, {"id": [3]})
+    if source == "jsonl":  # where a key that is not there is a missing value
+        convert(source, given, tmp_path / "out")
+        assert ints(tmp_path / "out", "id", has_none) == [3]
+        return
+    ran = recordmill("convert", source, given, tmp_path / "out")
+    assert ran.status == 65
+    name = f"{has_none}.{source}"
+    assert f"file without target, {given / name}, use --exclude {name}" in ran.err
+    convert(source, given, tmp_path / "out", "--exclude", name, "--label", "target")
+    assert sorted(ints(tmp_path / "out", "target")) == [0, 1]
+    if "--extra-columns ignore" in ran.err:
+        convert(source, given, tmp_path / "more", "--extra-columns", "ignore")
+        assert ints(tmp_path / "more", "id", has_none) == [3]

@@ -13,6 +13,7 @@ A struct is a column for each of its fields: `box` with the fields `x` and `y` b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from recordmill.transforms.encode.columns import (
 )
 
 SEPARATOR = "/"
+_UNSAFE = re.compile(r"[\s`,\"*?\[]")  # in a name that an option in a message has
 
 
 def plain_columns(
@@ -141,12 +143,13 @@ def columns_differ(
     columns: Iterable[str],
     wanted: Iterable[str] = (),
     *,
+    first: str = "",
     leaves_out: bool = False,
 ) -> str:
     """Describes how the columns of a file differ from those of the first one, or "".
 
-    `wanted` are the columns that a schema has, if one is given; `leaves_out` is whether
-    a file may have others.
+    `wanted` are the columns that a schema has, if one is given; `first` is the URI of
+    the first file, and `leaves_out` whether a file may have others.
     """
     missing = sorted(set(columns) - set(names))
     extra = [] if leaves_out else sorted(set(names) - set(columns))
@@ -155,9 +158,20 @@ def columns_differ(
     found = [f"lacks {', '.join(missing)}"] if missing else []
     found += [f"also has {', '.join(extra)}"] if extra else []
     way_out = ""
+    # A test file often lacks the labels: then it is the other one that has too few.
+    if first and not (missing and extra) and (own := uri if missing else first):
+        folder, _, name = own.rpartition("/")
+        is_plain = uri.startswith(f"{folder}/") and first.startswith(f"{folder}/")
+        exclude = (
+            f"`exclude={name}`"
+            if is_plain and not _UNSAFE.search(name)
+            else "`exclude`"
+        )
+        lacking = ", ".join(missing or extra)
+        way_out = f". To leave out the file without {lacking}, {own}, use {exclude}"
     if not leaves_out and not {*missing} & ({*wanted} or {*missing}):
         other = "the schema does not have" if wanted else "is new"
-        way_out = f". Use `extra_columns=ignore` to leave out what {other}"
+        way_out += f". Use `extra_columns=ignore` to leave out what {other}"
     return (
         f"{uri}: its columns differ from those of the first file: it "
         f"{' and '.join(found)}; all files of one dataset need the same columns{way_out}"
@@ -185,7 +199,7 @@ def merged_columns(
     first, merged = found[0][0], dict(found[0][1])
     last_of = dict.fromkeys(merged, first)  # the file that gave a column its type
     for uri, columns in found[1:]:
-        if differ := columns_differ(uri, columns, merged, wanted):
+        if differ := columns_differ(uri, columns, merged, wanted, first=first):
             raise InputError(differ)
         for name, arrow_type in columns.items():
             both = merged_type(merged[name], arrow_type)

@@ -642,7 +642,9 @@ def find_rows(
             names = chosen if chosen and leaves_out else own
             known = {*(chosen or own)}
         others.update(own)
-        differ = columns_differ(file.uri, own, names, wanted, leaves_out=leaves_out)
+        differ = columns_differ(
+            *(file.uri, own, names, wanted), first=first.uri, leaves_out=leaves_out
+        )
         if differ:
             if other := _other_delimiter(rows, file, names):
                 mark = name_of(rows.dialect.delimiter)
