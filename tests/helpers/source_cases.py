@@ -29,6 +29,7 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.json_lines import JsonLinesSource
+from recordmill.transforms.sources.lines import TextSource
 from recordmill.transforms.sources.registry import (
     BinaryOptions,
     IdxOptions,
@@ -143,6 +144,17 @@ def make_json_lines(folder: Path) -> Rows:
     rows = []
     for path, count in (("1.jsonl", 20), ("sub/2.jsonl", 3)):
         lines = [b'{"id": %d%d, "text": ["a", "b"]}' % (count, n) for n in range(count)]
+        (folder / path).write_bytes(b"\n".join(lines) + b"\n")
+        rows += in_lines(path, lines, 0)
+    return rows
+
+
+def make_text(folder: Path) -> Rows:
+    """Makes lines of text, of which some are blank."""
+    (folder / "sub").mkdir()
+    rows = []
+    for path, count in (("1.txt", 20), ("sub/2.txt", 3)):
+        lines = [b"" if n % 7 == 3 else b"line %02d \xc3\xbc" % n for n in range(count)]
         (folder / path).write_bytes(b"\n".join(lines) + b"\n")
         rows += in_lines(path, lines, 0)
     return rows
@@ -401,6 +413,16 @@ CASES = {
         cut_short=("1.jsonl", 3 * 33 + 10),
         reason="not JSON: ",
         empty="0.jsonl",
+    ),
+    "text": Case(
+        TextSource(range_bytes=50),
+        make_text,
+        cut_short=("1.txt", 3 * 11 + 1 + 9),
+        reason="not UTF-8: byte 0xc3 at byte 8 of the line",
+        empty="0.txt",
+    ),
+    "text, compressed": packed_case(
+        TextSource(range_bytes=50), make_packed_lines, "jsonl"
     ),
     "jsonl, compressed": packed_case(
         JsonLinesSource(range_bytes=50), make_packed_lines, "jsonl"

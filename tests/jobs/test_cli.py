@@ -345,7 +345,7 @@ def test_options_are_in_groups() -> None:
         "Examples",
     ]
     for group in re.split(r"\n\n", shown.partition("Options of csv")[2]):
-        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 16
+        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 18
     assert re.findall(r"^(\w.*):$", recordmill("verify", "-h").out, re.MULTILINE) == [
         "Options",
         "Examples",
@@ -363,6 +363,8 @@ def test_examples_do_what_they_say(
     for folder, kind in ("tables", "parquet"), ("frames", "arrow"), ("texts", "jsonl"):
         (tmp_path / folder).mkdir()
         shutil.copy(SAMPLES / f"typed/iris.{kind}", tmp_path / folder)
+    (tmp_path / "prose").mkdir()
+    shutil.copy(IRIS, tmp_path / "prose/lines.txt")
     (tmp_path / "samples").mkdir()
     (tmp_path / "samples/0.tar").write_bytes(tar_of({"1.cls": b"1", "2.cls": b"0"}))
     assert recordmill("convert", "csv", IRIS, tmp_path / "shards").status == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,9 +41,14 @@ from recordmill.transforms.sources.base import (
     RowSink,
     Source,
     missing_required,
-    number_ranges,
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
+from recordmill.transforms.sources.lines import (
+    cut_lines,
+    find_compression,
+    open_lines,
+    read_blocks,
+)
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     left_out_fact,
@@ -60,14 +64,8 @@ from recordmill.transforms.sources.text_columns import (
     odd_problem,
     place_of,
 )
-from recordmill.transforms.storage.input_stream import (
-    MARK_BYTES,
-    UNPACKED_TIMES,
-    InputStream,
-    compression_of,
-    other_compression,
-)
-from recordmill.transforms.storage.reading import open_stream, read_range
+from recordmill.transforms.storage.input_stream import UNPACKED_TIMES, InputStream
+from recordmill.transforms.storage.reading import read_range
 
 Row = dict[str, Any]
 OddValue = tuple[str, Any, int]  # column, value, and the position of its row
@@ -511,7 +509,6 @@ class ObjectsSource(Source):
 
 
 BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
-MAX_LINE_BYTES = 256 << 20
 _BOM = b"\xef\xbb\xbf"  # in front of a file, or of those that were joined to it
 _raw_decode = json.JSONDecoder().raw_decode
 Line = tuple[int, bytes]
@@ -547,58 +544,15 @@ def _loads(text: str) -> Any:
 
 
 def read_lines(stream: InputStream, step: int) -> Iterator[list[Line]]:
-    """Yields the lines that begin in a part of a file and are not blank, a few at a time.
-
-    Of the lines "ab", "cd" and "ef", a part of bytes 1 to 4 has "cd" only, which begins at
-    byte 3 and ends beyond it. So many bytes as a step are split at once.
-
-    Raises:
-      InputError: the file cannot be unpacked, or a line is too long.
-    """
-    start, stop = (0, sys.maxsize) if stream.is_packed else (stream.start, stream.stop)
-    at, rest = start, b""
-    if start > 0 and stream.part(start - 1, start) != b"\n":
-        # The line that begins before belongs to the part before.
-        while b"\n" not in rest and at < stop:
-            rest = stream.part(at, at + step)
-            at += len(rest)
-        begin = rest.find(b"\n") + 1
-        if not begin:
-            return
-        start, rest = at - len(rest) + begin, rest[begin:]
-    while start < stop:
-        more = stream.part(at, at + step)
-        at += len(more)
-        rest += more
-        is_end = not more if stream.is_packed else at >= stream.size
-        end = len(rest) if is_end else rest.rfind(b"\n") + 1
-        if is_end and stream.is_cut:  # the last line may be half of one
-            return
-        if at >= stop and not is_end:  # only the line that reaches beyond
-            beyond = rest.find(b"\n", max(0, stop - start - 1)) + 1
-            end = beyond or end
-        if lines := _lines(rest[:end], start, stop):
+    """Yields the lines that begin in a part of a file and are not blank, a few at a time."""
+    for start, block in read_blocks(stream, step):
+        lines, at = [], start
+        for line in block.split(b"\n"):
+            if not line.isspace() and line:
+                lines.append((at, line.removesuffix(b"\r")))
+            at += len(line) + 1
+        if lines:
             yield lines
-        start, rest = start + end, rest[end:]
-        if is_end:
-            return
-        if len(rest) > MAX_LINE_BYTES:
-            raise InputError(
-                f"{stream.uri}: the line that begins at byte {start:,} has more than "
-                f"{MAX_LINE_BYTES:,} bytes; expected one JSON object in each line"
-            )
-
-
-def _lines(data: bytes, start: int, stop: int) -> list[Line]:
-    lines = []
-    at = start
-    for line in data.split(b"\n"):
-        if at >= stop:
-            break
-        if not line.isspace() and line:
-            lines.append((at, line.removesuffix(b"\r")))
-        at += len(line) + 1
-    return lines
 
 
 @dataclass(frozen=True)
@@ -614,8 +568,7 @@ class JsonLinesSource(ObjectsSource):
             raise InputError(
                 "every input file is empty; expected JSON objects in lines"
             )
-        head = read_range(full[0].uri, 0, MARK_BYTES, self.storage, full[0].seen)
-        source = replace(self, compression=compression_of(head))
+        source = replace(self, compression=find_compression(full[0], self.storage))
         empty = (("empty", file.path) for file in files if not file.size)
         return source._prepared(full, empty, append)
 
@@ -679,16 +632,7 @@ class JsonLinesSource(ObjectsSource):
         return replace(told, facts=(file, *told.facts)) if self.compression else told
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        # A compressed file can be read only from its start.
-        return number_ranges(
-            [
-                (file, start, min(start + step, file.size))
-                for file in files
-                for step in (file.size if self.compression else self.range_bytes,)
-                for start in range(0, file.size, max(1, step))
-            ],
-            self.splits,
-        )
+        return cut_lines(files, self.compression, self.range_bytes, self.splits)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A key is in each line, too; short values become longer.
@@ -697,17 +641,7 @@ class JsonLinesSource(ObjectsSource):
         return growth + ENTRY_BYTES * len(self.types)
 
     def _open(self, file: InputFile | InputRange, part: tuple[int, int]) -> InputStream:
-        """Opens the lines that begin in a part of a file; all of a compressed one."""
-        if self.compression:
-            stream = open_stream(file, self.storage, compression=self.compression)
-            head = read_range(file.uri, 0, MARK_BYTES, self.storage, file.seen)
-        else:  # at once: for the checksum and for the lines, by one request
-            window = part[1] - part[0] + 1
-            stream = open_stream(file, self.storage, part=part, window_bytes=window)
-            head = stream.part(0, MARK_BYTES) if part[0] == 0 else b""
-        if (found := compression_of(head)) != self.compression:
-            raise InputError(other_compression(file.uri, found, self.compression))
-        return stream
+        return open_lines(file, part, self.compression, self.storage)
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink

@@ -496,6 +496,14 @@ ExtraColumns = Annotated[
 ]
 
 
+class TextOptions(FilesOptions):
+    """Options of lines of text."""
+
+    blank_lines: Literal["keep", "skip"] = Field(
+        "keep", description="whether lines without a character are records"
+    )
+
+
 class TableOptions(FilesOptions):
     """Options of tables whose columns have types."""
 
@@ -652,6 +660,22 @@ _FORMATS: list[SourceFormat[Any]] = [
                     --split test=0.1 --max-rejects 5
             a schema file to begin with
                 recordmill schema infer jsonl texts -o texts.yaml
+        """),
+    ),
+    SourceFormat(
+        name="text",
+        summary="Lines of text: a record for each (.txt).",
+        options=TextOptions,
+        make_source=_later("lines.make_source"),
+        line_of=_later("csv.quotes.line_of"),
+        examples=_examples("""
+            every line, also blank ones
+                recordmill convert text prose out/prose
+            without blank lines, a tenth for tests
+                recordmill convert text prose out/lines --blank-lines skip \\
+                    --split train=0.9 --split test=0.1
+            a schema file to begin with
+                recordmill schema infer text prose -o prose.yaml
         """),
     ),
     SourceFormat(

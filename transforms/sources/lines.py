@@ -1,0 +1,259 @@
+r"""Reads files of lines, and text: a record for each line.
+
+A file that is not compressed is cut at constant bytes; a line belongs to the part in which
+it begins. Lines end at \\n or \\r\\n, and all count, also blank ones, unless an option
+leaves these out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.arrow import I64, extract_binary
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    Append,
+    Findings,
+    Rows,
+    RowSink,
+    Source,
+    number_ranges,
+)
+from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
+from recordmill.transforms.sources.plain_types import require_features
+from recordmill.transforms.sources.registry import Request, TextOptions
+from recordmill.transforms.storage.input_stream import (
+    MARK_BYTES,
+    UNPACKED_TIMES,
+    InputStream,
+    compression_of,
+    other_compression,
+)
+from recordmill.transforms.storage.reading import open_stream, read_range
+
+MAX_LINE_BYTES = 256 << 20
+
+
+def find_compression(file: InputFile, storage: StorageOptions) -> str:
+    """Returns the compression of a file by its first bytes; "" for none."""
+    return compression_of(read_range(file.uri, 0, MARK_BYTES, storage, file.seen))
+
+
+def cut_lines(
+    files: Sequence[InputFile], compression: str, range_bytes: int, splits: FileSplits
+) -> list[InputRange]:
+    """Cuts files of lines into ranges; a compressed one is read from its start."""
+    parts = [
+        (file, start, min(start + step, file.size))
+        for file in files
+        for step in (file.size if compression else range_bytes,)
+        for start in range(0, file.size, max(1, step))
+    ]
+    return number_ranges(parts, splits)
+
+
+def open_lines(
+    file: InputFile | InputRange,
+    part: tuple[int, int],
+    compression: str,
+    storage: StorageOptions,
+) -> InputStream:
+    """Opens the lines that begin in a part of a file; all of a compressed one.
+
+    Raises:
+      InputError: the file has another compression.
+    """
+    if compression:
+        stream = open_stream(file, storage, compression=compression)
+        head = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
+    else:  # at once: for the checksum and for the lines, by one request
+        window = part[1] - part[0] + 1
+        stream = open_stream(file, storage, part=part, window_bytes=window)
+        head = stream.part(0, MARK_BYTES) if part[0] == 0 else b""
+    if (found := compression_of(head)) != compression:
+        raise InputError(other_compression(file.uri, found, compression))
+    return stream
+
+
+def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines that begin in a part of a file as (first byte, whole lines).
+
+    Of the lines "ab", "cd" and "ef", a part of bytes 1 to 4 has "cd" only, which begins at
+    byte 3 and ends beyond it. So many bytes as a step are read at once.
+
+    Raises:
+      InputError: the file cannot be unpacked, or a line is too long.
+    """
+    start, stop = (0, sys.maxsize) if stream.is_packed else (stream.start, stream.stop)
+    at, rest = start, b""
+    if start > 0 and stream.part(start - 1, start) != b"\n":
+        # The line that begins before belongs to the part before.
+        while b"\n" not in rest and at < stop:
+            rest = stream.part(at, at + step)
+            at += len(rest)
+        begin = rest.find(b"\n") + 1
+        if not begin:
+            return
+        start, rest = at - len(rest) + begin, rest[begin:]
+    while start < stop:
+        more = stream.part(at, at + step)
+        at += len(more)
+        rest += more
+        is_end = not more if stream.is_packed else at >= stream.size
+        end = len(rest) if is_end else rest.rfind(b"\n") + 1
+        if is_end and stream.is_cut:  # the last line may be half of one
+            return
+        if at >= stop:  # not the lines that begin beyond
+            beyond = rest.find(b"\n", max(0, stop - start - 1)) + 1
+            end = beyond or end
+        if end:
+            yield start, rest[:end]
+        start, rest = start + end, rest[end:]
+        if is_end:
+            return
+        if len(rest) > MAX_LINE_BYTES:
+            raise InputError(
+                f"{stream.uri}: the line that begins at byte {start:,} has more than "
+                f"{MAX_LINE_BYTES:,} bytes; is it a file of lines?"
+            )
+
+
+BATCH_BYTES = 4 << 20  # read and encoded at once
+TEXT = pa.schema({"text": pa.string()})
+_BOM = b"\xef\xbb\xbf"
+_RECORD_BYTES = 24  # of a record beside its text
+
+
+def split_lines(
+    block: bytes, start: int, *, keeps_blank: bool
+) -> tuple[pa.BinaryArray, I64]:
+    r"""Returns the lines of a block without their ends, and where each begins in the file.
+
+    >>> split_lines(b"ab\r\n\ncd", 10, keeps_blank=True)[0].to_pylist()
+    [b'ab', b'', b'cd']
+    """
+    if start == 0 and block.startswith(_BOM):
+        start, block = len(_BOM), block[len(_BOM) :]
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    if block and not block.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate(([0], ends + 1))[: len(ends)]
+    returns = (ends > starts) & (data[np.maximum(ends, 1) - 1] == ord("\r"))
+    lengths = ends - starts - returns
+    if not keeps_blank:
+        kept = np.flatnonzero(lengths)
+        starts, lengths = starts[kept], lengths[kept]
+    return extract_binary(data, starts, lengths), starts + start
+
+
+def _raw_line(lines: pa.BinaryArray, starts: I64, row: int) -> tuple[int, bytes]:
+    return int(starts[row]), lines[row].as_py()
+
+
+def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
+    """Returns why lines cannot be text, by their index."""
+    reasons = {}
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, line in enumerate(lines.to_pylist()):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                at = error.start
+                reasons[row] = (
+                    f"not UTF-8: byte {line[at]:#04x} at byte {at} of the line"
+                )
+    return reasons
+
+
+def make_source(options: TextOptions, request: Request) -> TextSource:
+    """Makes the source of a job's lines."""
+    return TextSource(
+        keeps_blank=options.blank_lines == "keep",
+        splits=request.file_splits(options.split_from),
+        storage=request.storage,
+    )
+
+
+@dataclass(frozen=True)
+class TextSource(Source):
+    """Lines of text in UTF-8; a line that is not UTF-8 is a reject."""
+
+    keeps_blank: bool = True  # whether blank lines are records
+    range_bytes: int = RANGE_BYTES
+    splits: FileSplits = NO_SPLITS
+    storage: StorageOptions = NO_OPTIONS
+    fixed_schema: Schema | None = None
+    # of all files, once prepared
+    compression: str = ""
+    passed_over: tuple[SkippedFiles, ...] = ()
+
+    tells_checksums = True
+
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        full = [file for file in files if file.size]
+        if not full:
+            raise InputError("every input file is empty; expected lines of text")
+        kept = [file for file in append.kept if file.size] if append else []
+        schema = append.schema if append else None
+        if schema is not None:
+            require_features(TEXT.names, schema)
+        empty = [("empty", file.path) for file in files if not file.size]
+        return replace(
+            self,
+            compression=find_compression(full[0], self.storage),
+            splits=self.splits.found_in(full, kept),
+            fixed_schema=schema,
+            passed_over=SkippedFiles.counted(empty),
+        )
+
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        facts = (("file", self.compression),) if self.compression else ()
+        return InputSummary((*facts, *self.splits.facts), (), self.passed_over)
+
+    def columns(self) -> pa.Schema:
+        return TEXT
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return cut_lines(files, self.compression, self.range_bytes, self.splits)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        # A short line grows most: one byte and its end become a record.
+        unpacked = UNPACKED_TIMES if self.compression else 1
+        return unpacked * _RECORD_BYTES * sum(file.size for file in files)
+
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        part = input_range.start, input_range.stop
+        stream = open_lines(input_range, part, self.compression, self.storage)
+        sink.add(nulls=(0,))
+        for start, block in read_blocks(stream, BATCH_BYTES):
+            lines, starts = split_lines(block, start, keeps_blank=self.keeps_blank)
+            text = pa.Array.from_buffers(pa.string(), len(lines), lines.buffers())
+            rows = Rows(
+                batch=pa.RecordBatch.from_arrays([text], schema=TEXT),
+                origins=origins_in(input_range.path, 0, starts),
+                positions=stream.positions.of(starts)
+                if stream.is_packed
+                else starts - input_range.start,
+                raw=partial(_raw_line, lines, starts),
+            )
+            yield sink.reject(rows, _not_utf8(text, lines), input_range)
+        sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
