@@ -89,7 +89,9 @@ def contents(parts: pa.Table, paths: pa.ChunkedArray, sizes: I64) -> pa.Array:
       ChangedInputError: a part was read several times, and was not the same.
     """
     listed = pc.index_in(parts["path"], value_set=paths)
-    parts, listed = parts.filter(listed.is_valid()), listed.drop_null().to_numpy()
+    if listed.null_count:  # else without a copy
+        parts, listed = parts.filter(listed.is_valid()), listed.drop_null()
+    listed = np.asarray(listed)
     start, stop, crcs = (parts[name].to_numpy() for name in ("start", "stop", "crc32c"))
     is_whole = (start == 0) & (stop == sizes[listed])  # most files are read at once
     whole, is_read = np.zeros(len(sizes), np.uint32), np.zeros(len(sizes), np.bool_)

@@ -22,7 +22,6 @@ from held_memory import most_held
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.ranges import (
     KEY_SPACE,
@@ -60,12 +59,6 @@ def some_range(index: int) -> InputRange:
     )
 
 
-def some_file(index: int) -> InputFile:
-    path = f"raw/users/part-{index:05d}.csv"
-    uri = f"s3://example-bucket/{path}"
-    return InputFile(path, uri, 256_000_000, f'"{index:032x}"')
-
-
 def some_result(index: int) -> RangeResult:
     """Of a table with 40 columns."""
     run = SortedRunRef(
@@ -84,7 +77,6 @@ def some_run(index: int) -> SortedRunRef:
     ("make", "told"),
     [
         (some_run, scale.RUN_BYTES),
-        (some_file, scale.INPUT_FILE_BYTES),
         (some_range, scale.INPUT_RANGE_BYTES),
         (some_result, scale.RANGE_RESULT_BYTES),
     ],
