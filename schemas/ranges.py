@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
+from typing import Literal
 
 from recordmill.schemas.input_files import NO_CHECKSUMS, InputFile, Seen, TaskChecksums
 from recordmill.schemas.text import count
@@ -128,6 +129,15 @@ class InputRange:
         ]
 
 
+# What is wrong with a row that is rejected; programs read it, as that of a warning.
+RejectCode = Literal[
+    "row",  # its bytes are no row, record or image
+    "value",  # a value is missing, or does not fit its feature
+    "label",  # its label or split is not known, or not one
+    "map",  # the function of the job refused it
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A row that could not be converted."""
@@ -136,6 +146,7 @@ class Reject:
     position: int  # byte offset of the row in its file
     reason: str  # what was found and what was expected
     raw: bytes  # the row's bytes as they stand in the input
+    code: RejectCode = "row"
 
 
 @dataclass(frozen=True, slots=True)

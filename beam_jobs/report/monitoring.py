@@ -45,6 +45,7 @@ _HELP = {  # of all gauges, which are named recordmill_...
     "rows_rejected": "rows left out",
     "last_run_rows_rejected": "rows that the last run left out",
     "rows_rejected_by_reason": "rows left out, by what was wrong",
+    "rows_rejected_by_code": "rows left out, by the code of what was wrong",
     "bytes": "bytes of each split's shards",
     "shards": "shards of each split",
     "shard_skew": "bytes of the largest shard by those of the smallest",
@@ -91,6 +92,10 @@ def write_metrics(
     if outcome:
         reasons = reason_counts(outcome.reject_kinds)
         gauges |= _dataset_gauges(outcome.manifest, reasons)
+        codes = Counter[str]()
+        for kind in outcome.reject_kinds:
+            codes[kind.code] += kind.rows
+        gauges["rows_rejected_by_code"] = [({"code": c}, n) for c, n in codes.items()]
         gauges["last_run_rows_rejected"] = [({}, outcome.rows_rejected)]
     text = "".join(_lines(gauges, {"dataset": dataset}))
     try:

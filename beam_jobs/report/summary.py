@@ -86,7 +86,8 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         },
         "rejects": outcome.rejects,
         "reasons": [
-            {"reason": kind.kind, "rows": kind.rows} for kind in outcome.reject_kinds
+            {"code": kind.code, "reason": kind.kind, "rows": kind.rows}
+            for kind in outcome.reject_kinds
         ],
         **({"appended": added} if added else {}),
         "understood": outcome.understood.to_dict(),

@@ -139,6 +139,7 @@ def show_rejects(
             "uri": reject.path,
             "position": reject.position,
             "line": locator.line(reject),
+            "code": reject.code,
             "reason": reject.reason,
             "raw": readable_raw(reject.raw),
             "raw_base64": base64.b64encode(reject.raw).decode(),
@@ -147,7 +148,8 @@ def show_rejects(
     rejected = sum(kind.rows for kind in kinds)
     if as_json:
         reasons = [
-            {"reason": each.kind, "rows": each.rows, "first": fields(each.first)}
+            {"code": each.code, "reason": each.kind, "rows": each.rows}
+            | {"first": fields(each.first)}
             for each in kinds
         ]
         facts = {"published": published, "rows_rejected": rejected, "reasons": reasons}

@@ -11,6 +11,7 @@ from option_table import with_tables
 
 from recordmill.beam_jobs.cli.main import run
 from recordmill.schemas.input_summary import WarningCode
+from recordmill.schemas.ranges import RejectCode
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "jobs.md").read_text()
@@ -34,11 +35,13 @@ def test_every_series_is_told(tmp_path: Path) -> None:
     assert set(re.findall(r"recordmill_\w+", TEXT)) == made
 
 
-def test_every_warning_is_told() -> None:
-    table = TEXT.partition("| code | what it warns of |")[2]
-    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == [
-        *get_args(WarningCode)
-    ]
+def test_every_code_is_told() -> None:
+    for head, codes in {
+        "| code | what it warns of |": get_args(WarningCode),
+        "| code | what is wrong |": (*get_args(RejectCode), "other"),
+    }.items():
+        table = TEXT.partition(head)[2].partition("\n\n")[0]
+        assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == [*codes]
 
 
 def test_every_event_is_told() -> None:

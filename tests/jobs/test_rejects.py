@@ -128,7 +128,7 @@ def rejects_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def assert_reject(reject: dict[str, Any], spoilt: Spoilt) -> None:
-    assert list(reject) == ["uri", "position", "reason", "raw"]
+    assert list(reject) == ["uri", "position", "code", "reason", "raw"]
     assert reject["uri"] == spoilt.uri
     assert reject["position"] == spoilt.position
     assert spoilt.reason in reject["reason"]
@@ -199,7 +199,9 @@ def test_a_log_tells_the_reasons(tmp_path: Path) -> None:
     ran = convert("csv", spoilt.path, tmp_path / "out", *options)
     events = [json.loads(line) for line in ran.err.splitlines()]
     [event] = [each for each in events if each["event"] == "rows_rejected"]
-    assert event["reasons"] == [{"reason": "expected # columns, found #", "rows": 1}]
+    assert event["reasons"] == [
+        {"code": "row", "reason": "expected # columns, found #", "rows": 1}
+    ]
 
 
 @pytest.mark.parametrize("first", ["scratch", "reference"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ from recordmill.beam_jobs.service.run import prepare_launch, run_metadata
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_summary import InputSummary, InputWarning, WarningCode
 from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.ranges import RejectCode
 from recordmill.transforms.sources.csv.source import CsvSource
 
 CODES = get_args(WarningCode)
@@ -331,3 +333,38 @@ def test_an_error_lists_ten_warnings() -> None:
     )
     assert lines == [f"  {number} [long-numbers]" for number in range(10)]
     assert (more, way_out[:6]) == ("  and 3 more", "Change")
+
+
+REJECTED: dict[str, Case] = {
+    "row": table("a,b\n1,2\n3\n"),
+    "value": table("a\n1\nx\n" + "2\n" * 200, "--odd-cells", "reject"),
+    "label": images("cat/1.jpg", "dog/2.jpg", "3.jpg"),
+    "map": given("jsonl", {"a.jsonl": '{"a": 1}\n{"a": 2}\n'}, "--map", "FUNCTION"),
+}
+
+
+def test_every_code_of_rejects_has_a_case() -> None:
+    assert {*REJECTED} == {*get_args(RejectCode)}
+
+
+@pytest.mark.parametrize("exchange", ["auto", "engine"])
+@pytest.mark.parametrize("code", REJECTED)
+def test_rejects_have_codes_in_all_reports(
+    code: str, exchange: str, tmp_path: Path, out: Path
+) -> None:
+    arguments = REJECTED[code](tmp_path)
+    function = tmp_path / "odd.py"
+    function.write_text(
+        "def some(rows):\n    if 2 in rows['a'].to_pylist():\n"
+        "        raise ValueError('no')\n    return rows\n"
+    )
+    if code == "map":
+        arguments[-1] = f"{function}:some"
+    metrics = tmp_path / "m.prom"
+    more = ("--max-rejects", 1, "--exchange", exchange, "--metrics-file", metrics)
+    ran = recordmill("convert", *arguments, out, *more, "--json")
+    assert ran.status == 0, ran.err
+    assert [each["code"] for each in json.loads(ran.out)["reasons"]] == [code]
+    assert re.search(rf'_by_code{{.*code="{code}"}} 1\n', metrics.read_text())
+    found = json.loads(recordmill("rejects", out, "--json").out)
+    assert [each["code"] for each in (*found["reasons"], *found["rows"])] == [code] * 2

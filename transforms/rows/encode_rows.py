@@ -27,7 +27,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.ranges import Reject, SortedRunRef
+from recordmill.schemas.ranges import Reject, RejectCode, SortedRunRef
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
@@ -259,7 +259,7 @@ class RowsEncoder:
             if self._rule.column is not None:
                 group, value = self._rule.find_in_example(example)
                 if group is None:
-                    self._reject(self._rule.reason(value), data)
+                    self._reject(self._rule.reason(value), data, "label")
                     return
             if infers_schema:
                 self._observed.add_example(example)
@@ -356,7 +356,7 @@ class RowsEncoder:
             rows = rows_of()
             for index in np.flatnonzero(found.is_null().to_numpy(False)).tolist():
                 raw = row_as_json(rows[int(framed.kept[index])])
-                self._reject(self._rule.reason(values[index].as_py()), raw)
+                self._reject(self._rule.reason(values[index].as_py()), raw, "label")
             records = records.filter(found.is_valid())
             found = found.drop_null()
         yield from self._block(records, found.to_numpy())
@@ -389,8 +389,8 @@ class RowsEncoder:
             ),
         )
 
-    def _reject(self, reason: str, raw: bytes) -> None:
-        line = reject_line(Reject("", 0, reason, raw))
+    def _reject(self, reason: str, raw: bytes, code: RejectCode = "value") -> None:
+        line = reject_line(Reject("", 0, reason, raw, code))
         first, second = np.frombuffer(sha256(line).digest(), "<u8", 2).tolist()
         self.rejects.append(((first, second), line))
         self.rows_rejected += 1

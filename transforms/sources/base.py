@@ -29,6 +29,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import (
     InputRange,
     Reject,
+    RejectCode,
     RowIssue,
     TypeFlags,
     merge_type_flags,
@@ -118,22 +119,30 @@ class RowSink:
             self.issues = RowIssue.merged((self.issues, tuple(issues)))
 
     def reject(
-        self, rows: Rows, reasons: Mapping[int, str], input_range: InputRange
+        self,
+        rows: Rows,
+        reasons: Mapping[int, str],
+        input_range: InputRange,
+        code: RejectCode = "value",
     ) -> Rows:
         """Rejects some rows, by their index; returns the others."""
         if not reasons:
             return rows
-        self.add_rejects(rows, reasons, input_range)
+        self.add_rejects(rows, reasons, input_range, code)
         return rows.taken(np.delete(np.arange(rows.batch.num_rows), list(reasons)))
 
     def add_rejects(
-        self, rows: Rows, reasons: Mapping[int, str], input_range: InputRange
+        self,
+        rows: Rows,
+        reasons: Mapping[int, str],
+        input_range: InputRange,
+        code: RejectCode = "value",
     ) -> None:
         """Adds rows, by their index, to the rejects."""
         for row in sorted(reasons):
             path = rows.paths[row] if rows.paths else input_range.path
             position, raw = rows.raw(row)
-            self.rejects.append(Reject(path, position, reasons[row], raw))
+            self.rejects.append(Reject(path, position, reasons[row], raw, code))
 
 
 @dataclass(slots=True)

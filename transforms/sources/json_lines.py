@@ -25,7 +25,13 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
-from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
+from recordmill.schemas.ranges import (
+    InputRange,
+    Reject,
+    RejectCode,
+    RowIssue,
+    TypeFlags,
+)
 from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, is_utf8
@@ -491,10 +497,11 @@ class ObjectsSource(Source):
             batch = batch.take(pa.array(left, pa.int64()))
             kept = [kept[at] for at in left]
         path = input_range.path
-        sink.rejects += [
-            Reject(path, places[at][0], reasons[at], places[at][1])
-            for at in sorted(reasons)
-        ]
+        for at in sorted(reasons):
+            code: RejectCode = "row" if isinstance(parsed[at], str) else "value"
+            sink.rejects.append(
+                Reject(path, places[at][0], reasons[at], places[at][1], code)
+            )
         sink.add(nulls=[column.null_count for column in batch.columns])
         starts = np.array([places[at][0] for at in kept], np.int64)
         rows = Rows(

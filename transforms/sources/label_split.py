@@ -432,4 +432,4 @@ class LabelSplitRows(RowSource):
         if self._dropped is not None:
             batch = batch.drop_columns([self._dropped])
         rows = replace(rows, batch=batch, splits=splits)
-        return sink.reject(rows, reasons, input_range)
+        return sink.reject(rows, reasons, input_range, "label")

@@ -568,7 +568,7 @@ class MappedRows(RowSource):
                 continue
             tried = self._tried_with(types).columns
             made = function(rows.batch)
-            sink.reject(rows, dict(made.invalid_rows), input_range)
+            sink.reject(rows, dict(made.invalid_rows), input_range, "map")
             sink.dropped += made.dropped(rows.batch.num_rows)
             sink.added += made.added
             if not made.batch.num_columns:

@@ -1,6 +1,6 @@
 """Rejected rows: their lines in files, those of a dataset or a run, and their reasons.
 
-A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons carry the
+A reject is a line of JSON: uri, position (bytes), code, reason, raw (base64). Reasons carry the
 values that were found, so they are counted by their common form, the kind:
 
     "expected 6 columns, found 3"  "expected 6 columns, found 5"
@@ -62,11 +62,12 @@ def parse_reject(line: bytes, where: str) -> Reject:
             position=0 if from_pipeline else int(fields["position"]),
             reason=str(fields["reason"]),
             raw=base64.b64decode(fields["raw"], validate=True),
+            code=fields.get("code", "row"),
         )
     except NOT_VALID as error:
         raise OutputError(
             f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
-            "uri, position, reason and raw)"
+            "uri, position, code, reason and raw)"
         ) from error
 
 
@@ -143,6 +144,11 @@ class RejectKind:
     def is_known(self) -> bool:
         """Returns whether all rows have the reason of the first."""
         return self.kind not in (OTHER_KINDS, NOT_COUNTED)
+
+    @property
+    def code(self) -> str:
+        """Returns the code of all rows, or other."""
+        return self.first.code if self.is_known else "other"
 
     @property
     def example(self) -> str:

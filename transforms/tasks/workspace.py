@@ -254,6 +254,7 @@ def reject_line(reject: Reject) -> bytes:
     fields = {
         "uri": reject.path or None,
         "position": reject.position if reject.path else None,
+        "code": reject.code,
         "reason": reject.reason,
         "raw": base64.b64encode(reject.raw).decode(),
     }

@@ -301,7 +301,7 @@ def _encode_references(
         ):
             for row, reason in framed.invalid_rows:
                 path, position, raw = referenced.raw(row)
-                sink.rejects.append(Reject(path, position, reason, raw))
+                sink.rejects.append(Reject(path, position, reason, raw, "value"))
             yield binary_payloads(framed.rows)
 
 

@@ -26,7 +26,13 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
 from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
 from recordmill.schemas.input_summary import NOTHING, InputSummary
-from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
+from recordmill.schemas.ranges import (
+    InputRange,
+    Reject,
+    RejectCode,
+    RowIssue,
+    TypeFlags,
+)
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import (
     I64,
@@ -601,7 +607,9 @@ class ImagesSource(Source):
                 if each.unread is not None:
                     reason = each.problem
                 raw = (each.unread or "").encode("latin-1")
-                sink.rejects.append(Reject(path, each.at, reason, raw))
+                # What has bytes is a row of a table that names no image.
+                code: RejectCode = "label" if raw else "row"
+                sink.rejects.append(Reject(path, each.at, reason, raw, code))
                 continue
             content = next(contents)
             is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
@@ -625,7 +633,8 @@ class ImagesSource(Source):
                     )
                     content = content[:HEAD_BYTES]
                 held += len(content)
-                sink.rejects.append(Reject(path, 0, reason, content))
+                code = "label" if each.problem else "row"
+                sink.rejects.append(Reject(path, 0, reason, content, code))
                 continue
             kept.append(index)
             data.append(image)
