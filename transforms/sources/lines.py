@@ -255,5 +255,5 @@ class TextSource(Source):
                 else starts - input_range.start,
                 raw=partial(_raw_line, lines, starts),
             )
-            yield sink.reject(rows, _not_utf8(text, lines), input_range)
+            yield sink.reject(rows, _not_utf8(text, lines), input_range, "row")
         sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))

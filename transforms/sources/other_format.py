@@ -51,8 +51,8 @@ def naming_other_format(
 ) -> Iterator[None]:
     """Names the format of a file's content where its own cannot read it.
 
-    Nothing is read unless an error comes: of tables the file that it names, or the first
-    one; of other formats some files, as tables and lists of names may lie beside the data,
+    Nothing is read unless an error comes: of tables the file that it names, or the
+    largest; of other formats some files, as tables and lists of names may lie beside the data,
     and may be all that an append adds.
     """
     try:
@@ -61,10 +61,11 @@ def naming_other_format(
         named = _TABLES if is_append else _TABLES | _OTHERS
         if source not in named or error.kind != DATA or not files:
             raise
-        looked_at = [file for file in files if file.uri in str(error)][:1] or files[:1]
+        told = [file for file in files if file.uri in str(error)]
+        looked_at = told[:1] or [max(files, key=lambda file: file.size)]
         own = {""}
         if source in _OTHERS:
-            looked_at = files[:: len(files) // _LOOKED_AT + 1]
+            looked_at = [*files[:: len(files) // _LOOKED_AT + 1]]
             own |= {BINARY, _ZIP, _TAR}  # it may be damaged, or hold what is looked for
         found = [recognize(_head_of(file, storage)) for file in looked_at]
         if any(what in own or other == source for what, other in found):

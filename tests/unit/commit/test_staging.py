@@ -152,9 +152,13 @@ def test_refused(
 @pytest.mark.parametrize(
     ("source", "inputs", "message"),
     [
-        ("images", IRIS.parent, "no images among 1 input file"),
+        (
+            "images",
+            IRIS.parent,
+            "iris.csv: is text with delimiters, expected content of",
+        ),
         ("images", SAMPLES / "images" / "animals", "is not in the folder of a class"),
-        ("cifar", IRIS.parent, "none of the input files ends in .bin"),
+        ("cifar", IRIS.parent, "use `recordmill convert csv`"),
         (
             "csv",
             SAMPLES / "cifar",
