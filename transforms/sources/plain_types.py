@@ -170,8 +170,8 @@ def columns_differ(
         lacking = ", ".join(missing or extra)
         way_out = f". To leave out the file without {lacking}, {own}, use {exclude}"
     if not leaves_out and not {*missing} & ({*wanted} or {*missing}):
-        other = "the schema does not have" if wanted else "is new"
-        way_out += f". Use `extra_columns=ignore` to leave out what {other}"
+        left = ", ".join(extra)
+        way_out += f". Use `extra_columns=ignore` to leave out {left} in all files"
     return (
         f"{uri}: its columns differ from those of the first file: it "
         f"{' and '.join(found)}; all files of one dataset need the same columns{way_out}"
