@@ -56,6 +56,17 @@ class FileTable:
         """Returns the position of each path; null where it is not among them."""
         return pc.index_in(paths, value_set=self.paths).combine_chunks()
 
+    def each_once(self) -> Self:
+        """Returns each path once, where it is first, and as it is last.
+
+        Two names that are not UTF-8 may be one path.
+        """
+        codes = self.paths.dictionary_encode().combine_chunks().indices.to_numpy()
+        _, from_end = np.unique(codes[::-1], return_index=True)
+        if len(from_end) == len(codes):
+            return self
+        return self.take(pa.array(len(codes) - 1 - from_end))
+
     def take(self, positions: pa.Array) -> Self:
         """Returns the files at these positions."""
         return replace(self, table=self.table.take(positions))
@@ -154,10 +165,12 @@ class Inventory(FileTable, Sequence[InputFile]):
     @overload
     def __getitem__(self, index: slice) -> Inventory: ...
     def __getitem__(self, index: int | slice) -> InputFile | Inventory:
-        if isinstance(index, int):
+        if not isinstance(index, slice):
             at = range(len(self))[index]
             return next(iter(self[at : at + 1]))
-        start, stop, _ = index.indices(len(self))
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            return self.take(pa.array(range(start, stop, step), pa.int64()))
         return Inventory(self.table.slice(start, max(0, stop - start)), self.root)
 
     def __eq__(self, other: object) -> bool:

@@ -787,3 +787,14 @@ def test_a_header_is_none_of_an_import_file(photos: Path) -> None:
     (photos / "labels.csv").write_text(f"file,label,seen_at\n{rows}")
     converted(photos, "--label-table", "labels.csv")
     assert ints(photos.parent / "out", "label") == [0] * 4
+
+
+def test_import_file_that_begins_with_a_mark_and_without_use(photos: Path) -> None:
+    """A byte order mark, and a first image that is in no split."""
+    rows = ["", "TEST", "", "TRAIN"]
+    lines = [f"{use},gs://b/photos/{i}.jpg,cat\n" for i, use in enumerate(rows)]
+    table = photos.parent / "import.csv"
+    table.write_text("".join(lines), encoding="utf-8-sig")
+    converted(photos, "--label-table", table)
+    splits = [split for split, _ in splits_and_labels(photos.parent / "out")]
+    assert splits == ["train", "test", "train", "train"]

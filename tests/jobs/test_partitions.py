@@ -121,3 +121,47 @@ def test_other_tables_tell_that_folders_are_not_read(name: str, tmp_path: Path) 
     assert "folders not read as columns: label=..." in ran.err
     stored = json.loads((tmp_path / "out" / "run.json").read_text())
     assert "folders not read as columns" in stored["understood"]["facts"]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (("1", "22"), "int64"),
+        (("1234567890123456789", "1"), "string"),
+        (("0.5", "1", "-2.25"), "float32"),
+        (("1.1", "1.10"), "string"),
+        (("12e5", "1"), "string"),
+        (("1.23456789", "1"), "string"),
+        (("007", "1"), "string"),
+    ],
+)
+def test_no_value_of_a_folder_loses_a_digit(
+    values: tuple[str, ...], dtype: str, tmp_path: Path
+) -> None:
+    folders = {f"k={value}": [n] for n, value in enumerate(values)}
+    given = write(tmp_path / "in", "parquet", folders)
+    with without_beam():
+        convert("parquet", given, tmp_path / "out")
+    (feature,) = [f for f in manifest_of(tmp_path / "out")["features"] if f["name"] == "k"]  # fmt: skip
+    assert feature["dtype"] == dtype
+
+
+def test_a_schema_says_what_a_folder_is(tmp_path: Path) -> None:
+    given = write(tmp_path / "in", "parquet", {"zip=12345": [1], "zip=54321": [2]})
+    (tmp_path / "s.yaml").write_text("features:\n  id: int64\n  zip: string\n")
+    with without_beam():
+        convert("parquet", given, tmp_path / "out", "--schema", tmp_path / "s.yaml")
+        (tmp_path / "s.yaml").write_text("features:\n  id: int64\n  zip: int32\n")
+        convert("parquet", given, tmp_path / "int", "--schema", tmp_path / "s.yaml")
+    assert sorted(ints(tmp_path / "int", "zip")) == [12345, 54321]
+
+
+def test_split_is_a_column_where_another_folder_tells_splits(tmp_path: Path) -> None:
+    folders = {
+        f"{y}/split={s}": [n] for n, (y, s) in enumerate((("a", "x"), ("b", "y")))
+    }
+    given = write(tmp_path / "in", "parquet", folders)
+    with without_beam():
+        convert("parquet", given, tmp_path / "out", "--split-from", 1)
+    assert "split" in [f["name"] for f in manifest_of(tmp_path / "out")["features"]]
+    assert sorted(manifest_of(tmp_path / "out")["splits"]) == ["a", "b"]

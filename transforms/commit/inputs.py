@@ -12,7 +12,6 @@ from itertools import groupby, islice
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -153,7 +152,7 @@ def dump_inputs(
     Of the files that cells may name, those that are inputs, too, are left out.
     """
     sides = KeptFiles.listed(side_files.without(files.paths), are_side=True)
-    own = KeptFiles.listed(files, are_side=False)
+    own = KeptFiles.listed(files, are_side=False).each_once()
     entries = KeptFiles(pa.concat_tables([own.table, sides.table]))
     fields = fixed_fields(job)
     return dump_kept(
@@ -229,6 +228,8 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
         for path, size, told, *kind in json.loads(b"[%b]" % b",".join(lines))
     ]
     paths, sizes, told, kinds = zip(*entries, strict=True)
+    if not all(type(path) is str for path in paths):
+        raise TypeError
     nothing = [None] * len(told)
     if by_content:
         told = tuple(map(_checked_content, told, sizes))
@@ -512,6 +513,7 @@ def is_same_dataset(
         kept = read_part(store, manifest, 0)
     except OutputError:
         return False
+    files = files.each_once()
     now = files + side_files.without(files.paths)
     positions = kept.files.find(now.paths)
     same_names = len(now) == len(kept.files) and not positions.null_count
@@ -586,10 +588,7 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
 
 def _joined(parts: Sequence[KeptInputs]) -> KeptFiles:
     """Returns the files of all parts; one that is in several as in the last."""
-    whole = pa.concat_tables([part.files.table for part in parts])
-    codes = whole["path"].dictionary_encode().combine_chunks().indices.to_numpy()
-    _, from_end = np.unique(codes[::-1], return_index=True)
-    return KeptFiles(whole).take(pa.array(len(codes) - 1 - from_end))
+    return KeptFiles(pa.concat_tables([part.files.table for part in parts])).each_once()
 
 
 def new_files(
@@ -610,11 +609,12 @@ def new_files(
       InputError: a file that it was made from is missing, left out, or has changed.
     """
     is_side = kept.table["is_side"].combine_chunks()
-    positions, of_side = files.find(kept.paths), side_files.find(kept.paths)
-    of_side = pc.if_else(is_side, pc.add(of_side, len(files)), None)
+    ones, sides = files.each_once(), side_files.each_once()
+    positions, of_side = ones.find(kept.paths), sides.find(kept.paths)
+    of_side = pc.if_else(is_side, pc.add(of_side, len(ones)), None)
     positions = pc.coalesce(positions, of_side)
     missing = kept.paths.filter(positions.is_null()).to_pylist()
-    now = (files + side_files).take(positions.drop_null())
+    now = (ones + sides).take(positions.drop_null())
     both = Pairs(kept.where(positions.is_valid()), now)
     if missing:
         changed = now.where(pc.equal(both.same_unread(), False)).paths.to_pylist()
@@ -700,6 +700,7 @@ def dataset_changes(
 
 def _file_changes(kept: KeptFiles, now: Inventory, check: ContentCheck) -> list[str]:
     """Returns how many files are new, gone or changed, with the first names."""
+    now = now.each_once()
     positions = kept.find(now.paths)
     both = now.where(positions.is_valid())
     pairs = Pairs(kept.take(positions.drop_null()), both)

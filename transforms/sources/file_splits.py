@@ -30,6 +30,11 @@ SPLIT_NAMES = TRAIN_NAMES | {
     *("val", "valid", "validation", "dev"),
     *("test", "testing", "eval", "evaluation"),
 }
+_SAME = (
+    ("train", "training"),
+    ("validation", "val", "valid", "dev"),
+    ("test", "testing", "eval", "evaluation"),
+)
 _PUBLISHED = {"t10k": "test", "data_batch": "train"}  # by MNIST and CIFAR
 _WORDS = "|".join((*SPLIT_NAMES, *_PUBLISHED))
 _WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
@@ -179,6 +184,11 @@ class FileSplits:
         )
 
     @property
+    def by_key(self) -> bool:
+        """Returns whether folders named split=... are the splits."""
+        return any(name.startswith(_FOLDER) for name in self.folders)
+
+    @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Returns what is told of the splits before and after a run."""
         return (("splits by file", self.told),) if self.told else ()
@@ -200,7 +210,7 @@ class FileSplits:
             if all(named) and any(name.lower() in SPLIT_NAMES for name in named):
                 by_name = "shard"
             elif len(names) == 1:  # of a file alone, test.csv says nothing
-                return self
+                named = [""]
             else:
                 named = [*map(split_word, names)]
         rule = self._by_folder(files)
@@ -221,7 +231,7 @@ class FileSplits:
         best, most = self, (0, 0)
         for index, names in sorted(levels.items()):
             likely = frozenset(name for name in names if name.startswith(_FOLDER))
-            likely = likely or likely_splits(names)
+            likely = likely or likely_splits(name for name in names if "=" not in name)
             weight = sum(names[name] for name in likely), len(likely)
             if (weight[1] > 1, weight) > (most[1] > 1, most):
                 best, most = replace(self, index=index, folders=likely), weight
@@ -233,7 +243,7 @@ class FileSplits:
         differ = [
             (file, own, folder)
             for file, own, folder in zip(files, named, below, strict=True)
-            if own != folder
+            if _meant(own) != _meant(folder)
         ]
         if differ and _several(below) and _several(named):
             file, own, folder = differ[0]
@@ -245,6 +255,12 @@ class FileSplits:
 
 
 NO_SPLITS = FileSplits()
+
+
+def _meant(split: str) -> str:
+    """Returns one name for those of splits that mean the same."""
+    word = split_word(split) or split.casefold()
+    return next((same[0] for same in _SAME if word in same), word)
 
 
 def _several(splits: Sequence[str]) -> bool:

@@ -53,7 +53,8 @@ class Meaning:
 
     # other names of columns of the file; "" for one that is left out
     names: dict[str, str] = field(default_factory=dict)
-    images: list[str] = field(default_factory=list)  # columns, under their new names
+    files: list[str] = field(default_factory=list)  # columns of whole files,
+    images: list[str] = field(default_factory=list)  # and those of images among them
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)  # of arrays
     unused: list[str] = field(default_factory=list)  # what cannot be used, in words
@@ -88,10 +89,15 @@ def meaning_of(schema: pa.Schema) -> Meaning:
         features = json.loads(data)["info"]["features"]
         columns = [(name, features[name]) for name in schema.names if name in features]
     except NOT_VALID as error:
-        found.unused.append(f"the metadata `huggingface`: {error!r}")
+        found.unused.append(f"the metadata 'huggingface': {error!r}")
         return found
     for name, feature in columns:
-        _read(name, feature, schema.field(name).type, found)
+        try:
+            _read(name, feature, schema.field(name).type, found)
+        except NOT_VALID as error:
+            found.unused.append(
+                f"the metadata 'huggingface' of column {name}: {error!r}"
+            )
     return found
 
 
@@ -117,14 +123,18 @@ def _read(
                 _read(own, feature[part.name], part.type, found, lists)
     elif kind == "ClassLabel" and pt.is_integer(column):
         names = feature.get("names") or range(int(feature.get("num_classes") or 0))
-        found.classes[name] = tuple(map(str, names))
+        classes = tuple(map(str, names))
+        if not classes or len({*classes}) < len(classes):
+            raise ValueError(f"classes {classes}")
+        found.classes[name] = classes
     elif kind in _FILES and _is_file(column):
         content, path = f"{name}{SEPARATOR}bytes", f"{name}{SEPARATOR}path"
         found.names |= {content: name} | ({path: ""} if lists else {})
-        if kind == "Image" and not lists:
-            found.images.append(name)
+        if not lists:
+            found.files.append(name)
+            found.images += [name] if kind == "Image" else []
     elif str(kind).startswith("Array") and isinstance(feature.get("shape"), list):
-        found.shapes[name] = tuple(feature["shape"])
+        found.shapes[name] = (*[None] * lists, *feature["shape"])
     elif kind not in _AS_STORED:
         found.unused.append(f"column {name}: {kind or feature} of {column}")
 
@@ -142,6 +152,7 @@ def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
     merged = Meaning()
     for uri, each in found:
         merged.names |= each.names
+        merged.files += [name for name in each.files if name not in merged.files]
         merged.images += [name for name in each.images if name not in merged.images]
         merged.unused += [text for text in each.unused if text not in merged.unused]
         merged.shapes |= each.shapes
@@ -158,7 +169,7 @@ def require_same_classes(
     if tuple(found) != tuple(expected):
         raise InputError(
             f"{uri}: the classes of column {column!r} are {first_names(found)} by its "
-            f"metadata `huggingface`; expected {first_names(expected)}, so that equal "
+            f"metadata 'huggingface'; expected {first_names(expected)}, so that equal "
             "labels are of one class. Convert such files one by one, or declare the "
             "classes in a schema file (`schema`)"
         )
@@ -181,13 +192,27 @@ def size_columns(images: Sequence[str]) -> list[pa.Field]:
     ]
 
 
-def check_images(batch: pa.RecordBatch, images: Sequence[str]) -> Checked:
-    """Checks the columns of images of a batch; a missing one has no size."""
+def check_images(
+    batch: pa.RecordBatch, images: Sequence[str], files: Sequence[str] = ()
+) -> Checked:
+    """Checks the columns of images of a batch; a missing one has no size.
+
+    Of other columns of files, too, none may have its path alone.
+    """
     headers: list[dict[str, ImageHeader]] = [{} for _ in range(batch.num_rows)]
     problems: dict[int, str] = {}
+    for name in files:
+        paths = f"{name}{SEPARATOR}path"
+        if not {name, paths} <= {*batch.schema.names}:
+            continue
+        lacks = pc.and_(batch.column(name).is_null(), batch.column(paths).is_valid())
+        for row in np.flatnonzero(lacks.to_numpy(zero_copy_only=False)).tolist():
+            path = shown(batch.column(paths)[row].as_py())
+            problems[row] = (
+                f"{name}: the table has only the path {path}, not the file: write it "
+                "again by datasets, whose to_parquet puts files into the table"
+            )
     for image in images:
-        paths = f"{image}{SEPARATOR}path"
-        named = batch.column(paths).is_valid() if paths in batch.schema.names else None
         # A loop per image: of a JPEG, header and structure take 8 us.
         for row, data in enumerate(batch.column(image)):
             if data.is_valid:
@@ -195,13 +220,6 @@ def check_images(batch: pa.RecordBatch, images: Sequence[str]) -> Checked:
                     headers[row][image] = check_image(data.as_py())
                 except ImageHeaderError as error:
                     problems.setdefault(row, f"{image}: {error}")
-            elif named is not None and named[row].as_py():
-                problems.setdefault(
-                    row,
-                    f"{image}: the table has only the path "
-                    f"{shown(batch.column(paths)[row].as_py())}, not the image: write it "
-                    "again by `datasets`, whose `to_parquet` puts files into the table",
-                )
     sizes = [
         pa.array([getattr(each.get(image), side, None) for each in headers], pa.int64())
         for image in images

@@ -25,7 +25,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import count, first_names
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
@@ -197,10 +197,24 @@ def _iceberg_snapshot(uri: str, own: Sequence[InputFile]) -> Snapshot:
         tasks = list(table.scan().plan_files())
         location = table.location().rstrip("/") + "/"
         snapshot = table.current_snapshot()
+        names = {field.field_id: field.name for field in table.schema().fields}
+        before = {
+            field.field_id: field.name
+            for schema in table.metadata.schemas
+            for field in schema.fields
+            if names.get(field.field_id) != field.name
+        }
     except Exception as error:  # its own classes, and those of its file systems
         raise InputError(
             f"{newest.uri}: the metadata of this Iceberg table cannot be read: {error}"
         ) from error
+    if before:
+        raise InputError(
+            f"{uri}: columns of this Iceberg table were renamed or removed "
+            f"({first_names(sorted(before.values()))}), and its files have them under "
+            "their old names. Write its rows to Parquet files by pyiceberg "
+            "(table.scan().to_arrow()), and convert these"
+        )
     if any(task.delete_files for task in tasks):
         raise InputError(
             f"{uri}: deleted rows of this Iceberg table are still in its files. Rewrite "

@@ -567,6 +567,8 @@ class NamedFile:
 
 def find_named(name: str, files: Inventory) -> Inventory:
     """Returns the files of the inventory that a name stands for, if there are any."""
+    if not is_utf8(name):
+        return files[:0]  # of no file in the inventory
     below = name.removeprefix("./")
     full = full_uri(name)
     if has_magic(name):
@@ -683,9 +685,9 @@ def _listed_tables(
             listed[folder] = {str(each["filename"]) for each in state["_data_files"]}
             if state.get("_indices_data_files"):
                 raise InputError(
-                    f"{file.uri}: an index file chooses the rows, as `datasets` 1 wrote "
-                    "it. Load the dataset by `datasets` and save it again, after "
-                    "`flatten_indices()`"
+                    f"{file.uri}: an index file chooses the rows, as datasets 1 wrote "
+                    "it. Load the dataset by datasets and save it again, after "
+                    "flatten_indices()"
                 )
     return listed
 

@@ -15,10 +15,13 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.transforms.sources.file_splits import FileSplits
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # 007 is text
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+# With at most 7 digits, which float32 keeps, and none behind them that a number loses: a
+# version 1.10 is text.
+_DECIMAL = re.compile(r"(?!(?:\D*\d){8})-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?")
 _SPLIT = "split"  # a folder of this key is a split, where names tell them
 
 
@@ -46,17 +49,20 @@ class Partitions:
     """The columns that folders make."""
 
     are_read: bool = False
-    has_splits: bool = False  # whether folders named split=... are splits
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, once found
 
-    def found_in(self, files: Sequence[InputFile]) -> Self:
+    def found_in(
+        self, files: Sequence[InputFile], splits: FileSplits, *, as_text: bool
+    ) -> Self:
         """Returns the columns of files; a column has one type in all of them.
+
+        With `as_text` that is text, of which a declared schema makes what it says.
 
         Raises:
           InputError: a file is not in a folder of each key.
         """
         keys = partition_keys(files) if self.are_read else []
-        keys = [key for key in keys if not (self.has_splits and key == _SPLIT)]
+        keys = [key for key in keys if key != _SPLIT or not splits.by_key]
         seen: dict[str, set[str | None]] = {key: set() for key in keys}
         for file in files if keys else ():
             values = values_in(file.path)
@@ -68,7 +74,10 @@ class Partitions:
                         "`exclude`, or use `partitions=none`"
                     )
                 seen[key].add(values[key])
-        types = [(key, _type_of(values - {None})) for key, values in seen.items()]
+        types = [
+            (key, pa.string() if as_text else _type_of(values - {None}))
+            for key, values in seen.items()
+        ]
         return replace(self, types=tuple(types))
 
     def merged(

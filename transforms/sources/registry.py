@@ -397,9 +397,7 @@ def _table_format(
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
             splits=request.file_splits(options.split_from),
-            partitions=_load("partitions.Partitions")(
-                options.partitions == "hive", options.split_from != "none"
-            ),
+            partitions=_load("partitions.Partitions")(options.partitions == "hive"),
             storage=request.storage,
         ),
         position_unit="row",

@@ -353,7 +353,9 @@ class ColumnarSource(Source):
             )
         kept = _find_tables(append.kept)[0] if append else []
         splits = self.splits.found_in(tables, kept)
-        partitions = self.partitions.found_in([*kept, *tables])
+        partitions = self.partitions.found_in(
+            [*kept, *tables], splits, as_text=self.as_declared
+        )
         schema, wanted = append.schema if append else None, self.wanted
         if schema:
             wanted = tuple(feature.name for feature in schema.features)
@@ -375,10 +377,13 @@ class ColumnarSource(Source):
             sizes = [each.name for each in size_columns(meaning.images)]
             require_features([*types, *sizes], schema)
             for feature in schema.features:
-                classes = meaning.classes.get(feature.column, feature.class_names)
-                require_same_classes(
-                    found[0].file.uri, feature.column, classes, feature.class_names
-                )
+                if feature.class_names and feature.column in types:
+                    # A file without metadata has the labels of the dataset, too.
+                    names = feature.class_names
+                    found_names = meaning.classes.setdefault(feature.column, names)
+                    require_same_classes(
+                        found[0].file.uri, feature.column, found_names, names
+                    )
         cuts, unread, num_bytes = [], [], 0
         entries = sum(len(name) + _ENTRY_BYTES for name in types)
         for file, _, groups, _ in found:
@@ -414,6 +419,14 @@ class ColumnarSource(Source):
                 chosen=self.wanted if self.leaves_out else (),
             )
         meaning = meaning_of(table.schema)
+        if self.as_declared:  # what becomes of a column, and of its labels, it says
+            meaning.classes.clear()
+            meaning.images = [
+                name
+                for name in meaning.images
+                if {name, *(each.name for each in size_columns([name]))}
+                & {*self.wanted}
+            ]
         columns = self.partitions.merged(file.uri, meaning.types(columns))
         return _FoundTable(file, columns, groups, meaning)
 
@@ -513,7 +526,7 @@ class ColumnarSource(Source):
     ) -> Rows:
         """Makes rows; those with a damaged image or a value too few are rejects."""
         images, uri = self.meaning.images, input_range.uri
-        batch, headers, problems = check_images(batch, images)
+        batch, headers, problems = check_images(batch, images, self.meaning.files)
         wrong, issues = check_labels(batch, self.meaning.classes, uri)
         problems |= wrong | missing_required(batch, self.fixed_schema)
         for index, own in enumerate(headers):

@@ -44,6 +44,7 @@ from recordmill.schemas.ranges import (
     RejectTotals,
     ShardResult,
 )
+from recordmill.schemas.text import NOT_VALID
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,
@@ -326,7 +327,7 @@ def _kept(workspace: Workspace, file: str) -> pa.Table:
     data = workspace.get(f"{CHECKPOINTS}/{file}") or b""
     try:
         return table_of(parse_checksums(data))
-    except (ValueError, TypeError):
+    except NOT_VALID:
         return table_of(())  # cut short when the machine lost its power
 
 

@@ -50,7 +50,7 @@ SPLITS = [
     ("test-0.csv test-1.csv", "test test"),
     ("test/a.csv test/b.csv", "test test"),
     ("test.csv", "-"),
-    ("test/a.csv", "-"),
+    ("test/a.csv", "test"),
     ("test-00000-of-00001.parquet", "test"),
     ("train-0.csv training-1.csv", "- -"),
     ("train.csv more.csv", "- -"),
@@ -175,3 +175,22 @@ def test_the_reading_changes_where_splits_are_found_and_how() -> None:
     assert "" not in found
     for paths, asked in zip(("a.csv", "train.csv test.csv"), (AUTO, NONE), strict=True):
         assert FileSplits(asked).reading(listed(paths)) == ""
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["test/a.parquet"], ["test"]),
+        (["split=test/a.parquet"], ["test"]),
+        (["test.csv"], [""]),
+        (["env=dev/a.csv", "env=test/b.csv"], ["", ""]),
+        (["train/train.csv", "validation/val.csv"], ["train", "val"]),
+        (["Train/x_train.csv", "Test/x_test.csv"], ["train", "test"]),
+    ],
+)
+def test_folders_of_one_file_of_keys_and_of_words_that_mean_the_same(
+    paths: list[str], expected: list[str]
+) -> None:
+    files = [InputFile(path, f"/in/{path}", 1) for path in paths]
+    rule = FileSplits("auto").found_in(files)
+    assert [rule.of(file) for file in files] == expected

@@ -175,7 +175,7 @@ def test_metadata_that_columns_do_not_agree_with_is_told(
 def test_damaged_metadata_is_told(text: str) -> None:
     schema = pa.schema({"a": pa.int64()}, {"huggingface": text})
     (told,) = meaning_of(schema).unused
-    assert told.startswith("the metadata `huggingface`")
+    assert told.startswith("the metadata 'huggingface'")
 
 
 def test_files_that_number_classes_otherwise_are_refused(tmp_path: Path) -> None:
@@ -230,3 +230,70 @@ def test_tables_that_state_json_does_not_list_are_left_out(tmp_path: Path) -> No
     (tmp_path / "state.json").write_text(json.dumps(state))
     with pytest.raises(InputError, match="an index file chooses the rows"):
         without_documents(list_inputs([str(tmp_path)])[1], "arrow")
+
+
+def test_labels_of_appended_files_without_metadata_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    job = ["convert", "parquet", tmp_path / "in", tmp_path / "out"]
+    write_typed(table({"y": LABEL}, y=pa.array([0, 1])), "parquet", tmp_path / "in/a.parquet", 9)  # fmt: skip
+    assert command(*job).status == 0
+    write_typed(pa.table({"y": [1, 7]}), "parquet", tmp_path / "in/b.parquet", 9)
+    ran = command(*job, "--append")
+    assert ran.status != 0
+    assert "7 is not a class index (0 to 1)" in ran.err
+
+
+def test_other_files_than_images_have_not_their_path_alone(tmp_path: Path) -> None:
+    sounds = [{"bytes": b"RIFF", "path": "a"}, {"bytes": None, "path": "b.wav"}, None]
+    made = table({"s": {"_type": "Audio"}}, s=pa.array(sounds, FILE))
+    reading = read_table(tmp_path, made)
+    assert [row["s"] for row in reading.rows] == [b"RIFF", None]
+    (reject,) = reading.rejects
+    assert "only the path 'b.wav'" in reject.reason
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"_type": ["a"]},
+        {"_type": "ClassLabel"},
+        {"_type": "ClassLabel", "names": 5},
+        {"_type": "ClassLabel", "names": ["a", "a"]},
+        {"_type": "ClassLabel", "num_classes": "a"},
+    ],
+)
+def test_classes_that_cannot_be_used_are_told(tmp_path: Path, feature: Any) -> None:
+    made = table({"a": feature}, a=pa.array([0, 5], pa.int64()))
+    reading = read_table(tmp_path, made)
+    assert reading.rows == [{"a": 0}, {"a": 5}]
+    assert len(reading.source.understood().warnings) == 1
+
+
+def test_lists_of_arrays_have_their_shape(tmp_path: Path) -> None:
+    grid = {"shape": [2, 2], "dtype": "float32", "_type": "Array2D"}
+    cells = pa.list_(pa.list_(pa.list_(pa.float32())))
+    made = table(
+        {"g": {"feature": grid, "_type": "List"}},
+        g=pa.array([[[[1, 2], [3, 4]]], []], cells),
+    )
+    reading = read_table(tmp_path, made)
+    assert reading.source.schema()["g"].shape == (None, 2, 2)
+    assert [row["g"] for row in reading.rows] == [[[[1, 2], [3, 4]]], []]
+
+
+def test_a_schema_says_what_classes_and_columns_are(tmp_path: Path) -> None:
+    """The way out of files that number classes otherwise; images that it leaves out."""
+    (tmp_path / "in").mkdir()
+    images = pa.array([{"bytes": b"no image", "path": "x"}], FILE)
+    for name, names in (("a", ["cat", "dog"]), ("b", ["dog", "cat"])):
+        made = table(
+            {"y": {**LABEL, "names": names}, "image": IMAGE},
+            y=pa.array([2]),
+            image=images,
+        )
+        write_typed(made, "parquet", tmp_path / "in" / f"{name}.parquet", 9)
+    (tmp_path / "s.yaml").write_text(
+        "features:\n  y: {dtype: int64, classes: [cat, dog, emu]}\n"
+    )
+    ran = command("convert", "parquet", tmp_path / "in", tmp_path / "out", "--schema", tmp_path / "s.yaml")  # fmt: skip
+    assert ran.status == 0, ran.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,3 +86,15 @@ def test_checksums_are_lines() -> None:
     assert list(kept) == list(parse_checksums(bytes(kept.lines))) == parts
     assert len(kept.lines) / len(parts) < MOST_BYTES
     assert table_of(kept).num_rows == len(parts)
+
+
+def test_slices_with_a_step_and_paths_that_repeat() -> None:
+    files = [InputFile(f"{n}.csv", f"/in/{n}.csv", n) for n in range(10)]
+    listed = Inventory.of(files)
+    assert list(listed[::3]) == files[::3]
+    assert list(listed[8:2:-2]) == files[8:2:-2]
+    assert listed[np.int64(4)] == files[4]
+    again = files[2]._replace(size=77)
+    both = Inventory.of([*files, again])
+    assert list(both.each_once()) == [*files[:2], again, *files[3:]]
+    assert listed.each_once() is listed

@@ -235,12 +235,13 @@ def read_tables(
 def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
     """Returns the columns of an import file of Vertex AI; "" if a table is none."""
     head = read_range(file.uri, 0, min(file.size, 4096), storage, file.seen)
-    line = head.decode(errors="replace").partition("\n")[0].strip()
+    line = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
     found = _IMPORTED.fullmatch(line)
     if found is None:
         return ""
-    names = ["image", "label"][: 1 + bool(line.count(",") > bool(found["use"]))]
-    return ",".join([_ML_USE] * bool(found["use"]) + names)
+    has_use = bool(found["use"]) or line.startswith(",")
+    names = ["image", "label"][: 1 + (line.count(",") > has_use)]
+    return ",".join([_ML_USE] * has_use + names)
 
 
 def _read(source: Source, split: str, file: InputFile) -> LabelTable:
