@@ -61,11 +61,11 @@ from recordmill.transforms.sources.base import (
     missing_required,
 )
 from recordmill.transforms.sources.plain_types import (
+    flat_batch,
     merged_type,
     plain_columns,
     plain_schema,
 )
-from recordmill.transforms.sources.tables import flat_batch
 from recordmill.transforms.sources.text_columns import TypeFlag
 
 _REASON_CHARACTERS = 500  # of what an exception says

@@ -14,7 +14,7 @@ A struct is a column for each of its fields: `box` with the fields `x` and `y` b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -35,6 +35,7 @@ from recordmill.transforms.encode.columns import (
     is_list,
     is_text,
     lists_of,
+    plain,
     plain_type,
 )
 
@@ -95,6 +96,53 @@ def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
             yield inner, pa.list_(value_type)
     else:
         yield name, plain
+
+
+def flat_batch(
+    batch: pa.RecordBatch, columns: pa.Schema, named: Callable[[str], str] = str
+) -> pa.RecordBatch:
+    """Returns the rows of a file with some of its columns, of these types.
+
+    `named` returns the name of a column here, given that in the file.
+
+    Raises:
+      pa.ArrowException: a value does not fit the type.
+    """
+    found = {
+        named(leaf): array
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        for leaf, array in _leaf_columns(name, column)
+    }
+    arrays = [_as_type(found[field.name], field.type) for field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    column = plain(column)
+    if pt.is_struct(column.type):
+        # A missing struct misses each of its fields.
+        for field, values in zip(column.type, column.flatten(), strict=True):
+            yield from _leaf_columns(f"{name}{SEPARATOR}{field.name}", values)
+    elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and pt.is_struct(
+        inside_lists(column.type)[0]
+    ):
+        rows = column.cast(pa.list_(column.type.value_type))
+        offsets = pa.array(rows.offsets.to_numpy(zero_copy_only=False).copy())
+        missing = rows.is_null()
+        for leaf, values in _leaf_columns(name, rows.values):
+            yield leaf, pa.ListArray.from_arrays(offsets, values, mask=missing)
+    else:
+        yield name, column
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if column.type.equals(wanted):
+        return column
+    leaf, shape = inside_lists(column.type)
+    if pt.is_decimal(leaf) and pt.is_floating(inside_lists(wanted)[0]):
+        # Arrow makes 1234567890.1200001 of 1234567890.12, but reads it well.
+        column = column.cast(lists_of(pa.string(), shape))
+    return column.cast(wanted)
 
 
 def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:

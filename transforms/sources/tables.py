@@ -27,7 +27,7 @@ from recordmill.schemas.input_summary import InputSummary, InputWarning, Skipped
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.encode.columns import inside_lists, lists_of, plain
+from recordmill.transforms.encode.columns import inside_lists, lists_of
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.images.summary import (
     UNDECODABLE,
@@ -61,7 +61,7 @@ from recordmill.transforms.sources.hugging_face import (
 )
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import (
-    SEPARATOR,
+    flat_batch,
     left_out_fact,
     merged_columns,
     plain_columns,
@@ -235,53 +235,6 @@ def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
             ends.append((row, index))
             start, num_bytes = row, 0
     return tuple(ends)
-
-
-def flat_batch(
-    batch: pa.RecordBatch, columns: pa.Schema, named: Callable[[str], str] = str
-) -> pa.RecordBatch:
-    """Returns the rows of a file with some of its columns, of these types.
-
-    `named` returns the name of a column here, given that in the file.
-
-    Raises:
-      pa.ArrowException: a value does not fit the type.
-    """
-    found = {
-        named(leaf): array
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        for leaf, array in _leaves(name, column)
-    }
-    arrays = [_as_type(found[field.name], field.type) for field in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
-
-
-def _leaves(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    column = plain(column)
-    if pt.is_struct(column.type):
-        # A missing struct misses each of its fields.
-        for field, values in zip(column.type, column.flatten(), strict=True):
-            yield from _leaves(f"{name}{SEPARATOR}{field.name}", values)
-    elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and pt.is_struct(
-        inside_lists(column.type)[0]
-    ):
-        rows = column.cast(pa.list_(column.type.value_type))
-        offsets = pa.array(rows.offsets.to_numpy(zero_copy_only=False).copy())
-        missing = rows.is_null()
-        for leaf, values in _leaves(name, rows.values):
-            yield leaf, pa.ListArray.from_arrays(offsets, values, mask=missing)
-    else:
-        yield name, column
-
-
-def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if column.type.equals(wanted):
-        return column
-    leaf, shape = inside_lists(column.type)
-    if pt.is_decimal(leaf) and pt.is_floating(inside_lists(wanted)[0]):
-        # Arrow makes 1234567890.1200001 of 1234567890.12, but reads it well.
-        column = column.cast(lists_of(pa.string(), shape))
-    return column.cast(wanted)
 
 
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
