@@ -125,3 +125,17 @@ def test_iceberg_table_is_read_at_its_snapshot(tmp_path: Path) -> None:
     ran = convert(folder, tmp_path / "again")
     assert ran.status != 0
     assert "2 files that cannot be found" in ran.err
+
+
+def test_iceberg_table_with_renamed_columns_is_refused(tmp_path: Path) -> None:
+    """Its files have the old names: with a and b renamed to each other, rows were wrong."""
+    table = iceberg(tmp_path / "warehouse")
+    with table.update_schema() as update:
+        update.rename_column("x", "price")
+    ran = convert(table.location().removeprefix("file://"), tmp_path / "out")
+    assert ran.status != 0
+    assert "renamed or removed (x)" in ran.err
+    (tmp_path / "plain").mkdir()  # the way out
+    pa.parquet.write_table(table.scan().to_arrow(), tmp_path / "plain" / "rows.parquet")
+    ran = convert(tmp_path / "plain", tmp_path / "out")
+    assert ran.status == 0, ran.err
