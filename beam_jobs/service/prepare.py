@@ -51,8 +51,11 @@ from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.map import map_rows
 from recordmill.transforms.sources.other_format import naming_other_format
-from recordmill.transforms.sources.partitions import partition_keys
-from recordmill.transforms.sources.registry import describe_inputs, make_source
+from recordmill.transforms.sources.registry import (
+    describe_inputs,
+    make_source,
+    unread_keys,
+)
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
 from recordmill.transforms.tasks.context import (
@@ -98,12 +101,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     check_names(job, run.store, names)
     understood = describe_archives(inputs.files).updated(inputs.told)
     understood = understood.updated(source.understood())
-    unread = partition_keys(inputs.files) if job.source in ("csv", "jsonl") else []
-    if unread := [key for key in unread if key != "split"]:
-        told = (
-            "folders not read as columns",
-            ", ".join(f"{key}=..." for key in unread),
-        )
+    if keys := unread_keys(job, inputs.files):
+        told = "folders not read as columns", ", ".join(f"{key}=..." for key in keys)
         understood = understood.updated(InputSummary((told,)))
     limits = None
     if is_exact(job):

@@ -32,6 +32,7 @@ TIME_LIMIT, MEMORY_LIMIT = 1.03, 1.05
 PARTS = {
     "csv": ("csv", 300_000, "convert csv {input} {output}"),
     "jsonl": ("jsonl", 50_000, "convert jsonl {input} {output}"),
+    "arrow": ("batches", 300_000, "convert arrow {input} {output}"),
     "cifar": ("cifar", 150_000, "convert cifar {input} {output}"),
     "images": ("images", 3_000, "convert images {input} {output}"),
     "engine": ("csv", 60_000, "convert csv {input} {output} --exchange engine"),

@@ -93,7 +93,7 @@ def test_features_that_a_list_of_files_cannot_stand_for(
     tmp_path: Path, feature: str
 ) -> None:
     """The log is changed by hand, as deltalake writes neither."""
-    delta(tmp_path / "sales")
+    rows = delta(tmp_path / "sales").to_pyarrow_table()
     log = tmp_path / "sales/_delta_log/00000000000000000000.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
@@ -110,8 +110,9 @@ def test_features_that_a_list_of_files_cannot_stand_for(
     assert f"uses {feature}" in ran.err
     # The way out: its rows in Parquet files.
     (tmp_path / "plain").mkdir()
-    pa.parquet.write_table(ROWS, tmp_path / "plain" / "rows.parquet")
+    pa.parquet.write_table(rows, tmp_path / "plain" / "rows.parquet")
     assert convert(tmp_path / "plain", tmp_path / "out").status == 0
+    assert rows_of(tmp_path / "out") == expected(rows)
 
 
 def test_iceberg_table_is_read_at_its_snapshot(tmp_path: Path) -> None:

@@ -113,9 +113,12 @@ def test_what_is_refused(source: str, tmp_path: Path) -> None:
     assert ints(tmp_path / "out", "y") == [7]
 
 
-@pytest.mark.parametrize("name", ["csv", "jsonl"])
-def test_other_tables_tell_that_folders_are_not_read(name: str, tmp_path: Path) -> None:
-    given = write(tmp_path / "in", name, {"label=cat": [1], "label=dog": [2]})
+@pytest.mark.parametrize("name", ["csv", "jsonl", "text"])
+def test_other_formats_tell_that_folders_are_not_read(
+    name: str, tmp_path: Path
+) -> None:
+    kind = "csv" if name == "text" else name
+    given = write(tmp_path / "in", kind, {"label=cat": [1], "label=dog": [2]})
     with without_beam():
         ran = convert(name, given, tmp_path / "out")
     assert "folders not read as columns: label=..." in ran.err

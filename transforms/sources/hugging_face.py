@@ -60,6 +60,7 @@ class Meaning:
     unused: list[str] = field(default_factory=list)  # what cannot be used, in words
 
     def named(self, column: str) -> str:
+        """Returns the name of a column, given that in the file; "" if it is left out."""
         return self.names.get(column, column)
 
     def facts(self) -> str:
@@ -199,7 +200,8 @@ def check_images(
 
     Of other columns of files, too, none may have its path alone.
     """
-    headers: list[dict[str, ImageHeader]] = [{} for _ in range(batch.num_rows)]
+    rows = batch.num_rows if images else 0
+    headers: list[dict[str, ImageHeader]] = [{} for _ in range(rows)]
     problems: dict[int, str] = {}
     for name in files:
         paths = f"{name}{SEPARATOR}path"

@@ -621,7 +621,8 @@ class JsonLinesSource(ObjectsSource):
     def _first_rows(
         self, file: InputFile, num_bytes: int
     ) -> Iterator[tuple[int, list[Row | str]]]:
-        stream = self._open(file, (0, min(num_bytes, file.size)))
+        part = 0, min(num_bytes, file.size)
+        stream = open_lines(file, part, self.compression, self.storage)
         for lines in read_lines(stream, BATCH_BYTES):
             yield lines[-1][0], [parse_line(line) for _, line in lines]
         if not self.compression:
@@ -647,14 +648,11 @@ class JsonLinesSource(ObjectsSource):
         growth = 2 * unpacked * sum(file.size for file in files)
         return growth + ENTRY_BYTES * len(self.types)
 
-    def _open(self, file: InputFile | InputRange, part: tuple[int, int]) -> InputStream:
-        return open_lines(file, part, self.compression, self.storage)
-
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
-        stream = self._open(input_range, part)
+        stream = open_lines(input_range, part, self.compression, self.storage)
         sink.add(nulls=(0,) * len(self.types))
         for lines in read_lines(stream, BATCH_BYTES):
             parsed = [self._parse(line) for _, line in lines]

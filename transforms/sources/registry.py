@@ -218,6 +218,16 @@ def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
     return ""
 
 
+def unread_keys(job: JobSpec, files: Sequence[InputFile]) -> list[str]:
+    """Returns the keys of folders named key=value that become neither columns nor splits."""
+    options = job.source_options
+    is_read = getattr(options, "partitions", "none") == "hive"
+    if is_read or not isinstance(options, FilesOptions):
+        return []
+    found: list[str] = _load("partitions.partition_keys")(files)
+    return [key for key in found if key != "split" or options.split_from == "none"]
+
+
 def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]:
     if job.source == PIPELINE_ROWS:
         raise ValueError("the rows of a pipeline have no files to be read from")

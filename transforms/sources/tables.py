@@ -482,7 +482,7 @@ class ColumnarSource(Source):
         batch, headers, problems = check_images(batch, images, self.meaning.files)
         wrong, issues = check_labels(batch, self.meaning.classes, uri)
         problems |= wrong | missing_required(batch, self.fixed_schema)
-        for index, own in enumerate(headers):
+        for index, own in enumerate(headers):  # of rows with images, else none
             if problem := undecodable_in(own, self.fixed_schema):
                 problems[index] = problem
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
