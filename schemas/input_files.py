@@ -47,7 +47,7 @@ class Seen(NamedTuple):
 
 
 class InputFile(NamedTuple):
-    """One file of the inventory; a tuple, as there are millions of them."""
+    """One file of the inventory, whose columns are these (see transforms/inventory.py)."""
 
     path: str  # relative to the input root, "/" between parts: the stable origin
     uri: str  # where it is read from

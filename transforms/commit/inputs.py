@@ -77,7 +77,7 @@ CONVERT_ALL = (
 
 
 class KeptFile(NamedTuple):
-    """A file as it was when it was converted; a tuple, as there are millions of them."""
+    """A file as it was when it was converted."""
 
     size: int
     version: str | None  # modification time or etag, if it is known
@@ -103,12 +103,6 @@ _KEPT = pa.schema(
 @dataclass(frozen=True, eq=False)
 class KeptFiles(FileTable):
     """Files as they were when they were converted: paths, and the fields of `KeptFile`."""
-
-    @classmethod
-    def of(cls, files: Mapping[str, KeptFile]) -> KeptFiles:
-        """Returns the same files in columns."""
-        rows = [{"path": path, **file._asdict()} for path, file in files.items()]
-        return cls(pa.Table.from_pylist(rows, _KEPT))
 
     @classmethod
     def listed(cls, files: Inventory, *, are_side: bool) -> KeptFiles:

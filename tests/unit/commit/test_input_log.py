@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from content_tools import kept_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from recordmill.schemas.names import (
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
-    KeptFiles,
     dump_inputs,
     dump_kept,
     new_files,
@@ -141,7 +141,7 @@ def test_damaged(data: bytes) -> None:
 
 def test_what_is_new() -> None:
     """A file that cells could name may become an input; then it is new as that."""
-    kept = KeptFiles.of(
+    kept = kept_files(
         {
             "a": KeptFile(1, "v", is_side=False),
             "b": KeptFile(1, "v", is_side=True),

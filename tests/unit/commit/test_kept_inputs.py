@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from content_tools import kept_files
 from plain_manifests import plain_manifest
 
 from recordmill.schemas.errors import OutputRefusedError
@@ -15,7 +16,6 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import FileEntry, Manifest
 from recordmill.transforms.commit.inputs import (
     KeptFile,
-    KeptFiles,
     KeptInputs,
     dataset_changes,
     dump_inputs,
@@ -126,7 +126,7 @@ def test_inputs_that_nothing_can_be_appended_to(
         name: getattr(kept, name) for name in fields
     }
     facts = {**fields, "format_version": kept.format_version, **change}
-    data = dump_kept(KeptInputs(**facts, files=KeptFiles.of({})))  # type: ignore[arg-type]
+    data = dump_kept(KeptInputs(**facts, files=kept_files({})))  # type: ignore[arg-type]
     store.put_bytes(data, "inputs.jsonl.gz")
     with pytest.raises(OutputRefusedError) as caught:
         read_inputs(store, manifest, JOB)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from content_tools import kept_files
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.commit import inputs as same_content
-from recordmill.transforms.commit.inputs import ContentCheck, KeptFile, KeptFiles, Pairs
+from recordmill.transforms.commit.inputs import ContentCheck, KeptFile, Pairs
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.tfrecord import crc32c
 
@@ -44,7 +45,7 @@ def changed(check: ContentCheck, *pairs: tuple[KeptFile, InputFile]) -> list[str
 
 
 def as_pairs(*pairs: tuple[KeptFile, InputFile]) -> Pairs:
-    kept = KeptFiles.of({file.path: before for before, file in pairs})
+    kept = kept_files({file.path: before for before, file in pairs})
     return Pairs(kept, Inventory.of(file for _, file in pairs))
 
 

@@ -11,6 +11,7 @@ import pytest
 from adversary_runs import World
 from adversary_schedules import with_dataset
 from archive_tools import tar_of
+from content_tools import kept_files
 
 from recordmill.schemas.errors import (
     BusyError,
@@ -28,7 +29,6 @@ from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
-    KeptFiles,
     _file_changes,
     new_files,
     option_changes,
@@ -99,7 +99,7 @@ def test_inputs_that_changed(tmp_path: Path, number: int, more: int) -> None:
     for index in range(number):
         (tmp_path / f"{index:02}").write_bytes(b"abcd")
     with pytest.raises(ChangedInputError) as caught:
-        require_same_inputs(KeptFiles.of(files), str(tmp_path), [], NO_OPTIONS)
+        require_same_inputs(kept_files(files), str(tmp_path), [], NO_OPTIONS)
     lines = str(caught.value).splitlines()
     plural = "s" if number > 1 else ""
     assert lines[0] == f"{number} input file{plural} changed while the run read them:"
@@ -134,7 +134,7 @@ def test_every_kind_of_change_of_an_input(
     monkeypatch.setattr(input_check, "_SHOWN", 4)
     with pytest.raises(ChangedInputError) as caught:  # the clock of its disk is behind
         require_same_inputs(
-            KeptFiles.of(files), f"{tmp_path}/", [], NO_OPTIONS, since=1e12
+            kept_files(files), f"{tmp_path}/", [], NO_OPTIONS, since=1e12
         )
     assert str(caught.value).splitlines()[1:-1] == [
         f"  {tmp_path}/gone: No such file or directory",
@@ -161,24 +161,22 @@ def test_files_that_were_touched_alone(
         files[name] = KeptFile(len(data), version, is_side=False)
         content = f"crc32c:{crc32c(data):08x}" if stop else ""
         known[name] = files[name]._replace(content=content)
-    require_same_inputs(KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, since=1.0)
+    require_same_inputs(kept_files(known), str(tmp_path), [], NO_OPTIONS, since=1.0)
     (tmp_path / "all").write_bytes(b"abcdf")
     os.utime(tmp_path / "all", ns=(1, int(files["all"].version or 0)))
     require_same_inputs(
-        KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS
+        kept_files(known), str(tmp_path), [], NO_OPTIONS
     )  # not known since
-    require_same_inputs(KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, since=1e12)
+    require_same_inputs(kept_files(known), str(tmp_path), [], NO_OPTIONS, since=1e12)
     touched = (tmp_path / "all").stat().st_ctime
     require_same_inputs(
-        KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, touched + 0.01
+        kept_files(known), str(tmp_path), [], NO_OPTIONS, touched + 0.01
     )
     for since in (1.0, touched - 0.5, touched - 0.01):
         with pytest.raises(
             ChangedInputError, match="all: was replaced by another file of the same"
         ):
-            require_same_inputs(
-                KeptFiles.of(known), str(tmp_path), [], NO_OPTIONS, since
-            )
+            require_same_inputs(kept_files(known), str(tmp_path), [], NO_OPTIONS, since)
 
 
 def test_an_archive_that_was_touched_alone(tmp_path: Path) -> None:
@@ -190,14 +188,14 @@ def test_an_archive_that_was_touched_alone(tmp_path: Path) -> None:
         path: file._replace(content=f"crc32c:{crc32c(data):08x}")
         for (path, file), data in zip(files.items(), (b"abc", b"12345"), strict=True)
     }
-    require_same_inputs(KeptFiles.of(known), root, [], NO_OPTIONS, since=1.0)
+    require_same_inputs(kept_files(known), root, [], NO_OPTIONS, since=1.0)
     stamp = archive.stat().st_mtime_ns
     archive.write_bytes(tar_of({"1.txt": b"abc", "2.txt": b"12346"}))
     os.utime(archive, ns=(1, stamp))
     with pytest.raises(
         ChangedInputError, match=r"a\.tar: was replaced by another file"
     ):
-        require_same_inputs(KeptFiles.of(known), root, [], NO_OPTIONS, since=1.0)
+        require_same_inputs(kept_files(known), root, [], NO_OPTIONS, since=1.0)
 
 
 def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> InputFile:
@@ -209,7 +207,7 @@ def test_files_of_an_append_that_are_missing() -> None:
     check = ContentCheck()
     with pytest.raises(InputError) as caught:
         new_files(
-            KeptFiles.of(kept),
+            kept_files(kept),
             Inventory.of([now("a", 2), now("e")]),
             NO_FILES,
             "out",
@@ -221,7 +219,7 @@ def test_files_of_an_append_that_are_missing() -> None:
     left_out = frozenset("bx")
     with pytest.raises(InputError) as caught:
         new_files(
-            KeptFiles.of(kept),
+            kept_files(kept),
             Inventory.of([now("a", 2), now("e")]),
             NO_FILES,
             "out",
@@ -235,7 +233,7 @@ def test_files_of_an_append_that_are_missing() -> None:
     assert ": restore these files, name fewer files in `exclude`, so that" in told
     with pytest.raises(InputError) as caught:
         new_files(
-            KeptFiles.of(kept),
+            kept_files(kept),
             Inventory.of([now("2026/a"), now("x")]),
             NO_FILES,
             "out",
@@ -247,9 +245,9 @@ def test_files_of_an_append_that_are_missing() -> None:
     with pytest.raises(
         InputError, match=r"300 are missing .*was it another one before"
     ):
-        new_files(KeptFiles.of(many), Inventory.of([now("x")]), NO_FILES, "out", check)
+        new_files(kept_files(many), Inventory.of([now("x")]), NO_FILES, "out", check)
     with pytest.raises(InputError) as caught:
-        new_files(KeptFiles.of(kept), Inventory.of([]), NO_FILES, "out", check)
+        new_files(kept_files(kept), Inventory.of([]), NO_FILES, "out", check)
     assert "was it another one before" not in str(caught.value)
 
 
@@ -260,7 +258,7 @@ def test_files_that_differ_from_those_of_a_dataset() -> None:
     }
     files = [now("a", 2), now("b", 1, "w"), now("same"), *map(now, "wxyz")]
     assert list(
-        _file_changes(KeptFiles.of(kept), Inventory.of(files), ContentCheck())
+        _file_changes(kept_files(kept), Inventory.of(files), ContentCheck())
     ) == [
         "4 new (w, x, y and 1 more)",
         "2 gone (gone 1, gone 2)",
