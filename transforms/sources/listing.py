@@ -334,8 +334,9 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[InputFil
     if files:
         return uri_of(root), files
     names: list[tuple[str, bool]] = []
-    while root.strip("/") and not (names := tree.entries(root)):
-        root = root.rpartition("/")[0]  # the longest part that holds anything
+    with suppress(ValueError):  # the hub (hf://) refuses what is above a repository
+        while root.strip("/") and not (names := tree.entries(root)):
+            root = root.rpartition("/")[0]  # the longest part that holds anything
     raise InputError(nothing_matches(url, uri_of(root) if names else "", names))
 
 

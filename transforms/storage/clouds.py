@@ -540,6 +540,14 @@ class Memory(RemoteFile):
         return bytes(data)
 
 
+class Hub(RemoteFile):
+    """The Hugging Face Hub, whose files are read."""
+
+    extra = "hf"
+    container = "repository"
+    credentials = "set HF_TOKEN, or log in with `hf auth login`"
+
+
 _CLOUDS: dict[str, type[RemoteFile]] = {
     "s3": S3,
     "s3a": S3,
@@ -549,6 +557,7 @@ _CLOUDS: dict[str, type[RemoteFile]] = {
     "abfs": Azure,
     "abfss": Azure,
     "memory": Memory,
+    "hf": Hub,
 }
 
 
@@ -571,10 +580,9 @@ def can_read_version(url: str, seen: Seen | None) -> bool:
 
 def version_of(info: Info) -> str:
     """Returns what a listing has of a file that changes when its content does, or ""."""
-    for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"):
-        if info.get(key):
-            return str(info[key])
-    return ""
+    # The last one is of the Hugging Face Hub.
+    keys = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "blob_id")
+    return next((str(info[key]) for key in keys if info.get(key)), "")
 
 
 def modified_time(info: Info) -> float | None:
