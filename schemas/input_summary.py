@@ -18,11 +18,9 @@ from recordmill.schemas.text import count
 DUPLICATES = "duplicates"  # the fact that tells what was found of them
 CLASSES = "classes"
 BY_FOLDER = "splits by folder"
-BY_SPLIT = "images by split"
-IMAGES = "images"
 
-# Facts that count images before they are read, and so those that are rejected, too.
-_COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, IMAGES))
+# Facts that count files before they are read, and so those that are rejected, too.
+_COUNTS = frozenset((CLASSES, BY_FOLDER, "images", "images by split"))
 
 # All kinds of warnings. Programs read them, and docs/jobs.md lists them: one that is
 # published keeps its name and its meaning.

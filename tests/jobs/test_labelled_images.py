@@ -199,7 +199,7 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     assert found["4.jpg"] == (1, 5)
     assert len(found) == 5
     reasons = recordmill("rejects", out).out
-    assert "has no value, but all images of the dataset do" in reasons
+    assert "has no value, but all others of the dataset do" in reasons
     (photos / "third.csv").write_text("file,label\n0.jpg,dog\n")
     refused = refused_by(photos, *tables, "--append")
     assert "change what is known of it in the dataset" in refused.err
@@ -310,7 +310,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     tables = ("--label-table", "*.csv", "--append")
     refused = images(photos, out, *tables)
     assert refused.status == 65
-    assert "convert the images in parts, each with its own table, and append" in (
+    assert "convert the files in parts, each with its own table, and append" in (
         refused.err
     )
     (photos / "labels.csv").unlink()
@@ -333,7 +333,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("test", "its images are in 2 splits, expected at most 1: use --table-split-"),
+        ("test", "its files are in 2 splits, expected at most 1: use --table-split-"),
         ("no/split", "is in the split 'no/split', expected letters, digits"),
     ],
 )
@@ -467,8 +467,8 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
     [
         ("t.csv", "file,label\n", "has no rows, only a header (file, label); expected"),
         ("t.csv", "0.jpg,cat\n", "if that line is a row, a header above it"),
-        ("t.csv", "", "is empty; expected a header and a row for each image"),
-        ("t.jsonl", "", "is empty; expected JSON objects in lines, one for each image"),
+        ("t.csv", "", "is empty; expected a header and a row for each file"),
+        ("t.jsonl", "", "is empty; expected JSON objects in lines, one for each file"),
         ("t.jsonl", "\n", "only blank lines"),
         (
             "t.csv",
@@ -613,8 +613,8 @@ def test_splits_that_contradict_the_folders(tmp_path: Path) -> None:
 def test_flat_split_folders_are_asked_for(tmp_path: Path) -> None:
     data = write(tmp_path / "in", "train/1.jpg", "test/2.jpg")
     told = refused(data, tmp_path / "out")
-    assert "'test', 'train' are named like splits, but hold images" in told
-    assert "use --split-from 1 with --label-from none for images" in told
+    assert "'test', 'train' are named like splits, but hold files" in told
+    assert "use --split-from 1 with --label-from none for files" in told
     convert("images", data, tmp_path / "out", "--split-from", "none")
     assert classes(tmp_path / "out") == ["test", "train"]
     convert(
@@ -634,7 +634,7 @@ def test_images_without_class_folders(tmp_path: Path) -> None:
     assert "1.jpg: is not in the folder of a class" in told
     assert "use --label-from 0 to make one class of each input" in told
     assert "--label-table for labels in a table" in told
-    assert "--label-from none for images without labels" in told
+    assert "--label-from none for files without labels" in told
     convert("images", data, tmp_path / "out", "--label-from", 0)
     assert classes(tmp_path / "out") == ["pets"]
     convert("images", data, tmp_path / "none", "--label-from", "none")

@@ -91,10 +91,10 @@ def test_what_was_understood(tmp_path: Path) -> None:
         (
             {"dog/1.txt": b"x", "dog/sub/2.heic": HEIC},
             "/dog: is the folder of a class, but holds no image, only 2 other files "
-            "(endings: .heic, .txt): put images into it; if it is not a class",
+            "(endings: .heic, .txt): put such files into it; if it is not a class",
         ),
-        ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put images"),
-        ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put imag"),
+        ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put such"),
+        ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put such"),
         ({"dog/.hidden": b"x"}, "/dog: is the folder of a class, but is empty: put"),
         ({"dog/Thumbs.db": b"x"}, "/dog: is the folder of a class, but is empty: put"),
     ],
@@ -293,7 +293,7 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         ),
         (
             "train_set/1 test_set/2",
-            "'test_set', 'train_set' are named like splits, but hold images and no ",
+            "'test_set', 'train_set' are named like splits, but hold files and no ",
             (
                 ("1", "none", "train_set:root test_set:root"),
                 ("auto", "0", "train_set:root test_set:root"),
@@ -302,12 +302,12 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         ),
         (
             "x/train/1 x/test/2",
-            "'test', 'train' are named like splits, but hold images and no folders",
+            "'test', 'train' are named like splits, but hold files and no folders",
             (("2", "none", "train:root test:root"), ("none", "auto", ":train :test")),
         ),
         (
             "train//1 test//2",
-            "'test', 'train' are named like splits, but hold images and no folders",
+            "'test', 'train' are named like splits, but hold files and no folders",
             (("0", "none", "train:train test:test"), ("none", "auto", ":train :test")),
         ),
         (
@@ -323,7 +323,7 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         (
             "train/cat/1 train/dog/2 test/images/3",
             "the split test has one folder, 'images', which no other split has, expected "
-            "classes like 'cat', 'dog'. If these images have no labels, leave them out",
+            "classes like 'cat', 'dog'. If these files have no labels, leave them out",
             (("1", "auto", "train:cat train:dog test:images"),),
         ),
         (

@@ -117,7 +117,7 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
         ),
         (
             ["1.jpg", "2.jpg"],
-            "/in/1.jpg: is not in the folder of a class; expected INPUT/<class>/<image>: "
+            "/in/1.jpg: is not in the folder of a class; expected INPUT/<class>/<file>: "
             "give the folder that holds the class folders",
         ),
     ],

@@ -50,7 +50,7 @@ def images(*paths: str, root: str = "/data/in/", below: str = "") -> Inventory:
         ("/data/t.csv", "in/a/1.jpg", "relative to the folder of the table"),
         ("/else/t.csv", "a/1.jpg", "relative to the input folder"),
         ("/else/t.csv", "in/a/1.jpg", "relative to the folder above the input"),
-        ("/else/t.csv", "1.jpg", "relative to the folder of the images"),
+        ("/else/t.csv", "1.jpg", "relative to the folder of the files"),
         ("/else/t.csv", "./a/1.jpg ", "relative to the input folder"),
         ("/else/t.csv", "/data/in/a/1.jpg", "relative to the input folder"),
         ("/else/t.csv", "a/1", "relative to the input folder, without their endings"),

@@ -23,9 +23,7 @@ from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import (
     BY_FOLDER,
-    BY_SPLIT,
     CLASSES,
-    IMAGES,
     InputSummary,
     InputWarning,
     WarningCode,
@@ -49,7 +47,7 @@ from recordmill.transforms.sources.images.find import (
     require_images,
     sorted_classes,
 )
-from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.options import FileKind, FileOptions
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
     LABEL,
@@ -158,7 +156,7 @@ class Annotations:
             )
         return found | {n: one_array(table[FEATURE + n]) for n in self.features}
 
-    def summary(self) -> InputSummary:
+    def summary(self, kind: FileKind) -> InputSummary:
         """Returns what was found, for users."""
         valid = self.table.filter(pc.equal(self.table[PROBLEM], ""))
         facts = list(self.facts)
@@ -168,13 +166,13 @@ class Annotations:
             counts = count_values(one_array(valid[LABEL]))
             found = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
-        facts.append((IMAGES, count_endings(self.images)))
-        skipped = count_skipped(self.skipped)
+        facts.append((f"{kind.noun}s", count_endings(self.images)))
+        skipped = count_skipped(self.skipped, kind.noun)
         warnings = [
             InputWarning(
-                "unsupported-images",
-                f"{count(each.files, 'image')} skipped, such as {each.example}: "
-                f"{each.reason}; save them as JPEG or PNG",
+                kind.unsupported,
+                f"{count(each.files, kind.noun)} skipped, such as {each.example}: "
+                f"{each.reason}; save them as {kind.usual}",
             )
             for each in skipped
             if each.reason.endswith("not supported")
@@ -194,7 +192,7 @@ class _Draft:
     """
 
     images: Inventory
-    options: ImagesOptions
+    options: FileOptions
     wanted: tuple[str, ...] | None
     splits: npt.NDArray[np.object_]
     problems: npt.NDArray[np.object_] = field(init=False)
@@ -209,7 +207,7 @@ class _Draft:
     def __post_init__(self) -> None:
         size = len(self.images)
         self.problems, self.unlisted = (np.full(size, "", np.object_) for _ in range(2))
-        self.root = input_root(self.images)
+        self.root, self.noun = input_root(self.images), self.options.kind.noun
 
     def reject(self, where: Where, reason: str) -> None:
         """Rejects images that are no rejects yet."""
@@ -259,9 +257,9 @@ class _Draft:
             named = paths.drop_null()
             example = shown(named[0].as_py()) if len(named) else "no path"
             raise InputError(
-                f"{file.uri}: none of {count(len(paths), noun)} names an image; the first "
-                f"has {example}, expected a path like {shown(self.images[0].path)}, below "
-                f"{self.root} or the folder of this file"
+                f"{file.uri}: none of {count(len(paths), noun)} names an "
+                f"{self.noun}; the first has {example}, expected a path like "
+                f"{shown(self.images[0].path)}, below {self.root} or the folder of this file"
             )
         # A loop over the rows that name no image; the others are done in columns.
         for row in missing:
@@ -269,9 +267,9 @@ class _Draft:
             if path is None and noun == "line":
                 continue  # a blank line
             at, data = table.raw(row)
-            reason = "has no path of an image"
+            reason = f"has no path of an {self.noun}"
             if path:
-                reason = f"{shown(path)}: there is no such image in the input"
+                reason = f"{shown(path)}: there is no such {self.noun} in the input"
             self.rejects.append((file, Reject(file.path, at, reason, data)))
         self.rejects += [(file, reject) for reject in table.rejects]
         self.checksums += table.checksums
@@ -281,7 +279,7 @@ class _Draft:
 def annotate(
     found: FoundImages,
     named: NamedInputs,
-    options: ImagesOptions,
+    options: FileOptions,
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
 ) -> Annotations:
@@ -289,7 +287,7 @@ def annotate(
 
     A declared schema uses the wanted columns; without one they are None.
     """
-    require_images(found)
+    require_images(found, options.kind)
     layout, warnings = find_layout(found.images, options)
     folders = found.images.folders
     places = layout.places(folders.dictionary.to_pylist())
@@ -304,7 +302,7 @@ def annotate(
         if not options.label_map:
             require_distinct(places, draft.root)
     if not options.has_annotations:
-        draft.warnings += check_class_folders(layout, found, options.label_from)
+        draft.warnings += check_class_folders(layout, found, options)
         if any(splits):
             draft.facts.append((BY_FOLDER, _counted(Counter(splits.tolist()))))
     if options.label_pattern:
@@ -340,7 +338,7 @@ def _add_names(draft: _Draft) -> None:
     if not any(matches):
         raise InputError(
             f"{draft.images[0].uri}: does not match `label_pattern` {pattern!r}, and no "
-            f"other image does; expected an expression for all of {names[0]!r}, such as "
+            f"other {draft.noun} does; expected an expression for all of {names[0]!r}, such as "
             r"(?P<label>[^_]+)_.*\.jpg (with / in it, for the path below the input folder)"
         )
     groups = {
@@ -359,7 +357,7 @@ def _add_names(draft: _Draft) -> None:
     if taken := groups.keys() & draft.options.reserved:
         raise InputError(
             f"`label_pattern`: the group {min(taken)!r} is named like a feature of the "
-            "images: give it another name"
+            f"{draft.noun}s: give it another name"
         )
     draft.facts.append(("names", f"by the pattern {pattern}"))
     draft.add_features(groups, are_text=draft.wanted is None)
@@ -421,7 +419,7 @@ def _add_tables(
         indices.append(images)
         labels = f"labels in column {columns.label!r}" if columns.label else "no labels"
         fact = (
-            f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of images; "
+            f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of files; "
             f"paths in column {columns.path!r}, {way}; {labels}"
         )
         draft.facts.append((f"table {table.file.path}", fact))
@@ -450,7 +448,8 @@ def _add_tables(
         del features[name]
         draft.warn(
             "reserved-column",
-            f"column {name!r} of {first.path} is left out: the images have a feature of "
+            f"column {name!r} of {first.path} is left out: the "
+            f"{draft.noun}s have a feature of "
             "this name. Rename the column to keep it",
         )
     are_text = (draft.wanted is None or rows.become_lists) and not is_json(first)
@@ -472,7 +471,7 @@ def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
         draft.splits[mine] = each.split
         seen |= mine
         number = int(np.count_nonzero(mine))
-        fact = f"{count(number, 'image')} of split {each.split}, {way}"
+        fact = f"{count(number, draft.noun)} of split {each.split}, {way}"
         draft.facts.append((f"list {each.file.path}", fact))
     draft.leave_unlisted(~seen, f"is in none of the lists {names}")
 
@@ -493,8 +492,8 @@ def _finish(
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
         draft.warn(
-            "unlisted-images",
-            f"{count(len(unlisted), 'image')} will be rejected, such as "
+            options.kind.unlisted,
+            f"{count(len(unlisted), options.kind.noun)} will be rejected, such as "
             f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
             "`unlisted=leave_out` to leave them out",
         )
@@ -502,7 +501,7 @@ def _finish(
     classes = _number(draft, valid, label_map)
     if not kept.any():
         raise InputError(
-            f"{draft.root}: nothing is left of {len(draft.images):,} images: "
+            f"{draft.root}: nothing is left of {len(draft.images):,} {options.kind.noun}s: "
             f"{skipped[0][0]}"
         )
     splits = _checked_splits(draft, valid)
@@ -512,7 +511,12 @@ def _finish(
         keys = pa.array(draft.splits[order], pa.string())
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
-            draft.facts.append((BY_SPLIT, _counted(dict(sorted(by_split.items())))))
+            draft.facts.append(
+                (
+                    f"{options.kind.noun}s by split",
+                    _counted(dict(sorted(by_split.items()))),
+                )
+            )
     # Most often they are in order, and then share their columns.
     is_same = len(order) == len(draft.images) and (np.diff(order) == 1).all()
     files = draft.images if is_same else draft.images.take(pa.array(order))
@@ -546,7 +550,7 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
     names = list(count_values(labels.filter(pa.array(valid))))
     if label_map is None:
         if not names and valid.any():
-            raise InputError(f"{draft.root}: no image has a label")
+            raise InputError(f"{draft.root}: no {draft.noun} has a label")
         classes = sorted_classes(names)
         draft.warnings += _number_warnings(classes)
         return classes
@@ -578,7 +582,7 @@ def _number(draft: _Draft, valid: Where, label_map: LabelMap | None) -> tuple[st
     if empty := [name for name in label_map.classes if not counts[name]]:
         draft.warn(
             "unused-class",
-            f"no image has the label {first_names(empty)}, which `label_map` names",
+            f"no {draft.noun} has the label {first_names(empty)}, which `label_map` names",
         )
     return label_map.classes
 
@@ -616,7 +620,7 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
             )
     if len(names) > MAX_SPLITS:
         raise InputError(
-            f"{draft.root}: its images are in {len(names):,} splits, expected at most "
+            f"{draft.root}: its files are in {len(names):,} splits, expected at most "
             f"{MAX_SPLITS}: {hint}"
         )
     names = [] if counts[""] else names
@@ -678,7 +682,7 @@ def appended(
     problems = table[PROBLEM]
     for name in sorted(required):
         lacks = pc.and_(pc.is_null(table[FEATURE + name]), pc.equal(problems, ""))
-        reason = f"column {name!r}: has no value, but all images of the dataset do"
+        reason = f"column {name!r}: has no value, but all others of the dataset do"
         problems = pc.if_else(lacks, reason, problems)
     table = table.set_column(table.column_names.index(PROBLEM), PROBLEM, problems)
     return replace(
@@ -720,7 +724,7 @@ def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
             problem = f"is {was} in the dataset, but with the new files it is {becomes}"
         raise InputError(
             f"{file.uri}: {problem}. Put new files into folders like those that are "
-            "there, name only new images in new tables and lists, " + CONVERT_AGAIN
+            "there, name only new files in new tables and lists, " + CONVERT_AGAIN
         )
     others = now.filter(pc.invert(pc.is_in(now, value_set=before.files.paths)))
     if len(others):

@@ -1,7 +1,8 @@
 """Finds the images among the input files, and which of their folders are splits and classes.
 
 A file with a usual ending is an image, and a reject if its content is not. Any other
-file is one if its first bytes are; the rest is skipped and counted.
+file is one if its first bytes are; the rest is skipped and counted. The same holds for
+other kinds of files that are a record each (`FileKind`).
 """
 
 from __future__ import annotations
@@ -27,22 +28,17 @@ from recordmill.schemas.input_files import (
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.images.header import (
-    SIGNATURE_BYTES,
-    is_certain_image,
-    other_image_format,
-)
+from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
-from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.options import FileKind, FileOptions
 from recordmill.transforms.sources.listing import find_named, has_files, input_root
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c
 
-ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 _THREADS = 16  # most of the time is waiting for the store
 _AT_ONCE = 4096
 _SHOWN_ENDINGS = 5
@@ -61,7 +57,7 @@ class FoundImages(NamedTuple):
     signatures: tuple[FileChecksum, ...] = ()
 
 
-def find_named_inputs(options: ImagesOptions, files: Inventory) -> NamedInputs:
+def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
     """Returns the tables, lists and classes among the files of an input."""
     every = defaultdict[str, list[tuple[str, InputFile]]](list)
     for option, split, name in options.named_files:
@@ -76,12 +72,12 @@ def find_named_inputs(options: ImagesOptions, files: Inventory) -> NamedInputs:
 
 
 def find_images(
-    files: Inventory, named: NamedInputs, storage: StorageOptions
+    kind: FileKind, files: Inventory, named: NamedInputs, storage: StorageOptions
 ) -> FoundImages:
     """Finds the images; reads the first bytes of files with other endings."""
     if paths := {file.path for part in named.values() for _, file in part}:
         files = files.without(paths)
-    unknown = list(files.where(pc.invert(files.ends_with(ENDINGS))))
+    unknown = list(files.where(pc.invert(files.ends_with(kind.endings))))
     if not unknown:
         return FoundImages(files, ())
     signatures: list[FileChecksum] = []
@@ -89,17 +85,20 @@ def find_images(
     def reason(file: InputFile) -> str:
         """Returns why a file is not an image: its ending or some words; "" if it is."""
         if file.problem:
-            return f"{file.problem.partition(' (')[0]}, not named as an image"
+            return f"{file.problem.partition(' (')[0]}, not named as an {kind.noun}"
         if not file.size:
             return "empty"
         size = min(file.size, SIGNATURE_BYTES)
         head = read_range(file.uri, 0, size, storage, file.seen)
         signatures.append(FileChecksum(file.path, 0, len(head), crc32c(head)))
-        if is_certain_image(head):
+        if kind.is_certain(head):
             return ""
-        if other := other_image_format(head):
+        if other := kind.other_format(head):
             return f"{other} is not supported"
-        return PurePosixPath(file.path).suffix.lower() or "no ending, no image in it"
+        return (
+            PurePosixPath(file.path).suffix.lower()
+            or f"no ending, no {kind.noun} in it"
+        )
 
     found = zip(unknown, ahead(unknown, reason, _THREADS, most=_AT_ONCE), strict=True)
     others = tuple((file, why) for file, why in found if why)
@@ -107,7 +106,9 @@ def find_images(
     return FoundImages(images, others, tuple(sorted(signatures)))
 
 
-def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[SkippedFiles, ...]:
+def count_skipped(
+    skipped: Sequence[tuple[str, str]], noun: str
+) -> tuple[SkippedFiles, ...]:
     """Counts (reason, path) of files by reason; rare endings count together."""
     endings = Counter(reason for reason, _ in skipped if reason[:1] == ".")
     common = {ending for ending, _ in endings.most_common(_SHOWN_ENDINGS)}
@@ -115,7 +116,7 @@ def count_skipped(skipped: Sequence[tuple[str, str]]) -> tuple[SkippedFiles, ...
     def shown(reason: str) -> str:
         if reason[:1] != ".":
             return reason
-        return f"{reason if reason in common else 'other endings'}, no image in it"
+        return f"{reason if reason in common else 'other endings'}, no {noun} in it"
 
     return SkippedFiles.counted((shown(reason), path) for reason, path in skipped)
 
@@ -131,7 +132,7 @@ def count_endings(files: Inventory) -> str:
     return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
 
 
-def require_images(found: FoundImages) -> None:
+def require_images(found: FoundImages, kind: FileKind) -> None:
     """Refuses an input without images: says what is there."""
     if found.images:
         return
@@ -144,8 +145,8 @@ def require_images(found: FoundImages) -> None:
             "itself is the input, or a glob that matches it"
         )
     raise InputError(
-        f"no images among {count(len(found.others), 'input file')} (endings: "
-        f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(ENDINGS)}, or other "
+        f"no {kind.noun}s among {count(len(found.others), 'input file')} (endings: "
+        f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, or other "
         f"names with the content of such files{hint}"
     )
 
@@ -171,7 +172,7 @@ _ROOT = -1  # the input root itself, whose name is in no path
 _PARENT = -3  # the folder that holds the image
 
 _HINT = (
-    "put images into it; if it is not a class, move it out of the input, or give the "
+    "put such files into it; if it is not a class, move it out of the input, or give the "
     "folders of the classes as inputs, one by one"
 )
 
@@ -282,7 +283,7 @@ class _Given:
 
 
 def find_layout(
-    files: Inventory, options: ImagesOptions
+    files: Inventory, options: FileOptions
 ) -> tuple[FolderLayout, tuple[InputWarning, ...]]:
     """Finds the layout of an input, and warnings of what looks wrong with it."""
     split_from, label_from = options.split_from, options.label_from
@@ -317,7 +318,7 @@ def find_layout(
     if without:
         where = [repr(folder) if folder else "the input folder" for folder in without]
         what = (
-            f"{count(sum(without.values()), 'image')} directly in "
+            f"{count(sum(without.values()), options.kind.noun)} directly in "
             f"{first_names(sorted(where))} will be rejected, because no folder names the "
             "class: move or leave out these files, or use `label_from`"
         )
@@ -334,13 +335,13 @@ def _folders(files: Inventory) -> dict[tuple[str, str], int]:
     return dict(zip(keys, numbers.to_pylist(), strict=True))
 
 
-def describe_folders(files: Inventory, options: ImagesOptions) -> str:
+def describe_folders(files: Inventory, options: FileOptions) -> str:
     """Returns what fixes the bytes of a dataset beside the paths of its images.
 
     Images are known by their names here. It is "" if all classes are the first folders
     below the input root, in no split.
     """
-    named = files.where(files.ends_with(ENDINGS)) or files
+    named = files.where(files.ends_with(options.kind.endings)) or files
     layout, _ = find_layout(named, options)
     levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
     by_value = ""
@@ -450,7 +451,7 @@ def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
     if label_from == AUTO and len(likely) > 1:
         raise InputError(
             f"{root}: folders in {_quoted(given.names(level - 1))} are named like splits "
-            f"({_quoted(likely)}), but other images or folders lie beside or in them. "
+            f"({_quoted(likely)}), but other files or folders lie beside or in them. "
             f"If they are splits of these classes, use `split_from={level}` with "
             f"`label_from={level - 1}`; if they belong to the class, `split_from=none`"
         )
@@ -486,9 +487,9 @@ def _ask_or_warn(
     if likely == names:
         of_input = ", or `label_from=0` if the input is their class" if level else ""
         raise InputError(
-            f"{root}: {_quoted(likely)} are named like splits, but hold images and no "
+            f"{root}: {_quoted(likely)} are named like splits, but hold files and no "
             f"folders of classes. If they are splits, use `split_from={level}` with "
-            f"`label_from=none` for images without labels{of_input}; if they are "
+            f"`label_from=none` for files without labels{of_input}; if they are "
             "classes, use `split_from=none`"
         )
     told = (
@@ -517,7 +518,7 @@ def _require_labels(
             raise InputError(
                 f"{root}: the split {split} has one folder, {_quoted(own)}, which no "
                 f"other split has, expected classes like {_quoted(others)}. If "
-                "these images have no labels, leave them out with `exclude`; if it is a "
+                "these files have no labels, leave them out with `exclude`; if it is a "
                 f"class, use `split_from={level}`"
             )
 
@@ -555,7 +556,7 @@ def _same_trees(
     if not deepest or not same:
         return []
     what = (
-        f"the classes {_quoted(same)} hold folders of the same names with as many images. "
+        f"the classes {_quoted(same)} hold folders of the same names with as many files. "
         "If some are masks of the others, leave them out with `exclude`; if the folders in "
         f"them are the classes, use `label_from={min(g.label for g in every) + 1}`"
     )
@@ -604,7 +605,7 @@ def require_distinct(places: Iterable[Place], root: str) -> None:
 
 
 def check_class_folders(
-    layout: FolderLayout, found: FoundImages, label_from: str
+    layout: FolderLayout, found: FoundImages, options: FileOptions
 ) -> tuple[InputWarning, ...]:
     """Refuses an input without a class, and a class without any image.
 
@@ -614,12 +615,12 @@ def check_class_folders(
     places = set(layout.places(folders))
     labels = {place.label for place in places}
     is_flat = len(layout.given) == 1 and layout.given[0].label == _ROOT
-    if labels == {""} or (is_flat and label_from == AUTO):
+    if labels == {""} or (is_flat and options.label_from == AUTO):
         raise InputError(
             f"{found.images[0].uri}: is not in the folder of a class; expected "
-            "INPUT/<class>/<image>: give the folder that holds the class folders, or "
+            "INPUT/<class>/<file>: give the folder that holds the class folders, or "
             "use `label_from=0` to make one class of each input, `label_table` for labels in a "
-            "table, or `label_from=none` for images without labels"
+            "table, or `label_from=none` for files without labels"
         )
     root = input_root(found.images)
     splits = {place.split for place in places}
@@ -642,7 +643,7 @@ def check_class_folders(
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(
             f"{root}{os.path.dirname(paths[0])}: is the folder of a class, but holds no "  # noqa: PTH120
-            f"image, only {count(len(paths), 'other file')} (endings: "
+            f"{options.kind.noun}, only {count(len(paths), 'other file')} (endings: "
             f"{first_names(endings)}): {_HINT}"
         )
     if not is_local(root):

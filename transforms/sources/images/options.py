@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import WarningCode
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.transforms.images.header import MAX_PIXELS, CheckLevel
+from recordmill.transforms.images.header import (
+    MAX_PIXELS,
+    CheckLevel,
+    image_format,
+    is_certain_image,
+    other_image_format,
+)
 from recordmill.transforms.images.pixel_rules import (
     AS_THEY_ARE,
     PixelRules,
@@ -121,58 +128,35 @@ def _check_pattern(text: str) -> None:
 _FILES = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 
 
-class ImagesOptions(SourceOptions):
-    """Options of images."""
+class FileKind(NamedTuple):
+    """What the files of a source are, each of which is a record."""
 
-    resize: Annotated[str, _read_by(parse_resize)] = Field(
-        "",
-        description="size that images are scaled to: height x width (224x224), or one "
-        "side with the other in proportion (shorter=256, longer=512)",
-    )
-    crop: Annotated[str, _read_by(parse_sides)] = Field(
-        "",
-        description="height x width that is kept of the middle, after `resize` (224x224)",
-    )
-    pad: Annotated[str, _read_by(parse_pad)] = Field(
-        "",
-        description="height x width that images are put into the middle of, after "
-        "`resize`, with samples of 0 or another value around them (224x224, 224x224:255)",
-    )
-    channels: Annotated[
-        Literal["keep", "1", "3", "4"],
-        BeforeValidator(_number_as_text, json_schema_input_type=str | int),
-    ] = Field(
-        "keep",
-        description="1 gray, 3 colours, 4 colours and alpha; keep: as each image has them",
-    )
-    orientation: Literal["auto", "keep", "apply"] = Field(
-        "auto",
-        description="whether images are turned as their EXIF data say; auto: only if "
-        "another option re-encodes them, as EXIF data are left out then",
-    )
-    animated: Literal["first", "reject"] = Field(
-        "first",
-        description="images of several frames, where images are re-encoded: the first "
-        "frame is taken, or they are rejected; reject alone rejects them too",
-    )
-    reencode: Annotated[str, _read_by(parse_reencode)] = Field(
-        "",
-        description="re-encode all images: jpeg, jpeg:quality=92, png, webp, "
-        "webp:quality=80, webp:lossless; without it re-encoded JPEGs stay JPEG, and "
-        "others become PNG",
-    )
-    pixels: Literal["encoded", "raw"] = Field(
-        "encoded", description="raw: uint8 arrays of the pixels in place of image files"
-    )
+    noun: str
+    endings: tuple[str, ...]
+    # of the first bytes of a file, SIGNATURE_BYTES or more
+    format_of: Callable[[bytes], str]  # its format, or ""
+    is_certain: Callable[[bytes], bool]  # whether it is one without such an ending
+    other_format: Callable[[bytes], str]  # a format that is not supported, or ""
+    usual: str  # formats to save files in
+    # codes of warnings
+    unsupported: WarningCode
+    unlisted: WarningCode
+
+
+class FileOptions(SourceOptions):
+    """Options of files that are a record each: their labels and splits."""
+
+    kind: ClassVar[FileKind]
+
     label_table: Annotated[str, _FILES, _read_by(_check_tables)] = Field(
         "",
-        description="CSV, TSV or JSON Lines with a row for each image: its path, its "
+        description="CSV, TSV or JSON Lines with a row for each file: its path, its "
         "label, and columns that become features; a path below the input folder, or like "
         "those of inputs; train=a.csv,test=b.csv for a table of each split",
     )
     path_column: str = Field(
         AUTO,
-        description="column of `label_table` with the image's path; auto: path, file, "
+        description="column of `label_table` with the file's path; auto: path, file, "
         "filename, image and the like",
     )
     label_column: str = Field(
@@ -185,19 +169,15 @@ class ImagesOptions(SourceOptions):
         description="column of `label_table` with the split; auto: split, if it is there "
         "and nothing else has the splits; none: no such column",
     )
-    table_rows: Literal["image", "object"] = Field(
-        "image",
-        description="what a row of `label_table` is of: an image, or an object in one, "
-        "such as a box; the rows of an image then become lists, one for each column",
-    )
+    table_rows: str = "image"
     label_separator: str = Field(
         "",
-        description="separator of the labels of an image that has several, such as | or a "
+        description="separator of the labels of a file that has several, such as | or a "
         "blank; lists of JSON Lines need none",
     )
     label_pattern: Annotated[str, _read_by(_check_pattern)] = Field(
         "",
-        description="regular expression for the names of the images (with / in it, for "
+        description="regular expression for the names of the files (with / in it, for "
         "their paths below the input folder); its groups label and split are these, "
         "others are features: (?P<label>[a-z]+)_(?P<id>\\d+)\\.jpg",
     )
@@ -208,32 +188,13 @@ class ImagesOptions(SourceOptions):
     )
     split_lists: Annotated[str, _FILES, _read_by(_check_lists)] = Field(
         "",
-        description="files with the path of an image in each line, which is in that "
+        description="lists with the path of a file in each line, which is in that "
         "split: train=train.txt,val=val.txt",
     )
     unlisted: Literal["reject", "leave_out"] = Field(
         "reject",
-        description="what to do with images that `label_table`, `label_pattern` or "
+        description="what to do with files that `label_table`, `label_pattern` or "
         "`split_lists` do not name: reject them, or leave them out and count them",
-    )
-    feature_names: FeatureNames = Field(
-        "default",
-        description="names of the features: of this project, of TensorFlow's tutorial, "
-        "or of ImageNet's records",
-    )
-    check_images: CheckLevel = Field(
-        "structure",
-        description="how each image is checked: its header, its structure too (finds "
-        "images that are cut or damaged), or by decoding every pixel",
-    )
-    max_pixels: int = Field(
-        MAX_PIXELS, ge=1, description="largest height x width of an image"
-    )
-    undecodable: Undecodable = Field(
-        "keep",
-        description="what to do with images that TFDS cannot decode (GIF, WebP, TIFF): "
-        "keep them, so that readers get the encoded bytes of all images, reject them, or "
-        "re-encode them as PNG",
     )
     split_from: Annotated[str, level_of("auto", "none")] = Field(
         AUTO,
@@ -244,8 +205,8 @@ class ImagesOptions(SourceOptions):
     label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
         AUTO,
         description="which folder names the class: the one below the split, the one that "
-        "holds the image (parent), that at a level below each input (1: the folders "
-        "in it, 0: the input itself), or none: images have no labels",
+        "holds the file (parent), that at a level below each input (1: the folders "
+        "in it, 0: the input itself), or none: there are no labels",
     )
 
     def undo_splits(self) -> str:
@@ -287,12 +248,17 @@ class ImagesOptions(SourceOptions):
         return self.label_from != NONE and self.label_column != NONE
 
     @property
+    def column_names(self) -> Mapping[str, str]:
+        """Returns the feature of each column; the first has the content of files."""
+        raise NotImplementedError
+
+    @property
     def reserved(self) -> frozenset[str]:
         """Returns the names that features of a table cannot have."""
-        own = dict(COLUMN_NAMES[self.feature_names])
+        own = dict(self.column_names)
         for label in () if self.has_labels else ("label", "text"):
             own.pop(label, None)
-        return frozenset({*own, *own.values(), "image", "height", "width", "depth"})
+        return frozenset({*own, *own.values()})
 
     @property
     def labels_by_folder(self) -> bool:
@@ -355,6 +321,93 @@ class ImagesOptions(SourceOptions):
             and not (tables or self.label_pattern or self.split_lists),
         }
         _refuse_first(checks)
+
+
+_TABLE_ROWS = (
+    "what a row of `label_table` is of: a file, or an object in one, such as a box or a "
+    "word; the rows of a file then become lists, one for each column"
+)
+
+
+class ImagesOptions(FileOptions):
+    """Options of images."""
+
+    kind: ClassVar[FileKind] = FileKind(
+        "image",
+        (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
+        image_format,
+        is_certain_image,
+        other_image_format,
+        "JPEG or PNG",
+        "unsupported-images",
+        "unlisted-images",
+    )
+
+    table_rows: Literal["image", "object"] = Field("image", description=_TABLE_ROWS)
+
+    resize: Annotated[str, _read_by(parse_resize)] = Field(
+        "",
+        description="size that images are scaled to: height x width (224x224), or one "
+        "side with the other in proportion (shorter=256, longer=512)",
+    )
+    crop: Annotated[str, _read_by(parse_sides)] = Field(
+        "",
+        description="height x width that is kept of the middle, after `resize` (224x224)",
+    )
+    pad: Annotated[str, _read_by(parse_pad)] = Field(
+        "",
+        description="height x width that images are put into the middle of, after "
+        "`resize`, with samples of 0 or another value around them (224x224, 224x224:255)",
+    )
+    channels: Annotated[
+        Literal["keep", "1", "3", "4"],
+        BeforeValidator(_number_as_text, json_schema_input_type=str | int),
+    ] = Field(
+        "keep",
+        description="1 gray, 3 colours, 4 colours and alpha; keep: as each image has them",
+    )
+    orientation: Literal["auto", "keep", "apply"] = Field(
+        "auto",
+        description="whether images are turned as their EXIF data say; auto: only if "
+        "another option re-encodes them, as EXIF data are left out then",
+    )
+    animated: Literal["first", "reject"] = Field(
+        "first",
+        description="images of several frames, where images are re-encoded: the first "
+        "frame is taken, or they are rejected; reject alone rejects them too",
+    )
+    reencode: Annotated[str, _read_by(parse_reencode)] = Field(
+        "",
+        description="re-encode all images: jpeg, jpeg:quality=92, png, webp, "
+        "webp:quality=80, webp:lossless; without it re-encoded JPEGs stay JPEG, and "
+        "others become PNG",
+    )
+    pixels: Literal["encoded", "raw"] = Field(
+        "encoded", description="raw: uint8 arrays of the pixels in place of image files"
+    )
+    feature_names: FeatureNames = Field(
+        "default",
+        description="names of the features: of this project, of TensorFlow's tutorial, "
+        "or of ImageNet's records",
+    )
+    check_images: CheckLevel = Field(
+        "structure",
+        description="how each image is checked: its header, its structure too (finds "
+        "images that are cut or damaged), or by decoding every pixel",
+    )
+    max_pixels: int = Field(
+        MAX_PIXELS, ge=1, description="largest height x width of an image"
+    )
+    undecodable: Undecodable = Field(
+        "keep",
+        description="what to do with images that TFDS cannot decode (GIF, WebP, TIFF): "
+        "keep them, so that readers get the encoded bytes of all images, reject them, or "
+        "re-encode them as PNG",
+    )
+
+    @property
+    def column_names(self) -> Mapping[str, str]:
+        return COLUMN_NAMES[self.feature_names]
 
     def pixel_rules(self) -> PixelRules:
         """Returns what is done with pixels; refuses options that exclude each other."""
@@ -431,8 +484,8 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
     )
 
 
-def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
-    """Returns how the folders are read, by the files that are named as images."""
+def describe_inputs(options: FileOptions, files: Sequence[InputFile]) -> str:
+    """Returns how the folders are read, by the files with usual endings."""
     from recordmill.transforms.inventory import Inventory
     from recordmill.transforms.sources.images.find import describe_folders
 

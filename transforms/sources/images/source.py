@@ -1,4 +1,4 @@
-"""Reads folders of images: each file is a record.
+"""Reads folders of images, and of other files: each is a record.
 
 Millions of files are too many to send to each worker: they get slices of an inventory
 file, with one Arrow record batch for each slice, so that a slice is one read.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from itertools import chain, groupby, pairwise, repeat, tee
 from operator import add
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +44,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.decode import check_image
-from recordmill.transforms.images.header import (
-    ImageHeader,
-    ImageHeaderError,
-    image_format,
-)
+from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
 from recordmill.transforms.images.summary import (
     CHANGED,
@@ -98,9 +95,8 @@ from recordmill.transforms.sources.images.find import (
     find_named_inputs,
 )
 from recordmill.transforms.sources.images.options import (
-    COLUMN_NAMES,
     DEFAULTS,
-    FeatureNames,
+    FileOptions,
     ImagesOptions,
     Undecodable,
 )
@@ -271,25 +267,22 @@ def parse_references(references: pa.BinaryArray) -> list[Reference]:
 _TEXT_COLUMNS = ("format", "filename", "text")
 
 
-def image_schema(
-    names: FeatureNames,
-    annotations: Annotations,
-    dtype: str,
-    shape: Shape,
-    content: Content = Content.IMAGE,
+def file_schema(
+    names: Mapping[str, str], annotations: Annotations, content: FeatureSpec
 ) -> Schema:
-    """Returns the schema of images of this dtype, shape and content."""
+    """Returns the schema of files, given the feature of the content.
+
+    Its name is that of the first column.
+    """
     features = annotations.specs()
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
-    for column, name in COLUMN_NAMES[names].items():
+    for column, name in names.items():
         if column in ("label", "text") and label_type is None:
             continue
         feature = FeatureSpec(name, Kind.INT64, column)
-        if column == "image":
-            feature = FeatureSpec(
-                name, Kind.BYTES, column, dtype=dtype, shape=shape, content=content
-            )
+        if column == content.column:
+            feature = replace(content, name=name)
         elif column in _TEXT_COLUMNS:
             lists = labels if column == "text" else ()
             feature = FeatureSpec(name, Kind.BYTES, column, dtype="string", shape=lists)
@@ -328,22 +321,24 @@ _GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of th
 
 
 @dataclass(frozen=True)
-class ImagesSource(Source):
-    """Images in a folder for each class, each read as one record."""
+class FilesSource(Source):
+    """Files in a folder for each class, each read as one record.
 
-    options: ImagesOptions = DEFAULTS  # of the job
+    A subclass says what the content of a file is.
+    """
+
+    options: FileOptions = DEFAULTS  # of the job
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
     # columns that a declared schema uses, which converts cells of tables; None without
     # one
     wanted: tuple[str, ...] | None = None
-    # the images, and what is known of each, once prepared
+    # the files, and what is known of each, once prepared
     found: Annotations = NO_ANNOTATIONS
     # the file that `spill_inventory` has put them into
     inventory: InventoryFile | None = None
-    # whether TFDS decodes all images; by their names, until they are read
-    decodable: bool = True
-    is_fixed: bool = False  # whether `decodable` is that of a dataset which is there
-    rules: PixelRules = AS_THEY_ARE  # what is done with the pixels
+
+    # of content that is not valid; its text is the reason of the reject
+    content_error: ClassVar[type[ValueError]] = ValueError
 
     role_options = MappingProxyType(
         {"label": "label_column", "split_column": "table_split_column"}
@@ -359,11 +354,270 @@ class ImagesSource(Source):
         return tuple(NamedFile(option, name) for option, _, name in named)
 
     @property
+    def keeps_bytes(self) -> bool:
+        """Tells whether the bytes of files are kept as they are."""
+        raise NotImplementedError
+
+    @property
     def supports_references(self) -> bool:  # type: ignore[override]
-        return self.rules == AS_THEY_ARE
+        return self.keeps_bytes
 
     @property
     def sizes_known_upfront(self) -> bool:  # type: ignore[override]
+        return self.keeps_bytes
+
+    @abstractmethod
+    def _take(self, data: bytes) -> tuple[bytes, Any, tuple[str, ...]]:
+        """Checks and transforms a file; also returns its header and notes for `_note`."""
+
+    @abstractmethod
+    def _batch(
+        self,
+        contents: pa.Array,
+        headers: Sequence[Any],
+        paths: Sequence[str],
+        values: Sequence[Sequence[Any]],
+    ) -> pa.RecordBatch:
+        """Returns the columns of files, given the values of their references."""
+
+    def _note(
+        self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
+    ) -> None:
+        """Tells what was found in files, given what `_take` returned of each."""
+
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        listed = Inventory.of(files)
+        kept = NO_FILES if append is None else append.kept
+        named = find_named_inputs(self.options, kept + listed)
+        find = partial(find_images, self.options.kind, storage=self.storage)
+        new = find(listed, named)
+        known = partial(
+            annotate, options=self.options, wanted=self.wanted, storage=self.storage
+        )
+        if append is None:
+            return replace(self, found=known(new, named))
+        old = find(kept, named)
+        before = known(old, find_named_inputs(self.options, kept))
+        whole = known(FoundImages(*map(add, old, new)), named)
+        found = appended(before, whole, new, listed.paths, append.schema)
+        return replace(self, found=found)
+
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        if found is not None or self.inventory is not None:
+            return NOTHING
+        return self.found.summary(self.options.kind)
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.found.checksums
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.found.splits
+
+    def spill_inventory(self, store: Store, name: str) -> Self:
+        inventory = InventoryFile(store, name, self.found.root)
+        inventory.write(self.found.files, self.found.table)
+        return replace(self, found=self.found.without_files(), inventory=inventory)
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        """Cuts the list into ranges of whole files, each of one split.
+
+        Where it is cut changes no byte of the dataset.
+        """
+        most = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
+        found, sizes = self.found.files, self.found.files.sizes
+        parts, end = [], 0
+        runs = pc.run_end_encode(one_array(self.found.table[SPLIT]))
+        for split, stop_of_run in zip(runs.values, runs.run_ends, strict=True):
+            begin, end = end, stop_of_run.as_py()
+            cuts = slices(sizes[begin:end], FILES_PER_RANGE, most)
+            for start, stop in pairwise(begin + cut for cut in cuts):
+                named = found[start]._replace(uri=self.found.root)
+                parts.append((named, start, stop, split.as_py()))
+        return number_ranges(parts)
+
+    def columns(self) -> pa.Schema:
+        return self.read_references(pa.array([], pa.binary()), RowSink()).batch.schema
+
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return spread_evenly(ranges, SAMPLED_FILES, 1)
+
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        return True
+
+    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+        """Lists size and path of each file in a slice of the inventory."""
+        start, stop = input_range.start, input_range.stop
+        files: Sequence[InputFile]
+        if self.inventory is not None:
+            files, table = self.inventory.read(start, stop)
+        else:
+            files = self.found.files[start:stop]
+            table = self.found.table.slice(start, stop - start)
+        columns = self.found.listed(table)
+        paths = [file.path for file in files]
+        references = references_to(files, table, columns)
+        yield Rows(
+            batch=pa.RecordBatch.from_pydict(
+                {
+                    REFERENCE: pa.array(references, pa.binary()),
+                    **columns,
+                    "filename": pa.array(paths, pa.string()),
+                }
+            ),
+            # The path alone, not its position in the listing: a file keeps its
+            # order key and its split when others are added or removed.
+            origins=text_hashes(paths),
+            positions=np.arange(len(files), dtype=np.int64),
+            raw=lambda row: (
+                0,
+                read_file(files[row].uri, self.storage, files[row].seen),
+            ),
+            planned_bytes=np.array([file.size for file in files], np.int64)
+            + FRAME_BYTES,
+        )
+
+    def read(
+        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+    ) -> Iterator[Rows]:
+        for rows in self.list_references(input_range, sink):
+            named = parse_references(rows.batch[REFERENCE])
+            contents = self._contents(named)
+            start = 0
+            while start < len(named):
+                found, stop = self._read(named[start:], contents, sink, READ_BYTES)
+                read = rows.taken(found.kept + start, found.batch)
+                paths = found.batch["filename"].to_pylist()
+                yield replace(read, paths=paths, planned_bytes=None)
+                del found, read  # of large files few are held at once
+                start += stop
+
+    def read_references(
+        self, references: pa.BinaryArray, sink: RowSink
+    ) -> ReferencedRows:
+        return next(self.read_windows([references], sink))
+
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray], sink: RowSink
+    ) -> Iterator[ReferencedRows]:
+        # A window of tiny files has 80,000, of which each is a few Python objects.
+        parts = (
+            window.slice(start, SLICE_FILES)
+            for window in windows
+            for start in range(0, max(1, len(window)), SLICE_FILES)
+        )
+        named, ahead = tee(map(parse_references, parts))
+        with closing(self._contents(chain.from_iterable(ahead))) as contents:
+            for window in named:
+                yield self._read(window, contents, sink)[0]
+
+    def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
+        """Yields the bytes of each file that is read."""
+        root = self.found.root
+        files = ((root + each.path, each.seen) for each in references if each.is_read)
+        for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
+            if not is_large:
+                yield from read_files(group, self.storage)
+                continue
+            for uri, seen in group:
+                head = read_range(uri, 0, HEAD_BYTES, self.storage, seen)
+                is_known = self.options.kind.format_of(head)
+                yield read_file(uri, self.storage, seen) if is_known else head
+
+    def _read(
+        self,
+        references: Sequence[Reference],
+        contents: Iterator[bytes],
+        sink: RowSink,
+        max_bytes: int | None = None,
+    ) -> tuple[ReferencedRows, int]:
+        """Returns files, and how many references were read.
+
+        With `max_bytes`, reading ends with the file after which this much is held; without,
+        all are read, and their bytes stay where they are.
+        """
+        kept, data, headers, notes, crcs = [], list[bytes](), [], [], []
+        held, stop = 0, 0
+        # A loop per file: each costs an open and a read, a hundred times its share of it.
+        for index, each in enumerate(references):
+            if max_bytes is not None and held >= max_bytes:
+                break
+            stop, size, path = index + 1, each.size, each.path
+            if not each.is_read:
+                reason = (
+                    f"has {size:,} bytes, more than a record can hold "
+                    f"({MAX_CELL_BYTES:,})"
+                )
+                if each.unread is not None:
+                    reason = each.problem
+                raw = (each.unread or "").encode("latin-1")
+                # What has bytes is a row of a table that names no image.
+                code: RejectCode = "label" if raw else "row"
+                sink.rejects.append(Reject(path, each.at, reason, raw, code))
+                continue
+            content = next(contents)
+            is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
+            if len(content) != size and not is_head:
+                raise ChangedInputError(
+                    f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
+                    "when the run began; did it change meanwhile?"
+                )
+            crc = crc32c(content)
+            sink.checksums.append(FileChecksum(path, 0, len(content), crc))
+            try:
+                if each.problem:
+                    raise self.content_error(each.problem)
+                taken, header, noted = self._take(content)
+            except self.content_error as error:
+                reason = str(error)
+                if size > LARGE_BYTES:
+                    reason += (
+                        f"; the first {HEAD_BYTES:,} of {size:,} bytes are kept, and of "
+                        f"{len(content):,} the crc32c '{crc:08x}'"
+                    )
+                    content = content[:HEAD_BYTES]
+                held += len(content)
+                code = "label" if each.problem else "row"
+                sink.rejects.append(Reject(path, 0, reason, content, code))
+                continue
+            kept.append(index)
+            data.append(taken)
+            headers.append(header)
+            notes.append(noted)
+            crcs.append(crc)
+            held += len(taken)
+        paths = [references[index].path for index in kept]
+        self._note(notes, paths, sink)
+        by_view = max_bytes is None and self.supports_references
+        found = ReferencedRows(
+            self._batch(
+                views_of(data) if by_view else pa.array(data, pa.binary()),
+                headers,
+                paths,
+                [references[index].values for index in kept],
+            ),
+            np.array(kept, np.int64),
+            raw=lambda row: (paths[row], 0, data[row]),
+            # Of files whose bytes were kept; others have no references.
+            view_crcs=np.array(crcs, np.uint32) if by_view else None,
+            view_values=data if by_view else None,
+        )
+        return found, stop
+
+
+@dataclass(frozen=True)
+class ImagesSource(FilesSource):
+    """Images in a folder for each class, each read as one record."""
+
+    options: ImagesOptions = DEFAULTS
+    # whether TFDS decodes all images; by their names, until they are read
+    decodable: bool = True
+    is_fixed: bool = False  # whether `decodable` is that of a dataset which is there
+    rules: PixelRules = AS_THEY_ARE  # what is done with the pixels
+
+    content_error = ImageHeaderError
+
+    @property
+    def keeps_bytes(self) -> bool:
         return self.rules == AS_THEY_ARE
 
     @property
@@ -379,42 +633,24 @@ class ImagesSource(Source):
         return named_undecodable(found.files) if keeps else []
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        listed = Inventory.of(files)
-        kept = NO_FILES if append is None else append.kept
+        source = super().prepare(files, append)
         schema = None if append is None else append.schema
-        named = find_named_inputs(self.options, kept + listed)
-        new = find_images(listed, named, self.storage)
-        known = partial(
-            annotate, options=self.options, wanted=self.wanted, storage=self.storage
-        )
-        if append is None:
-            found = known(new, named)
-        else:
-            old = find_images(kept, named, self.storage)
-            before = known(old, find_named_inputs(self.options, kept))
-            whole = known(FoundImages(*map(add, old, new)), named)
-            found = appended(before, whole, new, listed.paths, schema)
-        odd = self._named_undecodable(found)
+        odd = self._named_undecodable(source.found)
         decodable = not odd if schema is None else decodable_in(schema)
         if odd and decodable:
             raise InputError(
-                f"{found.root}{odd[0].example}: readers of the dataset can decode all its images "
-                f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of "
-                f"these formats, {CONVERT_AGAIN}"
+                f"{source.found.root}{odd[0].example}: readers of the dataset can decode "
+                f"all its images ({' '.join(DECODABLE_ENDINGS)}), but not this one; save "
+                f"it in one of these formats, {CONVERT_AGAIN}"
             )
-        return replace(
-            self, found=found, decodable=decodable, is_fixed=schema is not None
-        )
-
-    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.found.checksums
+        return replace(source, decodable=decodable, is_fixed=schema is not None)
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         if found is not None:
             return self._understood_at_end(found)
         if self.inventory is not None:
             return NOTHING
-        told = self.found.summary()
+        told = super().understood()
         facts = (*told.facts, self._readers_get(decodable=self.decodable))
         if self.rules != AS_THEY_ARE:
             reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
@@ -445,9 +681,6 @@ class ImagesSource(Source):
             found = told.get(self.rules.form, DECODED)
         return FACT, found
 
-    def own_splits(self) -> tuple[str, ...]:
-        return self.found.splits
-
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         if self.rules == AS_THEY_ARE:
             return super().estimated_bytes(files)
@@ -457,230 +690,53 @@ class ImagesSource(Source):
             return height * width * (channels or 4) * len(files)
         return _GROWTH * super().estimated_bytes(files)
 
-    def spill_inventory(self, store: Store, name: str) -> Self:
-        inventory = InventoryFile(store, name, self.found.root)
-        inventory.write(self.found.files, self.found.table)
-        return replace(self, found=self.found.without_files(), inventory=inventory)
-
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """Cuts the list into ranges of whole files, each of one split.
-
-        Where it is cut changes no byte of the dataset.
-        """
-        most = MAX_RANGE_BYTES if self.rules == AS_THEY_ARE else RANGE_BYTES
-        found, sizes = self.found.files, self.found.files.sizes
-        parts, end = [], 0
-        runs = pc.run_end_encode(one_array(self.found.table[SPLIT]))
-        for split, stop_of_run in zip(runs.values, runs.run_ends, strict=True):
-            begin, end = end, stop_of_run.as_py()
-            cuts = slices(sizes[begin:end], FILES_PER_RANGE, most)
-            for start, stop in pairwise(begin + cut for cut in cuts):
-                named = found[start]._replace(uri=self.found.root)
-                parts.append((named, start, stop, split.as_py()))
-        return number_ranges(parts)
-
-    def columns(self) -> pa.Schema:
-        return self.read_references(pa.array([], pa.binary()), RowSink()).batch.schema
-
-    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return spread_evenly(ranges, SAMPLED_FILES, 1)
-
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         found = None if self.is_fixed else all_decodable(observed)
         decodable = self.decodable if found is None else found
-        rules, names = self.rules, self.options.feature_names
+        rules = self.rules
         if rules.transforms_all and rules.form == "raw":
             # The bytes of an array do not tell two sides; a tensor has them with it.
             content = Content.TENSOR if None in rules.shape else Content.ARRAY
-            return image_schema(names, self.found, "uint8", rules.shape, content)
+            return self._schema("uint8", rules.shape, content)
         if rules.transforms_all:  # of WebP readers get the encoded bytes
             decodable = rules.form != "webp"
         form = ("uint8", rules.shape) if decodable else ("bytes", ())
-        return image_schema(names, self.found, *form)
+        return self._schema(*form)
 
-    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        return True
-
-    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Lists size and path of each file in a slice of the inventory."""
-        start, stop = input_range.start, input_range.stop
-        files: Sequence[InputFile]
-        if self.inventory is not None:
-            files, table = self.inventory.read(start, stop)
-        else:
-            files = self.found.files[start:stop]
-            table = self.found.table.slice(start, stop - start)
-        columns = self.found.listed(table)
-        paths = [file.path for file in files]
-        references = references_to(files, table, columns)
-        yield Rows(
-            batch=pa.RecordBatch.from_pydict(
-                {
-                    REFERENCE: pa.array(references, pa.binary()),
-                    **columns,
-                    "filename": pa.array(paths, pa.string()),
-                }
-            ),
-            # The path alone, not its position in the listing: an image keeps its
-            # order key and its split when others are added or removed.
-            origins=text_hashes(paths),
-            positions=np.arange(len(files), dtype=np.int64),
-            raw=lambda row: (
-                0,
-                read_file(files[row].uri, self.storage, files[row].seen),
-            ),
-            planned_bytes=np.array([file.size for file in files], np.int64)
-            + FRAME_BYTES,
+    def _schema(
+        self, dtype: str, shape: Shape, content: Content = Content.IMAGE
+    ) -> Schema:
+        image = FeatureSpec(
+            "image", Kind.BYTES, "image", dtype=dtype, shape=shape, content=content
         )
+        return file_schema(self.options.column_names, self.found, image)
 
-    def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
-    ) -> Iterator[Rows]:
-        for rows in self.list_references(input_range, sink):
-            named = parse_references(rows.batch[REFERENCE])
-            contents = self._contents(named)
-            start = 0
-            while start < len(named):
-                found, stop = self._read(named[start:], contents, sink, READ_BYTES)
-                read = rows.taken(found.kept + start, found.batch)
-                paths = found.batch["filename"].to_pylist()
-                yield replace(read, paths=paths, planned_bytes=None)
-                del found, read  # of large images few are held at once
-                start += stop
-
-    def read_references(
-        self, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        return next(self.read_windows([references], sink))
-
-    def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RowSink
-    ) -> Iterator[ReferencedRows]:
-        # A window of tiny images has 80,000, of which each is a few Python objects.
-        parts = (
-            window.slice(start, SLICE_FILES)
-            for window in windows
-            for start in range(0, max(1, len(window)), SLICE_FILES)
-        )
-        named, ahead = tee(map(parse_references, parts))
-        with closing(self._contents(chain.from_iterable(ahead))) as contents:
-            for window in named:
-                yield self._read(window, contents, sink)[0]
-
-    def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
-        """Yields the bytes of each file that is read."""
-        root = self.found.root
-        files = ((root + each.path, each.seen) for each in references if each.is_read)
-        for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
-            if not is_large:
-                yield from read_files(group, self.storage)
-                continue
-            for uri, seen in group:
-                head = read_range(uri, 0, HEAD_BYTES, self.storage, seen)
-                is_image = image_format(head)
-                yield read_file(uri, self.storage, seen) if is_image else head
-
-    def _read(
-        self,
-        references: Sequence[Reference],
-        contents: Iterator[bytes],
-        sink: RowSink,
-        max_bytes: int | None = None,
-    ) -> tuple[ReferencedRows, int]:
-        """Returns images, and how many references were read.
-
-        With `max_bytes`, reading ends with the file after which this much is held; without,
-        all are read, and their bytes stay where they are.
-        """
-        kept, data, headers, kinds, crcs = [], list[bytes](), [], [], []
-        held, stop = 0, 0
-        # A loop per file: each costs an open and a read, a hundred times its share of it.
-        for index, each in enumerate(references):
-            if max_bytes is not None and held >= max_bytes:
-                break
-            stop, size, path = index + 1, each.size, each.path
-            if not each.is_read:
-                reason = (
-                    f"has {size:,} bytes, more than a record can hold "
-                    f"({MAX_CELL_BYTES:,})"
-                )
-                if each.unread is not None:
-                    reason = each.problem
-                raw = (each.unread or "").encode("latin-1")
-                # What has bytes is a row of a table that names no image.
-                code: RejectCode = "label" if raw else "row"
-                sink.rejects.append(Reject(path, each.at, reason, raw, code))
-                continue
-            content = next(contents)
-            is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
-            if len(content) != size and not is_head:
-                raise ChangedInputError(
-                    f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
-                    "when the run began; did it change meanwhile?"
-                )
-            crc = crc32c(content)
-            sink.checksums.append(FileChecksum(path, 0, len(content), crc))
-            try:
-                if each.problem:
-                    raise ImageHeaderError(each.problem)
-                image, header, kind = self._take(content)
-            except ImageHeaderError as error:
-                reason = str(error)
-                if size > LARGE_BYTES:
-                    reason += (
-                        f"; the first {HEAD_BYTES:,} of {size:,} bytes are kept, and of "
-                        f"{len(content):,} the crc32c '{crc:08x}'"
-                    )
-                    content = content[:HEAD_BYTES]
-                held += len(content)
-                code = "label" if each.problem else "row"
-                sink.rejects.append(Reject(path, 0, reason, content, code))
-                continue
-            kept.append(index)
-            data.append(image)
-            headers.append(header)
-            kinds.append(kind)
-            crcs.append(crc)
-            held += len(image)
-        paths = [references[index].path for index in kept]
-        issues = observe(kinds, paths)
+    def _note(
+        self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
+    ) -> None:
+        issues = observe(notes, paths)
         # What was changed is a JPEG or a PNG now.
         is_undecodable = not self.rules.transforms_all and any(
             each.code == UNDECODABLE for each in issues
         )
-        sink.add(observed=(int(is_undecodable),) if kinds else (), issues=issues)
-        by_view = max_bytes is None and self.supports_references
-        found = ReferencedRows(
-            self._batch(
-                views_of(data) if by_view else pa.array(data, pa.binary()),
-                headers,
-                paths,
-                [references[index].values for index in kept],
-            ),
-            np.array(kept, np.int64),
-            raw=lambda row: (paths[row], 0, data[row]),
-            # Of files whose bytes were kept; others have no references.
-            view_crcs=np.array(crcs, np.uint32) if by_view else None,
-            view_values=data if by_view else None,
-        )
-        return found, stop
+        sink.add(observed=(int(is_undecodable),) if notes else (), issues=issues)
 
     def _batch(
         self,
-        images: pa.Array,
+        contents: pa.Array,
         headers: Sequence[ImageHeader],
         paths: Sequence[str],
         values: Sequence[Sequence[Any]],
     ) -> pa.RecordBatch:
         if self.rules.form == "raw" and None in self.rules.shape:
-            images = pixel_lists(images, headers)
+            contents = pixel_lists(contents, headers)
         numbers = {
             name: pa.array([getattr(each, name) for each in headers], pa.int64())
             for name in ("height", "width", "depth")
         }
         return pa.RecordBatch.from_pydict(
             {
-                "image": images,
+                "image": contents,
                 "format": pa.array([each.format for each in headers], pa.string()),
                 **numbers,
                 "filename": pa.array(paths, pa.string()),
@@ -689,7 +745,7 @@ class ImagesSource(Source):
         )
 
     def _take(self, data: bytes) -> tuple[bytes, ImageHeader, tuple[str, ...]]:
-        """Checks and transforms an image; also returns its kind and what was changed."""
+        # Notes are its kind and what was changed.
         rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
         # What is decoded anyway need not be decoded for the check.

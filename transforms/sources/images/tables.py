@@ -24,7 +24,7 @@ from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.file_splits import AUTO, NONE
-from recordmill.transforms.sources.images.options import DEFAULTS, ImagesOptions
+from recordmill.transforms.sources.images.options import DEFAULTS, FileOptions
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import Request, load_format
 from recordmill.transforms.sources.text_columns import (
@@ -42,7 +42,8 @@ _ML_USE = "ml_use"
 _USUAL = {
     "path_column": (
         *("path", "file", "filename", "file_name", "filepath", "file_path", "image"),
-        *("image_path", "image_name", "img", "image_id", "imageGcsUri", "id"),
+        *("image_path", "image_name", "img", "image_id", "imageGcsUri", "audio"),
+        *("audio_path", "audio_file", "id"),
     ),
     "label_column": (
         *("label", "labels", "class", "classes", "class_name", "category"),
@@ -66,13 +67,13 @@ _USES = {"train": "train", "training": "train", "test": "test", "unassigned": No
 _USES |= {"validate": "validation", "validation": "validation"}
 # What is said where a column is missing; that of splits may be.
 _MISSING = {
-    "path_column": "has the paths of the images, or add a header line if there is none",
+    "path_column": "has the paths of the files, or add a header line if there is none",
     "label_column": "it is, or use `label_column=none` if there is none",
 }
 # Columns of annotations; features have names that begin with FEATURE.
 SPLIT, LABEL, FEATURE = "split", "label", "feature "
 MAX_BYTES = 1 << 30  # of a table, which is held in memory
-_WITHOUT = "use `label_from=none` in place of `label_table`, for images without labels"
+_WITHOUT = "use `label_from=none` in place of `label_table`, for files without labels"
 
 
 class LabelColumns(NamedTuple):
@@ -85,7 +86,7 @@ class LabelColumns(NamedTuple):
 
 
 def find_columns(
-    table: LabelTable, options: ImagesOptions, *, splits_elsewhere: bool
+    table: LabelTable, options: FileOptions, *, splits_elsewhere: bool
 ) -> LabelColumns:
     """Finds the columns of a table, by options or by usual names.
 
@@ -149,11 +150,11 @@ class LabelTable(NamedTuple):
                 f"`{option}`"
             )
 
-    def annotations(self, columns: LabelColumns, options: ImagesOptions) -> pa.Table:
+    def annotations(self, columns: LabelColumns, options: FileOptions) -> pa.Table:
         """Returns the rows with "path" and the columns of annotations."""
         found = {"path": self.rows[columns.path]}
         if columns.label:
-            lists = options.table_rows == "image"
+            lists = options.table_rows != "object"
             self.require_single(columns.label, "label_column", lists=lists)
             labels = label_cells(self.rows[columns.label], options.label_separator)
             found[LABEL] = labels
@@ -177,7 +178,7 @@ def is_json(file: InputFile) -> bool:
 
 def read_tables(
     files: Sequence[tuple[str, InputFile]],
-    options: ImagesOptions,
+    options: FileOptions,
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
 ) -> list[LabelTable]:
@@ -196,13 +197,13 @@ def read_tables(
         if not file.size:
             lines = "JSON objects in lines, one" if of_json else "a header and a row"
             raise InputError(
-                f"{file.uri}: is empty; expected {lines} for each image. Write them, or "
+                f"{file.uri}: is empty; expected {lines} for each file. Write them, or "
                 f"{_WITHOUT}"
             )
         if file.size > MAX_BYTES:
             raise InputError(
                 f"{file.uri}: has {human_bytes(file.size)}; a table of labels is held in "
-                f"memory and may have {human_bytes(MAX_BYTES)}: convert the images in "
+                f"memory and may have {human_bytes(MAX_BYTES)}: convert the files in "
                 "parts, each with its own table, and append them"
             )
     given = [getattr(options, option) for option in _USUAL]
@@ -259,7 +260,7 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
         raise InputError(
             f"{file.uri}: has no rows, only a header "
             f"({first_names(source.columns().names)}); expected a header and a row for "
-            "each image. Add the rows (if that line is a row, a header above it), or "
+            "each file. Add the rows (if that line is a row, a header above it), or "
             f"{_WITHOUT}"
         )
     ends = list(accumulate(rows.batch.num_rows for rows in filled))
@@ -484,7 +485,7 @@ def _ways(
     bases = {folder: "relative to the folder of the table"}
     bases.setdefault(root, "relative to the input folder")
     if len(given) == 1:
-        bases.setdefault(f"{root}{min(given)}/", "relative to the folder of the images")
+        bases.setdefault(f"{root}{min(given)}/", "relative to the folder of the files")
     above = root.rstrip("/").rpartition("/")[0]
     bases.setdefault(f"{above}/", "relative to the folder above the input")
     for base, way in bases.items():
