@@ -9,8 +9,9 @@ left out, so a format may get new options later, but never a new default for an 
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
+from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from recordmill.schemas.declared import FrozenModel
@@ -19,6 +20,19 @@ from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Opt
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
 LEAVE_OUT: Final = "use `extra_columns=ignore` to leave out what is new"
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name
+
+
+def _as_text(value: Any) -> Any:
+    """Takes a list of texts, as YAML has them, for one; and a mapping for such a list."""
+    if isinstance(value, dict):
+        value = [f"{name}={path}" for name, path in value.items()]
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return value
+
+
+# What the command takes with commas, and a job file as a list, too.
+AS_TEXT: Final = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 
 
 class SourceOptions(FrozenModel):

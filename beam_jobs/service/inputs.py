@@ -23,7 +23,7 @@ from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
-from recordmill.transforms.cast.side_files import FILES_ROOT
+from recordmill.transforms.cast.side_files import marks_of
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
 from recordmill.transforms.inventory import NO_FILES, Inventory, folders_of
 from recordmill.transforms.sources.lakehouse import only_current
@@ -174,31 +174,33 @@ def list_all_inputs(
     told = told.updated(current).updated(aside)
     inputs = Inputs(files, NO_FILES, check, told, listed_at, apart, left_out)
     if not job.reads_files:
-        if source.files_root:
+        if source.files_roots:
             raise UsageError(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
         return inputs
-    if not source.files_root and any(member_of(file.version) for file in files):
+    if not source.files_roots and any(member_of(file.version) for file in files):
         raise UsageError(
             "tables in an archive cannot name files beside them (bytes_from: path): "
             "unpack the archive and give its folder as the input, or name the folder of "
             "the files by `files_root`"
         )
-    named = source.files_root
-    try:
-        top, below = list_inputs([named or root], storage, keep_unreadable=True)
-    except InputError as error:
-        if not named:
-            raise
-        raise InputError(f"`files_root`: {error}") from error
-    if named and full_uri(top) != named:
-        raise InputError(f"`files_root`: {named} is not a folder; expected one")
-    if named:  # apart from inputs of the same path, as both stand in one inventory
-        below = Inventory.of(
-            each._replace(path=f"{FILES_ROOT}{each.path}") for each in below
+    roots = source.files_roots
+    below = NO_FILES
+    for named, mark in zip(roots, marks_of(roots), strict=True):
+        try:
+            top, found = list_inputs([named], storage, keep_unreadable=True)
+        except InputError as error:
+            raise InputError(f"`files_root`: {error}") from error
+        if full_uri(top) != named:
+            raise InputError(f"`files_root`: {named} is not a folder; expected one")
+        # Apart from inputs of the same path, as both stand in one inventory.
+        below += Inventory.of(
+            each._replace(path=f"{mark}{each.path}") for each in found
         )
+    if not roots:
+        _, below = list_inputs([root], storage, keep_unreadable=True)
     outside = _files_outside(below, output)
     readable = outside.where(outside.table["problem"].is_null())
     return replace(inputs, side_files=readable)

@@ -236,6 +236,25 @@ OUTSIDE = {  # a cell, and why it is rejected
 }
 
 
+def test_several_files_roots(apart: Path) -> None:
+    """Paths are below the first one; cells name files of the others by where they are."""
+    other = apart / "other"
+    other.mkdir()
+    (other / "2.jpg").write_bytes(b"another two")
+    outside = f"{apart}/secret"
+    table = table_of(
+        apart, "2.jpg", f"{other}/2.jpg", f"{apart}/images/a/1.jpg", outside
+    )
+    job = ["csv", table, apart / "out", "--schema", apart / "schema.yaml"]
+    job += ["--files-root", f"{apart}/images,{other}/", "--no-shuffle"]
+    convert(*job, "--max-rejects", 1)
+    assert images(apart / "out") == [b"two", b"another two", b"one"]
+    told = recordmill("rejects", apart / "out").out
+    assert f"or a path below {other}" in told
+    (other / "2.jpg").write_bytes(b"changed")
+    assert "files_root:2/2.jpg" in recordmill("convert", *job).err
+
+
 def test_nothing_outside_a_files_root(apart: Path) -> None:
     table = table_of(apart, "2.jpg", *OUTSIDE)
     job = ["csv", table, apart / "out", "--schema", apart / "schema.yaml"]

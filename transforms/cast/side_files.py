@@ -6,8 +6,8 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,14 @@ from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tfrecord import crc32c
 
-FILES_ROOT = "files_root:/"  # in paths of files below a root that options name
+
+def marks_of(roots: Sequence[str]) -> list[str]:
+    """Returns what paths of files below each root begin with, apart from inputs' paths.
+
+    >>> marks_of(["images", "gs://bucket/more"])
+    ['files_root:/', 'files_root:2/']
+    """
+    return [f"files_root:{at + 1 if at else ''}/" for at in range(len(roots))]
 
 
 class SideFileError(Exception):
@@ -36,7 +43,9 @@ class SideFiles:
     root: str  # uri of the input root
     folder: str  # uri of the folder that paths are relative to, the root or below it
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
-    is_given: bool = False  # whether options name the root (`files_root`)
+    # of each path, for checksums: those of a root that options name (`files_root`)
+    mark: str = ""
+    more: tuple[SideFiles, ...] = ()  # below other roots, for cells that name these
     _seen: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
     _read: set[tuple[str, int, int]] = field(
         default_factory=set, repr=False, compare=False
@@ -51,9 +60,15 @@ class SideFiles:
         return cls(root, above or slash or ".", storage)
 
     @classmethod
-    def below(cls, root: str, storage: StorageOptions = NO_OPTIONS) -> SideFiles:
-        """Returns the files below a root that options name."""
-        return cls(root, root, storage, is_given=True)
+    def below(
+        cls, roots: Sequence[str], storage: StorageOptions = NO_OPTIONS
+    ) -> SideFiles:
+        """Returns the files below roots that options name; paths are those of the first."""
+        first, *more = (
+            cls(root, root, storage, mark)
+            for root, mark in zip(roots, marks_of(roots), strict=True)
+        )
+        return replace(first, more=tuple(more))
 
     def read(self, path: str) -> bytes:
         """Returns all bytes of a file.
@@ -62,6 +77,9 @@ class SideFiles:
           SideFileError: the path leads out of the root, or to no file that a record can
             hold.
         """
+        for other in self.more:
+            if path.startswith(other.root.rstrip("/") + "/"):
+                return other.read(path)
         uri = self._resolve(path)
         try:
             size = self._size_of(uri)
@@ -103,18 +121,20 @@ class SideFiles:
         """
         above = len(self._normal_paths[0].rstrip("/")) + 1 if self._read else 0
         for uri, size, crc in sorted(self._read):
-            path = f"{FILES_ROOT if self.is_given else ''}{uri[above:]}"
-            yield FileChecksum(path, 0, size, crc)
+            yield FileChecksum(f"{self.mark}{uri[above:]}", 0, size, crc)
+        for other in self.more:
+            yield from other.checksums()
 
     def _resolve(self, path: str) -> str:
         if not path or "\0" in path:
             raise SideFileError(f"{path!r} is not a valid path")
-        if self.is_given:
+        if self.mark:
             path = path.removeprefix(self.root.rstrip("/") + "/")
         if path.startswith("/") or "://" in path:
-            folder = self._root_name if self.is_given else "the table's folder"
+            folder = self._root_name if self.mark else "the table's folder"
+            others = "".join(f", or a path below {each.root}" for each in self.more)
             raise SideFileError(
-                f"{path!r} is absolute, expected a path relative to {folder}"
+                f"{path!r} is absolute, expected a path relative to {folder}{others}"
             )
         location = posixpath.normpath(posixpath.join(self._normal_paths[1], path))
         if not _within(location, self._normal_paths[0]):
@@ -138,7 +158,7 @@ class SideFiles:
 
     @property
     def _root_name(self) -> str:
-        return f"the files root {self.root}" if self.is_given else "the input root"
+        return f"the files root {self.root}" if self.mark else "the input root"
 
     @cached_property
     def _normal_paths(self) -> tuple[str, str]:

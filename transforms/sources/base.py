@@ -328,7 +328,8 @@ class Source(RowSource):
     splits = NO_SPLITS  # by which names tell the splits of files, once prepared
     # of the dataset that rows are appended to, which all of them have to fit
     fixed_schema: Schema | None = None
-    files_root: str = ""  # folder that cells name files below; "" for the table's own
+    # folders that cells name files below; none: the table's own
+    files_roots: tuple[str, ...] = ()
     named_files: tuple[NamedFile, ...] = ()  # that rows depend on, beside the inputs
     # the format's own options that stand for `label` and `split_column`
     role_options: Mapping[str, str] = MappingProxyType({})

@@ -28,6 +28,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import DEFAULT_SPLITS
 from recordmill.schemas.source_options import (
+    AS_TEXT,
     PIPELINE_ROWS,
     SOURCE_PATTERN,
     SourceOptions,
@@ -597,10 +598,11 @@ class CsvOptions(FilesOptions):
         description="publish nothing if float32 would lose digits of a decimal, instead "
         "of telling so",
     )
-    files_root: str = Field(
+    files_root: Annotated[str, AS_TEXT] = Field(
         "",
         description="folder or URL that the paths in columns with `bytes_from: path` are "
-        "relative to, in place of the table's folder; no file outside it is read",
+        "relative to, in place of the table's folder; images,gs://bucket/more: cells may "
+        "name files below the others by their whole path; no file outside is read",
     )
 
 

@@ -213,8 +213,8 @@ def _side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | 
     if not context.job.reads_files:
         return None
     source = context.source.input
-    if source.files_root:
-        return SideFiles.below(source.files_root, source.storage)
+    if source.files_roots:
+        return SideFiles.below(source.files_roots, source.storage)
     root = input_range.uri.removesuffix(input_range.path)
     return SideFiles.beside(input_range.uri, root, source.storage)
 

@@ -312,7 +312,7 @@ class CsvSource(Source):
     exact: bool = False  # whether a decimal that loses digits as float32 ends the run
     odd_cells: OddCells = "refuse"  # what becomes of the few of another type
     names_files: bool = False  # whether cells name files that are read for their rows
-    files_root: str = ""  # see `Source`
+    files_roots: tuple[str, ...] = ()  # see `Source`
     # the schema of the dataset that rows are appended to: its types are not inferred
     # any more, and a row that does not fit is a reject. None else.
     fixed_schema: Schema | None = None
@@ -680,5 +680,5 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         rows=RangeRows(
             storage=request.storage, leaves_out=options.extra_columns == "ignore"
         ),
-        files_root=full_uri(options.files_root) if options.files_root else "",
+        files_roots=tuple(map(full_uri, filter(None, options.files_root.split(",")))),
     )

@@ -12,7 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import WarningCode
 from recordmill.schemas.job import SPLIT_PATTERN
-from recordmill.schemas.source_options import SourceOptions
+from recordmill.schemas.source_options import AS_TEXT, SourceOptions
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
     CheckLevel,
@@ -84,15 +84,6 @@ def _number_as_text(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
 
-def _as_text(value: Any) -> Any:
-    """Takes a list of texts, as YAML has them, for one; and a mapping for such a list."""
-    if isinstance(value, dict):
-        value = [f"{name}={path}" for name, path in value.items()]
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        return ",".join(value)
-    return value
-
-
 def _check_tables(text: str) -> None:
     for split, _ in by_split(text):
         if split and not SPLIT_PATTERN.fullmatch(split):
@@ -125,9 +116,6 @@ def _check_pattern(text: str) -> None:
         )
 
 
-_FILES = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
-
-
 class FileKind(NamedTuple):
     """What the files of a source are, each of which is a record."""
 
@@ -148,7 +136,7 @@ class FileOptions(SourceOptions):
 
     kind: ClassVar[FileKind]
 
-    label_table: Annotated[str, _FILES, _read_by(_check_tables)] = Field(
+    label_table: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         "",
         description="CSV, TSV or JSON Lines with a row for each file: its path, its "
         "label, and columns that become features; a path below the input folder, or like "
@@ -186,7 +174,7 @@ class FileOptions(SourceOptions):
         description="file of the classes in their order: a name a line, or CSV with the "
         "columns id,name",
     )
-    split_lists: Annotated[str, _FILES, _read_by(_check_lists)] = Field(
+    split_lists: Annotated[str, AS_TEXT, _read_by(_check_lists)] = Field(
         "",
         description="lists with the path of a file in each line, which is in that "
         "split: train=train.txt,val=val.txt",
