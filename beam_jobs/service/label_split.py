@@ -163,6 +163,12 @@ def _require_column(
             f"labels and splits are those of its files. Leave out `{option}`{instead}"
         )
     columns = source.columns()
+    splits = source.input.splits
+    if column == "split" and splits.by_key and column not in columns.names:
+        raise UsageError(
+            f"`{option}` {column}: folders named {column}=... are the splits already, and "
+            f"no column: leave out `{option}`, or use `split_from=none`"
+        )
     if not any_type or column not in columns.names:
         require_class_column(option, column, columns)
     elif pt.is_nested(found := columns.field(column).type) or pt.is_boolean(found):

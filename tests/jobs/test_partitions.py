@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,6 +92,42 @@ def test_a_split_is_no_column(source: str, tmp_path: Path) -> None:
     by_column = ("--split-from", "none", "--split-column", "split")
     convert(source, given, tmp_path / "column", *by_column)
     assert ints(tmp_path / "column", "id", "test") == [2]
+
+
+def test_new_files_do_not_change_the_type_of_a_column(
+    source: str, tmp_path: Path
+) -> None:
+    given = write(tmp_path / "in", source, {"day=1": [1], "day=2": [2]})
+    job: list[Argument] = [source, given, tmp_path / "out"]
+    convert(*job)
+    write(given, source, {"day=x": [3], "day=3": [4]})
+    ran = recordmill("convert", *job, "--append")
+    assert ran.status == 65
+    assert "its folder day=x is string, those of the dataset are int64" in ran.err
+    convert(*job, "--append", "--exclude", "day=x")
+    assert sorted(ints(tmp_path / "out", "day")) == [1, 2, 3]
+    shutil.move(given / "day=x", given / "day=1.5")
+    assert "day=1.5 is double" in recordmill("convert", *job, "--append").err
+    convert(*job, "--overwrite")
+    with_text = write(tmp_path / "text", source, {"day=x": [3]})
+    convert(source, with_text, tmp_path / "second")
+    write(with_text, source, {"day=1": [4]})
+    convert(source, with_text, tmp_path / "second", "--append")
+
+
+def test_a_folder_of_the_split_is_no_column_of_splits(
+    source: str, tmp_path: Path
+) -> None:
+    given = write(tmp_path / "in", source, {"split=train": [1, 2], "split=test": [3]})
+    job: list[Argument] = [source, given, tmp_path / "out"]
+    ran = recordmill("convert", *job, "--split-column", "split")
+    assert "folders named split=... are the splits already" in ran.err
+    convert(*job)
+    assert ints(tmp_path / "out", "id", "test") == [3]
+    convert(
+        *job[:2], tmp_path / "other", "--split-column", "split", "--split-from=none"
+    )
+    assert ints(tmp_path / "other", "id", "test") == [3]
 
 
 def test_what_is_refused(source: str, tmp_path: Path) -> None:

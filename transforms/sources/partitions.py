@@ -80,6 +80,25 @@ class Partitions:
         ]
         return replace(self, types=tuple(types))
 
+    def require_kept(self, now: Self, files: Iterable[InputFile]) -> None:
+        """Refuses new files for which these columns would get another type.
+
+        Raises:
+          InputError: with the first of them.
+        """
+        for (key, kind), (_, found) in zip(self.types, now.types, strict=True):
+            for file in files if found != kind else ():
+                value = values_in(file.path)[key]
+                if value is not None and _TYPES.index(_type_of({value})) > _TYPES.index(
+                    kind
+                ):
+                    raise InputError(
+                        f"{file.uri}: its folder {key}={value} is {_type_of({value})}, "
+                        f"those of the dataset are {kind}; expected such a value. Rename "
+                        f"the folder, leave it out with `exclude`, or convert everything "
+                        "again without appending"
+                    )
+
     def merged(
         self, uri: str, columns: Mapping[str, pa.DataType]
     ) -> dict[str, pa.DataType]:
@@ -103,6 +122,10 @@ class Partitions:
             value = pa.scalar(values[key], pa.string()).cast(kind)
             batch = batch.append_column(key, pa.repeat(value, batch.num_rows))
         return batch
+
+
+# The first that has all values is the type of a column.
+_TYPES = pa.int64(), pa.float64(), pa.string()
 
 
 def _type_of(values: set[str | None]) -> pa.DataType:

@@ -309,6 +309,9 @@ class ColumnarSource(Source):
         partitions = self.partitions.found_in(
             [*kept, *tables], splits, as_text=self.as_declared
         )
+        if kept:
+            before = self.partitions.found_in(kept, splits, as_text=self.as_declared)
+            before.require_kept(partitions, tables)
         schema, wanted = append.schema if append else None, self.wanted
         if schema:
             wanted = tuple(feature.name for feature in schema.features)
