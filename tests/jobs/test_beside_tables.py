@@ -112,3 +112,54 @@ def test_tables_without_rows_are_listed(tmp_path: Path, source: str) -> None:
     assert manifest_of(tmp_path / "out")["rows_read"] == 2
     assert f"passed over: 1 file (empty), such as c.{source}" in ran.err
     assert f"passed over: 1 file (no rows), such as d.{source}" in ran.err
+
+
+FORMS = {  # as the hub's documentation has them
+    "paths": """\
+configs:
+- config_name: en
+  data_files: en/*
+- config_name: de
+  data_files:
+  - split: train
+    path: ["de/train-*", "de/more-*"]
+""",
+    "folders": """\
+license: mit
+configs:
+- {config_name: en, data_dir: en}
+- {config_name: de, data_dir: de}
+""",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_several_configurations_are_asked_for(
+    source: str, form: str, tmp_path: Path
+) -> None:
+    """Two datasets in one folder of the hub; one of them, or all as one."""
+    given = tmp_path / "several"
+    for language in ("en", "de"):
+        (given / language).mkdir(parents=True)
+        WRITERS[source](given / language / f"train-0.{source}")
+    (given / "README.md").write_text(f"---\n{FORMS[form]}---\n# Words\n")
+    ran = recordmill("convert", source, given, tmp_path / "out")
+    assert ran.status == 65
+    assert "these are the files of 2 configurations: en (en/" in ran.err
+    convert(source, given / "en", tmp_path / "one")
+    convert(source, given, tmp_path / "all", "--exclude", "README.md")
+    rows = [manifest_of(tmp_path / name)["rows_read"] for name in ("one", "all")]
+    assert rows == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "configs: [{config_name: en, data_files: [{split: test, path: b.*}]}]",
+        "config_name: [", "config_name: 1", "configs: [{config_name: 1}, 2]",
+        "configs: [{config_name: en, data_dir: en}, {config_name: de, data_dir: de}]",
+    ],
+)  # fmt: skip
+def test_one_configuration_is_not(source: str, tmp_path: Path, text: str) -> None:
+    (tmp_path / "in" / "README.md").write_text(f"---\n{text}\n---\n")
+    convert(source, tmp_path / "in", tmp_path / "out")

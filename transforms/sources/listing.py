@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -630,6 +631,7 @@ _DOCUMENT = re.compile(
 )
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
 _HEAD_BYTES = 4096
+_README_BYTES = 1 << 20
 
 
 def without_documents(
@@ -659,9 +661,48 @@ def without_documents(
     kept = files.where(tables)
     if not kept.num_bytes:
         return files, NOTHING
+    for readme in files.where(pc.equal(files.paths, "README.md")):
+        _require_one_configuration(readme, kept, storage)
     aside = files.where(pc.invert(tables)).paths.to_pylist()
     told = (("left out, no tables", first_names(aside)),) if aside else ()
     return kept, InputSummary(told)
+
+
+def _require_one_configuration(
+    readme: InputFile, tables: Inventory, storage: StorageOptions
+) -> None:
+    """Refuses the tables of several datasets, if README.md tells them apart.
+
+    The Hugging Face Hub has them in its first lines, as YAML between two lines of "---":
+    configs: [{config_name: en, data_files: [{split: train, path: en/train-*}]}, ...].
+    """
+    size = min(readme.size, _README_BYTES)
+    text = read_range(readme.uri, 0, size, storage, readme.seen)
+    head = re.match(rb"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
+    if not head or b"config_name" not in head[1]:
+        return
+    import yaml  # few inputs have a README.md with configurations
+
+    found = dict[str, list[str]]()
+    with suppress(yaml.YAMLError, AttributeError, KeyError, TypeError):
+        for each in yaml.safe_load(head[1])["configs"]:
+            given = each.get("data_files") or f"{each['data_dir']}/**"
+            patterns = [given] if isinstance(given, str) else given
+            paths = (p if isinstance(p, str) else p["path"] for p in patterns)
+            flat = (path for p in paths for path in ([p] if isinstance(p, str) else p))
+            found[str(each["config_name"])] = [*flat]
+    names = tables.paths.to_pylist()
+    there = [
+        f"{name} ({', '.join(patterns)})"
+        for name, patterns in found.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+    ]
+    if len(there) > 1:
+        raise InputError(
+            f"{readme.uri}: these are the files of {len(there)} configurations: "
+            f"{first_names(there)}; expected those of one. Name its files or its folder "
+            "as the inputs; to read all as one input, use `exclude=README.md`"
+        )
 
 
 def _listed_tables(
