@@ -7,7 +7,6 @@ interpreter lock, so threads measured faster than processes, and they start at o
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +36,7 @@ from apache_beam.runners.portability.portable_runner import (
 
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.job import is_embedded_runner
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.parallel import run_in_thread
 
 _Options = TypeVar("_Options", bound=PipelineOptions)
@@ -120,7 +120,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         if "--direct_running_mode" not in arguments:
             direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in arguments:
-            direct.direct_num_workers = workers or os.cpu_count() or 1
+            direct.direct_num_workers = workers or usable_cores()
     else:
         only_translates(options)  # raises if the runner would ignore such an option
         check_remote(options, runner, beam_args)

@@ -6,7 +6,6 @@ Only reads: nothing is made or changed here.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -47,6 +46,7 @@ from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.map import map_rows
@@ -86,7 +86,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     job, options, inputs = run.job, run.options, run.inputs
     source, fixed_schema = _prepare(run)
     ranges = source.input.cut(inputs.files)
-    workers = options.workers or os.cpu_count() or 1
+    workers = options.workers or usable_cores()
     if has_label_split(job):
         source = add_label_split(job, source, ranges, fixed_schema, workers)
     if run.append_plan is not None:

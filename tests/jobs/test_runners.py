@@ -36,6 +36,7 @@ from recordmill.beam_jobs.pipelines import convert as convert_pipeline
 from recordmill.transforms import native
 from recordmill.transforms.encode.waiting_rows import has_values
 from recordmill.transforms.exchange.sorted_runs import HeldRuns, SortedRows
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.tasks import convert_range
 
@@ -200,7 +201,7 @@ def test_wrong_beam_option(tmp_path: Path) -> None:
 
 
 def test_workers_change_the_embedded_runner(tmp_path: Path) -> None:
-    for workers, said in ((1, 1), (3, 3), (0, os.cpu_count())):
+    for workers, said in ((1, 1), (3, 3), (0, usable_cores())):
         output = tmp_path / str(workers)
         convert("csv", IRIS, output, "--workers", workers)
         assert f"embedded ({said} workers)" in (output / "run.json").read_text()
@@ -336,7 +337,7 @@ def test_threads_share_the_arenas_of_the_c_library() -> None:
     """Forty threads have one for each core, or as many as the environment says."""
     most = {"MALLOC_ARENA_MAX": "7"}, {}
     others = {key: value for key, value in os.environ.items() if key not in most[0]}
-    for more, limit in zip(most, (7, os.cpu_count() or 1), strict=True):
+    for more, limit in zip(most, (7, usable_cores()), strict=True):
         command = [sys.executable, "-c", _ARENAS]
         done = subprocess.run(
             command, env=others | more, capture_output=True, text=True, check=True

@@ -20,6 +20,7 @@ from recordmill.schemas.names import (
 from recordmill.schemas.text import count, escaped, first_names, printable
 from recordmill.transforms.commit.commit import has_own_journal, open_journals
 from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.local import nearest_folder, temp_path
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -39,7 +40,7 @@ def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
     from recordmill.transforms.dataset.verify import verify_store
 
     for full in (False, True):
-        found = verify_store(store, manifest, full=full, workers=os.cpu_count() or 1)
+        found = verify_store(store, manifest, full=full, workers=usable_cores())
         if damage := [each for each in found.problems if each.kind == "damage"]:
             return damage
     return []

@@ -80,6 +80,7 @@ from recordmill.transforms.dataset.tfds import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
@@ -497,7 +498,7 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
             manifest,
             full=full,
             on_progress=live.note_written,
-            workers=os.cpu_count() or 1,
+            workers=usable_cores(),
         )
     if found.ok:
         return

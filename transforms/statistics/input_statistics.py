@@ -9,7 +9,6 @@ schema is the one that a conversion without a schema would find.
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.exchange.exact_splits import RankSketch
 from recordmill.transforms.exchange.keys import split_draws
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
     Findings,
@@ -149,7 +149,7 @@ def infer(
     ranges = source.cut(files)
     if not ranges:
         raise InputError("the input files are empty: there is nothing to infer from")
-    workers = workers or os.cpu_count() or 1
+    workers = workers or usable_cores()
     ranges = source.surveyed(ranges, partial(_in_threads, workers=workers))
     total = known = TableStats()
     if source.infers_types:

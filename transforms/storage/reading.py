@@ -14,7 +14,6 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,6 +28,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, U8
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage.clouds import (
     AnotherVersionError,
@@ -532,7 +532,7 @@ def file_status(paths: Sequence[str]) -> tuple[I64, I64, I64]:
     if len(starts) < 2:
         _ask(paths, facts)
     else:
-        with ThreadPoolExecutor(os.cpu_count(), "file-status") as threads:
+        with ThreadPoolExecutor(usable_cores(), "file-status") as threads:
             slices = [slice(start, start + _AT_ONCE) for start in starts]
             parts = [(paths[each], facts[:, each]) for each in slices]
             list(threads.map(_ask, *zip(*parts, strict=True)))
@@ -546,17 +546,3 @@ def _ask(paths: Sequence[str], facts: I64) -> None:
     names = ["" if "\0" in path else path for path in paths]
     joined = os.fsencode("".join([f"{name}\0" for name in names]))
     native.loops.status(joined, *facts)
-
-
-def available_memory() -> int:
-    """Returns the bytes of memory that are free for the page cache; 0 if unknown."""
-    available = 0
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        available = int(line.split()[1]) * 1024
-    # In a container the limit of its control group applies.
-    with suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        available = min(available, limit)
-    return available

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recordmill.schemas.text import parse_memory
 from recordmill.transforms.exchange.sorted_runs import HoldBudget
-from recordmill.transforms.storage.reading import available_memory
+from recordmill.transforms.machine import available_memory, usable_cores
 
 _MOST_BYTES = 1 << 30  # held by default
 _SHARE = 4  # of what is free, by default
@@ -47,7 +47,7 @@ def share_arenas() -> None:
     0.41, in the same time. Where the environment sets MALLOC_ARENA_MAX, that holds.
     """
     if _mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
-        _mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
+        _mallopt(_M_ARENA_MAX, usable_cores())
 
 
 def _find(name: str, argument_types: list[type]) -> Callable[..., int] | None:

@@ -35,6 +35,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.machine import available_memory
 from recordmill.transforms.sources.arrays.array_parts import (
     NOTHING_FOUND,
     Field,
@@ -58,7 +59,7 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.file_splits import AUTO, FileSplits
 from recordmill.transforms.sources.registry import FilesOptions
-from recordmill.transforms.storage.reading import available_memory, is_local, open_input
+from recordmill.transforms.storage.reading import is_local, open_input
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache

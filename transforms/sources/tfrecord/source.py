@@ -34,6 +34,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.machine import available_memory
 from recordmill.transforms.sources.base import (
     FRAMED,
     REFERENCE,
@@ -66,7 +67,7 @@ from recordmill.transforms.sources.tfrecord.frames import (
     read_references,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.reading import available_memory, is_local
+from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tfrecord import (
     HEAD_BYTES,
     TAIL_BYTES,
