@@ -35,6 +35,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, TypeVar
 
 CheckLevel = Literal["header", "structure", "decode"]
@@ -135,6 +136,16 @@ def other_image_format(head: bytes) -> str:
     """Returns the name of an image format that is not read here, or ""."""
     starts = _OTHER_IMAGES.items()
     return next((name for name, at in starts if re.match(at, head, re.DOTALL)), "")
+
+
+def may_have_exif(data: bytes, kind: str) -> bool:
+    """Tests whether an image of a format may say how it is turned, in EXIF data or XMP."""
+    if kind == "jpeg":  # in APP1
+        head = takewhile(lambda segment: segment[0] != 0xDA, _jpeg_segments(data))
+        return any(marker == 0xE1 for marker, _ in head)
+    if kind == "png":
+        return any(chunk in _EXIF_CHUNKS for chunk, *_ in _png_chunks(data, 8))
+    return kind not in ("gif", "bmp")
 
 
 def _numbered(name: str, things: str, found: Iterable[_Item]) -> Iterator[_Item]:
@@ -257,6 +268,7 @@ _IHDR = struct.Struct(">I4sIIBB3sI")
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PNG_DEPTH = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _PALETTE = 3  # in PNG and in TIFF
+_EXIF_CHUNKS = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 
 
 def _read_png(data: bytes) -> ImageHeader:

@@ -25,7 +25,16 @@ from recordmill.transforms.images.decode import GRAY_16, open_image, to_8_bits
 from recordmill.transforms.images.header import (
     ImageHeader,
     ImageHeaderError,
+    may_have_exif,
     read_header,
+)
+from recordmill.transforms.images.objects import (
+    FIRST_EXCHANGED,
+    FLIPS_X,
+    FLIPS_Y,
+    UPRIGHT,
+    Placement,
+    Sides,
 )
 from recordmill.transforms.images.pixel_rules import MAX_PIXEL_BYTES, Form, PixelRules
 
@@ -305,20 +314,17 @@ _DRAFT = 2  # a JPEG is decoded at this many times the size asked for, or more
 _DEEP_PNG_AT = 24  # offset of the bits a channel in a PNG
 _TIFF_BITS = 258  # a tag
 _ORIENTATION_TAG = 0x112
-# How cameras store what viewers turn upright; decoders of TensorFlow do not turn it.
-#     1  as it is        2  mirrored           3  upside down     4  both
-#     5  6  7  8         the same, with rows and columns exchanged
-_UPRIGHT, _FIRST_EXCHANGED = 1, 5
 # Of more bits than anybody says what black and white are, or of another meaning.
 _REFUSED_MODES = frozenset({"I", "F", "LAB", "HSV"})
 
 
 class Transformed(NamedTuple):
-    """The bytes of a transformed image (raw: its samples), their header, and changes."""
+    """The bytes of a transformed image (raw: its samples), and what became of it."""
 
     data: bytes
     header: ImageHeader
     changes: tuple[str, ...]
+    placement: Placement  # where its pixels come from
 
 
 def transform_image(
@@ -342,14 +348,8 @@ def transform_image(
                 f"{header.format} has several frames (expected one, because of "
                 "`animated=reject`)"
             )
-        orientation = _UPRIGHT
-        if header.format == "png":
-            image.load()  # `getexif` decodes it, too: damaged pixels are an error
-        with suppress(Exception):  # damaged EXIF data
-            found = image.getexif().get(_ORIENTATION_TAG)
-            if isinstance(found, int) and 1 <= found <= 8:
-                orientation = found
-        is_turned = rules.turns and orientation != _UPRIGHT
+        orientation = _orientation(image, header)
+        is_turned = rules.turns and orientation != UPRIGHT
         if not rules.transforms_all and not is_turned:
             return None
         changes = [FIRST_FRAME] if has_frames else []
@@ -360,9 +360,59 @@ def transform_image(
         form = rules.form_of(header.format)
         pixels, is_blended = _in_channels(pixels, rules, form)
         changes += [BLENDED] if is_blended else []
-        pixels = _placed(pixels, box, size, rules)
+        placement = place(*size, rules, orientation if is_turned else UPRIGHT)
+        pixels = _placed(pixels, box, placement, rules)
         encoded, made = encode_image(pixels, form, rules.quality, rules.lossless)
-        return Transformed(encoded, made, tuple(changes))
+        return Transformed(encoded, made, tuple(changes), placement)
+
+
+def place_objects(
+    data: bytes,
+    header: ImageHeader,
+    stated: Sides | None,
+    made: Transformed | None,
+    max_pixels: int,
+) -> Placement:
+    """Returns how the objects on an image move into what was made of it.
+
+    Args:
+      data: the image file.
+      header: of it.
+      stated: the height and width that its annotations say. If they are those of the file,
+        the objects lie on the image as it is stored, else as EXIF turns it. So do those
+        without a size: OpenCV, with which YOLO's tools read, turns images.
+      made: what `transform_image` returned.
+      max_pixels: height x width may not be above.
+
+    Raises:
+      ImageHeaderError: the sizes disagree; or it cannot be decoded.
+    """
+    stored = header.height, header.width
+    placement = Placement.of(stored) if made is None else made.placement
+    if stated == stored:
+        return placement
+    orientation = UPRIGHT
+    if stated in (None, stored[::-1]) and may_have_exif(data, header.format):
+        with open_image(data, header, max_pixels) as image:
+            orientation = _orientation(image, header)
+    if stated is not None and orientation < FIRST_EXCHANGED:
+        raise ImageHeaderError(
+            f"has {stored[0]:,} x {stored[1]:,} pixels, but its annotations are of "
+            f"{stated[0]:,} x {stated[1]:,} (height x width): put the size of the file, "
+            "and boxes in its pixels, into the annotations, or the image that was annotated "
+            "into the input"
+        )
+    return placement.from_turned(orientation)
+
+
+def _orientation(image: Image.Image, header: ImageHeader) -> int:
+    if header.format == "png":
+        image.load()  # `getexif` decodes it, too: damaged pixels are an error
+    with suppress(Exception):  # damaged EXIF data
+        found = image.getexif().get(_ORIENTATION_TAG)
+        if isinstance(found, int) and 1 <= found <= 8:
+            return found
+    return UPRIGHT
 
 
 def _is_narrowed(
@@ -388,7 +438,7 @@ def _decode(
     are not multiples of eight is decoded to a little more), and its size in the file.
     """
     turned_size = image.size
-    if is_exchanged := rules.turns and orientation >= _FIRST_EXCHANGED:
+    if is_exchanged := rules.turns and orientation >= FIRST_EXCHANGED:
         turned_size = image.height, image.width
     box: _Box | None = None
     if header.format == "jpeg" and rules.resize is not None:
@@ -441,11 +491,11 @@ def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
     """
     width, height = size
     left, upper, right, lower = box
-    if orientation in (2, 3, 7, 8):
+    if orientation in FLIPS_X:
         left, right = width - right, width - left
-    if orientation in (3, 4, 6, 7):
+    if orientation in FLIPS_Y:
         upper, lower = height - lower, height - upper
-    if orientation >= _FIRST_EXCHANGED:
+    if orientation >= FIRST_EXCHANGED:
         return upper, left, lower, right
     return left, upper, right, lower
 
@@ -483,29 +533,48 @@ def _in_channels(
     return (image if image.mode == mode else image.convert(mode)), is_blended
 
 
-def _placed(
-    pixels: Image.Image, box: _Box, size: _Size, rules: PixelRules
-) -> Image.Image:
-    """Returns the box of an image scaled, cropped and padded, as if it had this size.
+def place(width: int, height: int, rules: PixelRules, orientation: int) -> Placement:
+    """Returns where an image of this size, once it is turned, lies in what is made of it.
 
-    What is cropped away is not scaled: the filter is asked for the part that stays.
+    Raises:
+      ImageHeaderError: it is smaller than `crop`, or larger than `pad`.
     """
-    from PIL.Image import Resampling
-
-    width, height = size if rules.resize is None else rules.resize.size_of(*size)
-    left, upper, kept_width, kept_height = 0, 0, width, height
+    turned = height, width
+    if rules.resize is not None:
+        width, height = rules.resize.size_of(width, height)
+    sides = kept_height, kept_width = rules.crop or rules.pad or (height, width)
+    top, left = (kept_height - height) // 2, (kept_width - width) // 2
     if rules.crop is not None:
-        kept_height, kept_width = rules.crop
         if kept_height > height or kept_width > width:
             raise ImageHeaderError(
                 f"has {height:,} x {width:,} pixels, fewer than are cropped (expected "
                 f"{kept_height:,} x {kept_width:,} or more, because of `crop`); use "
-                f"`resize=shorter={max(rules.crop)}`, or `pad` in place of `crop`"
+                f"`resize=shorter={max(sides)}`, or `pad` in place of `crop`"
             )
-        left, upper = (width - kept_width) // 2, (height - kept_height) // 2
-    kept = (kept_width, kept_height)
+        top, left = -((height - kept_height) // 2), -((width - kept_width) // 2)
+    elif kept_height < height or kept_width < width:
+        raise ImageHeaderError(
+            f"has {height:,} x {width:,} pixels, more than it is padded to "
+            f"(expected {kept_height:,} x {kept_width:,} or fewer, because of `pad`); use "
+            f"`resize=longer={min(sides)}`, or `crop` in place of `pad`"
+        )
+    return Placement(orientation, turned, (height, width), (top, left), sides)
+
+
+def _placed(
+    pixels: Image.Image, box: _Box, placement: Placement, rules: PixelRules
+) -> Image.Image:
+    """Returns the box of an image scaled, cropped and padded.
+
+    What is cropped away is not scaled: the filter is asked for the part that stays.
+    """
+    from PIL import Image
+
+    height, width = placement.scaled
+    left, upper = max(0, -placement.corner[1]), max(0, -placement.corner[0])
+    kept = (min(width, placement.size[1]), min(height, placement.size[0]))
     _check_bytes(kept, len(pixels.getbands()), "would have")
-    right, lower = left + kept_width, upper + kept_height
+    right, lower = left + kept[0], upper + kept[1]
     if rules.resize is not None:
         across, down = (box[2] - box[0]) / width, (box[3] - box[1]) / height
         part = (
@@ -514,23 +583,13 @@ def _placed(
             min(float(pixels.width), box[0] + right * across),
             min(float(pixels.height), box[1] + lower * down),
         )
-        pixels = pixels.resize(kept, Resampling.BICUBIC, box=part)
+        pixels = pixels.resize(kept, Image.Resampling.BICUBIC, box=part)
     elif rules.crop is not None:
         pixels = pixels.crop((left, upper, right, lower))
-    return pixels if rules.pad is None else _padded(pixels, rules.pad, rules.pad_value)
-
-
-def _padded(pixels: Image.Image, sides: tuple[int, int], value: int) -> Image.Image:
-    from PIL import Image
-
-    height, width = sides
-    if pixels.height > height or pixels.width > width:
-        raise ImageHeaderError(
-            f"has {pixels.height:,} x {pixels.width:,} pixels, more than it is padded to "
-            f"(expected {height:,} x {width:,} or fewer, because of `pad`); use "
-            f"`resize=longer={min(height, width)}`, or `crop` in place of `pad`"
-        )
+    if rules.pad is None:
+        return pixels
+    value = rules.pad_value
     around = Image.new("RGB", (1, 1), (value, value, value)).convert(pixels.mode)
-    padded = around.resize((width, height))
-    padded.paste(pixels, ((width - pixels.width) // 2, (height - pixels.height) // 2))
+    padded = around.resize(placement.size[::-1])
+    padded.paste(pixels, placement.corner[::-1])
     return padded
