@@ -122,6 +122,11 @@ class DeclaredFeature(FrozenModel):
     sequence: bool = Field(
         False, description="a feature list of a SequenceExample: a value a step"
     )
+    nested: bool = Field(
+        False,
+        description="a value for each object, such as objects/label beside objects/bbox; "
+        "TFDS reads these as a list of dicts",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -220,6 +225,7 @@ class DeclaredFeature(FrozenModel):
             minimum=self.min,
             maximum=self.max,
             sequence=self.sequence,
+            nested=self.nested,
         )
 
 
@@ -285,6 +291,7 @@ def declare_feature(spec: FeatureSpec) -> DeclaredFeature:
         "min": spec.minimum,
         "max": spec.maximum,
         "sequence": spec.sequence,
+        "nested": spec.nested,
     }
     if spec.column != spec.name:
         fields["column"] = spec.column

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.names import LABELS_ENDING
 from recordmill.schemas.text import first_names
 
 Shape = tuple[int | None, ...]
@@ -61,6 +62,9 @@ class FeatureSpec:
     maximum: int | float | None = None
     # a feature list of a SequenceExample, one value (of `shape`) a step
     sequence: bool = False
+    # of each of the objects in an example; TFDS has a list of dicts of those whose names
+    # have the same folder, as objects/bbox and objects/label
+    nested: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -71,6 +75,20 @@ class FeatureSpec:
             object.__setattr__(self, "dtype", _NATURAL_DTYPE[self.kind])
         if self.class_names:
             object.__setattr__(self, "num_classes", len(self.class_names))
+        if self.nested and ("/" not in self.name or self.shape[:1] != (None,)):
+            raise SchemaError(
+                f"feature {self.name!r}: a nested one has a name like objects/label and a "
+                f"shape that begins with null, got {shape_text(self.shape)}"
+            )
+
+    @property
+    def labels_file(self) -> str:
+        """Returns the name of the file with its class names, as TFDS has it."""
+        folder, _, name = (
+            self.name.rpartition("/") if self.nested else ("", "", self.name)
+        )
+        folder = folder.replace("/", ".") + "-" if folder else ""
+        return folder + name.replace("/", ".") + LABELS_ENDING
 
     @property
     def is_ragged(self) -> bool:
@@ -116,7 +134,9 @@ class FeatureSpec:
 # The keys of a feature in a manifest: those of each, and those that it has where the
 # value is another one.
 STATED = ("name", "kind", "dtype", "shape", "content", "optional", "num_classes")
-STATED_IF_USED = MappingProxyType({"minimum": None, "maximum": None, "sequence": False})
+STATED_IF_USED = MappingProxyType(
+    {"minimum": None, "maximum": None, "sequence": False, "nested": False}
+)
 
 
 def usual_kind(dtype: str) -> Kind:
@@ -168,12 +188,12 @@ class Schema:
         for feature in ordered:
             if not feature.class_names:
                 continue
-            same = labels.setdefault(feature.name.replace("/", "."), feature)
+            same = labels.setdefault(feature.labels_file, feature)
             if same.class_names != feature.class_names:
                 raise SchemaError(
                     f"features {same.name!r} and {feature.name!r} have different "
                     "classes, and both labels files would be "
-                    f"{feature.name.replace('/', '.')}.labels.txt: rename one of them"
+                    f"{feature.labels_file}: rename one of them"
                 )
         if not ordered:
             raise SchemaError("a schema needs at least one feature, got none")
@@ -246,6 +266,7 @@ def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
             ("stored as", str(before.kind), str(after.kind)),
             ("content", str(before.content), str(after.content)),
             ("dtype", before.dtype, after.dtype),
+            ("nested", before.nested, after.nested),
         )
         if old != new
     ]

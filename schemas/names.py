@@ -110,11 +110,6 @@ def rejects_prefix(part: int) -> str:
 LABELS_ENDING = ".labels.txt"
 
 
-def labels_file_name(feature: str) -> str:
-    """Returns the name of the file with a feature's class names."""
-    return feature.replace("/", ".") + LABELS_ENDING
-
-
 def format_labels(names: Iterable[str]) -> bytes:
     """Formats class names as lines; as JSON strings where TFDS would change them."""
 

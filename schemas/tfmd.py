@@ -250,7 +250,7 @@ def _is_simple(spec: FeatureSpec) -> bool:
     """Tells whether a feature's message has its name once, and no bounds."""
     return (
         spec.column == spec.name
-        and not (spec.is_ragged or spec.sequence or spec.class_names)
+        and not (spec.is_ragged or spec.sequence or spec.nested or spec.class_names)
         and spec.minimum is None
         and spec.maximum is None
     )

@@ -108,3 +108,38 @@ def test_tfds_reads_every_kind(tmp_path: Path) -> None:
     assert found["sparse"]["first"] == {
         spec.name: [] if spec.optional else value for spec, _, _, value in CASES
     }
+
+
+def test_tfds_reads_objects_as_its_own(tmp_path: Path) -> None:
+    """The same features and the same values as of a dataset that TFDS has written."""
+
+    def nested(name: str, kind: Kind, *shape: int, **facts: Any) -> FeatureSpec:
+        whole = (None, *shape)
+        return FeatureSpec(f"objects/{name}", kind, shape=whole, nested=True, **facts)
+
+    schema = Schema(
+        (
+            nested("bbox", Kind.FLOAT, 4),
+            nested("label", Kind.INT64, class_names=("cat", "dog")),
+            nested("is_crowd", Kind.INT64, dtype="bool"),
+            nested("area", Kind.FLOAT),
+            nested("pose", Kind.BYTES, dtype="string"),
+            nested("keypoints", Kind.FLOAT, 2, 3),
+        )
+    )
+    folder = tmp_path / "ours" / "1.0.0"
+    folder.mkdir(parents=True)
+    (told,) = ask("nested_tfds.py", tmp_path / "theirs")
+    for file in Path(told["folder"]).iterdir():
+        if ".tfrecord" in file.name:
+            (folder / shard_file_name("ours", "train", 0, 1)).write_bytes(
+                file.read_bytes()
+            )
+    records = told["records"]
+    shards = [ShardResult("train", 0, "", records, 0, 0, 0)]
+    for name, content in metadata_files("ours", "1.0.0", schema, shards).items():
+        (folder / name).write_bytes(content)
+    (ours,) = ask("nested_tfds.py", folder, "read")
+    assert ours["rows"] == told["rows"]
+    assert ours["features"] == told["features"]
+    assert ours["names"] == told["names"] == ["cat", "dog"]

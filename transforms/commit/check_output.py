@@ -14,7 +14,6 @@ from recordmill.schemas.names import (
     MAX_APPENDS,
     commit_mark,
     index_file_name,
-    labels_file_name,
     shard_file_name,
 )
 from recordmill.schemas.text import count, escaped, first_names, printable
@@ -175,7 +174,7 @@ def check_names(
         )
     _check_path(store.below(_VERSION) if auto_version else store, temporary)
     for feature, declared in job.declared.features.items() if job.declared else ():
-        labels = temp_path(Path(labels_file_name(feature))).name
+        labels = temp_path(Path(declared.to_spec(feature).labels_file)).name
         excess = len(os.fsencode(labels)) - limit
         if declared.classes and excess > 0:
             raise UsageError(

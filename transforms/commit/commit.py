@@ -37,7 +37,6 @@ from recordmill.schemas.names import (
     inputs_name,
     inventory_name,
     is_shard_name,
-    labels_file_name,
     mark_of,
     mark_of_rejects,
     marked_rejects,
@@ -126,7 +125,7 @@ def fixed_names(manifest: Manifest) -> list[str]:
 
     The rejects and the manifest are not among them.
     """
-    labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
+    labels = [f.labels_file for f in manifest.features if f.num_classes]
     descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
     lists = [inputs_name(part) for part in parts]

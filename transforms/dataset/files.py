@@ -28,12 +28,7 @@ from recordmill.schemas.manifest import (
     ShardEntry,
     schema_of,
 )
-from recordmill.schemas.names import (
-    REJECTS_NAME,
-    labels_file_name,
-    mark_of_rejects,
-    parse_labels,
-)
+from recordmill.schemas.names import REJECTS_NAME, mark_of_rejects, parse_labels
 from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
@@ -153,9 +148,7 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
         if feature.num_classes is None:
             continue
         try:
-            found = parse_labels(
-                read_fixed(store, manifest, labels_file_name(feature.name))
-            )
+            found = parse_labels(read_fixed(store, manifest, feature.labels_file))
         except (OutputError, UnicodeDecodeError):
             continue
         if len(found) == feature.num_classes:
@@ -291,7 +284,7 @@ def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:
     for feature in manifest.features:
         if feature.num_classes is not None and feature.name not in names:
             raise OutputRefusedError(
-                f"{store.uri}: {labels_file_name(feature.name)} is missing or damaged; "
+                f"{store.uri}: {feature.labels_file} is missing or damaged; "
                 f"expected the {feature.num_classes} class names of {feature.name!r}. "
                 "Convert again with `overwrite=true`"
             )

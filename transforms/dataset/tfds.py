@@ -3,7 +3,8 @@
     dataset_info.json        name, version, splits with the records of every shard and
                              the pattern of their names
     features.json            a FeaturesDict whose keys are those of the example, flat
-    {feature}.labels.txt     class names, one per line; "/" in the feature's name is "."
+    {feature}.labels.txt     class names, one per line; "/" in the feature's name is ".",
+                             and "-" where TFDS has it in a list of dicts
 
 TFDS parses these files as protobuf messages and fails on any unknown key; 64-bit
 integers are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10:
@@ -16,6 +17,9 @@ integers are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10
   row lengths TFDS reads from keys of their own; it is empty where it is missing.
 - What TFDS cannot decode to numbers stays bytes: serialized TensorProtos, arrays of
   uint32 (tf.io.decode_raw lacks the type), arrays with several unknown dimensions.
+- Features of objects are a Sequence of a FeaturesDict, each under the same key of the
+  example as a flat one; `bbox` of four floats is a BBoxFeature, which TFDS checks only when
+  it writes.
 - Numbers stored as floats are float32, whatever they were: TFDS reads by the dtype.
 
 Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
@@ -27,6 +31,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +40,7 @@ import numpy as np
 from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
-from recordmill.schemas.names import format_labels, labels_file_name, shard_file_name
+from recordmill.schemas.names import format_labels, shard_file_name
 from recordmill.schemas.ranges import ShardResult
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.dataset.files import (
@@ -90,8 +95,7 @@ def metadata_files(
     if inputs:
         items = [inputs, {"featureKey": label}]
         info["supervisedKeys"] = {"tuple": {"items": items}}
-    members = {"features": {spec.name: _feature(spec) for spec in schema.features}}
-    features = _leaf("features_dict.FeaturesDict", "featuresDict", members)
+    features = _dict(_members(schema))
     return {
         DATASET_INFO_NAME: json_bytes(info),
         FEATURES_NAME: json_bytes(features),
@@ -102,7 +106,7 @@ def metadata_files(
 def labels_files(schema: Schema) -> dict[str, bytes]:
     """Returns the labels file of each feature with class names, by file name."""
     return {
-        labels_file_name(spec.name): format_labels(spec.class_names)
+        spec.labels_file: format_labels(spec.class_names)
         for spec in schema.features
         if spec.class_names
     }
@@ -141,6 +145,28 @@ def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
     known = [f for f in schema.features if f.name in _LABELS and f.kind is Kind.INT64]
     labels = [f.name for f in known if f.shape == () and not f.optional]
     return (inputs[0], labels[0]) if len(inputs) == len(labels) == 1 else None
+
+
+def _members(schema: Schema) -> _Json:
+    """Returns the features by name; those of objects are together in one."""
+    found: _Json = {}
+    objects: dict[str, _Json] = defaultdict(dict)
+    for spec in schema.features:
+        if not spec.nested:
+            found[spec.name] = _feature(spec)
+            continue
+        folder, _, name = spec.name.rpartition("/")
+        one = replace(spec, nested=False, optional=False, shape=spec.shape[1:])
+        is_box = name == "bbox" and (one.kind, one.shape) == (Kind.FLOAT, (4,))
+        objects[folder][name] = _BOX if is_box else _feature(one)
+    return found | {
+        name: _sequence(_dict(each), None) for name, each in objects.items()
+    }
+
+
+def _dict(features: _Json) -> _Json:
+    content = {"features": features}
+    return _leaf("features_dict.FeaturesDict", "featuresDict", content)
 
 
 def _feature(spec: FeatureSpec) -> _Json:
@@ -210,6 +236,13 @@ def _dimensions(shape: _Shape) -> _Json:
 
 def _leaf(python_class: str, content_key: str, content: _Json) -> _Json:
     return {"pythonClassName": _CLASSES + python_class, content_key: content}
+
+
+_BOX = _leaf(
+    "bounding_boxes.BBoxFeature",
+    "boundingBox",
+    {"shape": _dimensions((4,)), "dtype": "float32", "bboxFormat": "REL_YXYX"},
+)
 
 
 # TFDS knows a split's shards by one pattern, and reads none that are compressed. A dataset

@@ -27,7 +27,6 @@ from recordmill.schemas.names import (
     REJECTS_NAME,
     index_file_name,
     is_shard_name,
-    labels_file_name,
     mark_of,
     part_of,
     shard_file_name,
@@ -348,7 +347,7 @@ def verify_store(
         names = class_names(store, manifest)
         known = {problem.file for problem in problems}
         for feature in manifest.features:
-            file, classes = labels_file_name(feature.name), feature.num_classes
+            file, classes = feature.labels_file, feature.num_classes
             if classes is not None and not {feature.name, file} & {*names, *known}:
                 text = (
                     f"missing or damaged: expected the {classes} class names of "

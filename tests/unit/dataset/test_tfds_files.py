@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from small_dataset import SCHEMA, write_dataset
 
+from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.names import format_labels, labels_file_name, parse_labels
+from recordmill.schemas.names import format_labels, parse_labels
 from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 
@@ -305,9 +306,26 @@ def test_number_of_bytes_is_that_of_the_examples(tmp_path: Path) -> None:
         assert int(split["numBytes"]) == entry.bytes - 16 * entry.records
 
 
-def test_labels_file_name() -> None:
-    assert labels_file_name("label") == "label.labels.txt"
-    assert labels_file_name("image/class/label") == "image.class.label.labels.txt"
+@pytest.mark.parametrize(
+    ("name", "shape", "file"),
+    [
+        ("label", (), "label.labels.txt"),
+        ("image/class/label", (), "image.class.label.labels.txt"),
+        ("objects/label", (None,), "objects-label.labels.txt"),
+        ("image/objects/label", (None,), "image.objects-label.labels.txt"),
+    ],
+)
+def test_labels_file(name: str, shape: tuple[None, ...], file: str) -> None:
+    assert (
+        FeatureSpec(name, Kind.INT64, shape=shape, nested=bool(shape)).labels_file
+        == file
+    )
+
+
+@pytest.mark.parametrize(("name", "shape"), [("label", (None,)), ("o/label", (2,))])
+def test_what_is_nested_is_a_list_in_a_folder(name: str, shape: Any) -> None:
+    with pytest.raises(SchemaError, match=r"has a name like objects/label and a shape"):
+        FeatureSpec(name, Kind.INT64, shape=shape, nested=True)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ IMAGE = FeatureSpec(
         (INT, replace(INT, shape=(2,)), ["shape changed: was scalar, is [2]"]),
         (replace(INT, shape=(None, 4)), replace(INT, shape=(3, 4)), ["shape changed: was [?, 4], is [3, 4]"]),
         (INT, replace(INT, sequence=True), ["moved: was in the context, is in the feature list"]),
+        (replace(INT, name="o/x", shape=(None,)), replace(INT, name="o/x", shape=(None,), nested=True), ["nested changed: was False, is True"]),
         (TENSOR, replace(TENSOR, content=Content.ARRAY), ["content changed: was tensor, is array"]),
         # The size of images is a rule for them.
         (IMAGE, replace(IMAGE, shape=(32, 32, 3)), []),
@@ -58,7 +59,7 @@ def test_differences_of_a_feature(
     expected: FeatureSpec, found: FeatureSpec, lines: list[str]
 ) -> None:
     assert differences(Schema((expected,)), Schema((found,))) == [
-        f"feature 'x': {line}" for line in lines
+        f"feature {expected.name!r}: {line}" for line in lines
     ]
 
 

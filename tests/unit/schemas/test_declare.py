@@ -38,6 +38,7 @@ def test_declared_images_have_their_features(names: Any) -> None:
         FeatureSpec("x", Kind.FLOAT, dtype="int64"),  # numbers kept as floats
         FeatureSpec("x", Kind.INT64, minimum=0, maximum=9),
         FeatureSpec("x", Kind.INT64, class_names=("a", "b"), sequence=True),
+        FeatureSpec("o/x", Kind.FLOAT, shape=(None, 4), nested=True),
         FeatureSpec("x", Kind.BYTES, dtype="int16", content=Content.TENSOR),
         FeatureSpec("x", Kind.BYTES, dtype="string", content=Content.TENSOR),
         FeatureSpec("x", Kind.BYTES, "y", "int16", (4,), content=Content.ARRAY),
@@ -49,5 +50,5 @@ def test_declared_images_have_their_features(names: Any) -> None:
 def test_declared_again(spec: FeatureSpec) -> None:
     declared = declare_schema(Schema((spec,)))
     assert declared.to_schema() == renamed(Schema((spec,)))
-    assert declared.column_of("x") == spec.column
+    assert declared.column_of(spec.name) == spec.column
     assert load_schema(dump_yaml(declared).encode(), "it.yaml") == declared

@@ -73,6 +73,11 @@ STATED = [
         {"minimum": -0.5, "maximum": 0, "sequence": True},
     ),
     (
+        FeatureSpec("o/x", Kind.FLOAT, shape=(None, 4), nested=True),
+        '"o/x", "float_list", "float32", [null, 4], "values", false, null',
+        {"nested": True},
+    ),
+    (
         FeatureSpec("t", Kind.BYTES, dtype="int8", content=Content.TENSOR),
         '"t", "bytes_list", "int8", [], "tensor", false, null',
         {},

@@ -29,7 +29,7 @@ from recordmill.schemas.feature_spec import (
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
-from recordmill.schemas.names import labels_file_name, parse_labels
+from recordmill.schemas.names import LABELS_ENDING, parse_labels
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
@@ -164,9 +164,8 @@ def _leaf(
         )
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
-        dashed = labels_file_name(name.replace("/", "-"))
-        names = _labels(read.beside(labels_file_name(name)))
-        names = names or _labels(read.beside(dashed))
+        dotted, dashed = (name.replace("/", mark) + LABELS_ENDING for mark in ".-")
+        names = _labels(read.beside(dotted)) or _labels(read.beside(dashed))
         return FeatureSpec(
             name,
             Kind.INT64,
@@ -433,7 +432,7 @@ def _stored(
     for folder in folders:
         names = {}
         for feature in manifests[folder].features:
-            file = labels_file_name(feature.name)
+            file = feature.labels_file
             own = _labels(beside.in_folder(folder, file)) if feature.num_classes else ()
             if own and len(own) == feature.num_classes:
                 names[feature.name] = own
