@@ -568,7 +568,10 @@ class NamedFile:
 
 
 def find_named(name: str, files: Inventory) -> Inventory:
-    """Returns the files of the inventory that a name stands for, if there are any."""
+    """Returns the files of the inventory that a name stands for, if there are any.
+
+    These are all files below a folder, as an input's folder may be named.
+    """
     if not is_utf8(name):
         return files[:0]  # of no file in the inventory
     below = name.removeprefix("./")
@@ -582,7 +585,8 @@ def find_named(name: str, files: Inventory) -> Inventory:
     given = pc.binary_join_element_wise(files.table["given"], below, "/")
     wanted = pc.if_else(pc.equal(files.table["given"], ""), below, given)
     is_named = pc.or_(pc.equal(files.paths, below), pc.equal(files.paths, wanted))
-    return files.where(is_named) or files.where(pc.equal(files.uris, full))
+    named = files.where(is_named) or files.where(pc.equal(files.uris, full))
+    return named or files.where(pc.starts_with(files.uris, f"{full.rstrip('/')}/"))
 
 
 def list_with_named(

@@ -197,7 +197,8 @@ def test_notes_travel_with_references(
     annotations = Annotations(NO_FILES, table, classes=("a", "b", "c"))
     listed = annotations.listed(table)
     files = [InputFile(f"{n}.jpg", f"{n}.jpg", n) for n in range(len(rows))]
-    written = references_to(files, table, listed)
+    values = annotations.to_write(listed)
+    written = references_to(files, table, listed, values)
     parsed = parse_references(pa.array(written, pa.binary()))
     assert [each.path for each in parsed] == [file.path for file in files]
     found = annotations.columns([each.values for each in parsed])

@@ -62,6 +62,8 @@ def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
     every = defaultdict[str, list[tuple[str, InputFile]]](list)
     for option, split, name in options.named_files:
         found = find_named(name, files)
+        if option == "annotations":  # a folder of them may have the images, too
+            found = found.where(pc.invert(found.ends_with(options.kind.endings)))
         if not found:
             raise InputError(f"`{option}`: no input file is named {name!r}")
         for each in found:
@@ -342,7 +344,15 @@ def describe_folders(files: Inventory, options: FileOptions) -> str:
     below the input root, in no split.
     """
     named = files.where(files.ends_with(options.kind.endings)) or files
-    layout, _ = find_layout(named, options)
+    try:
+        layout, _ = find_layout(named, options)
+    except InputError:
+        if not options.finds_objects:
+            raise
+        # Where files have the labels of objects, folders need not. Whether they do is
+        # known once they are read; if they do not, this error is raised then.
+        options = options.model_copy(update={"label_from": NONE})
+        layout, _ = find_layout(named, options)
     levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
     by_value = ""
     if options.labels_by_folder:

@@ -221,6 +221,16 @@ class FileOptions(SourceOptions):
         return found + [("label_map", "", name) for name in [self.label_map] if name]
 
     @property
+    def has_objects(self) -> bool:
+        """Tests whether files are named that have the objects in images."""
+        return False
+
+    @property
+    def finds_objects(self) -> bool:
+        """Tests whether files with the objects in images are looked for."""
+        return False
+
+    @property
     def groups(self) -> frozenset[str]:
         """Returns the names of the pattern's groups."""
         return frozenset(re.compile(self.label_pattern).groupindex)
@@ -251,7 +261,8 @@ class FileOptions(SourceOptions):
     @property
     def labels_by_folder(self) -> bool:
         """Tests whether folders are the classes."""
-        return not (self.tables or self.label_from == NONE or "label" in self.groups)
+        has_others = self.tables or self.has_objects or "label" in self.groups
+        return not (has_others or self.label_from == NONE)
 
     def require_consistent(self) -> None:
         """Refuses options of labels and splits that contradict each other."""
@@ -306,7 +317,8 @@ class FileOptions(SourceOptions):
             ),
             "`unlisted` is for `label_table`, `label_pattern` or `split_lists`: leave it "
             "out": self.unlisted != "reject"
-            and not (tables or self.label_pattern or self.split_lists),
+            and not (tables or self.label_pattern or self.split_lists)
+            and not (self.has_objects or self.finds_objects),
         }
         _refuse_first(checks)
 
@@ -393,9 +405,80 @@ class ImagesOptions(FileOptions):
         "re-encode them as PNG",
     )
 
+    annotations: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
+        AUTO,
+        description="files with the boxes of the images, or a folder of such: of COCO, "
+        "Pascal VOC or YOLO; train=a.json,val=b.json for a file of each split; auto: found "
+        "by their content; none: images have no boxes",
+    )
+    boxes_outside: Literal["clip", "keep", "reject"] = Field(
+        "clip",
+        description="what to do with boxes that are not inside the image, or have no area: "
+        "clip them, and leave out those without an area, keep them as they are, or reject "
+        "the image",
+    )
+    without_objects: Literal["keep", "leave_out"] = Field(
+        "keep",
+        description="what to do with images in which `annotations` have no object: keep "
+        "them, or leave them out and count them",
+    )
+
     @property
     def column_names(self) -> Mapping[str, str]:
         return COLUMN_NAMES[self.feature_names]
+
+    @property
+    def has_objects(self) -> bool:
+        return self.annotations not in (AUTO, NONE)
+
+    @property
+    def finds_objects(self) -> bool:
+        by_label = self.label_table or "label" in self.groups
+        return self.annotations == AUTO and self.label_from == AUTO and not by_label
+
+    @property
+    def object_files(self) -> list[tuple[str, str]]:
+        """Returns (split, file) of files with the objects in images."""
+        return by_split(self.annotations) if self.has_objects else []
+
+    @property
+    def named_files(self) -> list[tuple[str, str, str]]:
+        files = [("annotations", *each) for each in self.object_files]
+        return files + super().named_files
+
+    def undo_splits(self) -> str:
+        if self.has_objects and not (self.split_lists or "split" in self.groups):
+            return "use `split_from=none`, and name no splits in `annotations`"
+        return super().undo_splits()
+
+    def require_consistent(self) -> None:
+        super().require_consistent()
+        may_have = self.has_objects or self.finds_objects
+        labels = {
+            "`label_table`": self.label_table,
+            "a group label in `label_pattern`": "label" in self.groups,
+            f"`label_from={self.label_from}`": self.label_from != AUTO,
+            "`label_separator`": self.label_separator,
+        }
+        _refuse_first(
+            {
+                **{
+                    f"`annotations` and {other} exclude each other, as both give labels: "
+                    "leave out one of them": self.has_objects and is_given
+                    for other, is_given in labels.items()
+                },
+                "`annotations` and `split_lists` exclude each other, as each gives the "
+                "split: leave out one of them, or the splits in `annotations`": (
+                    self.split_lists and any(split for split, _ in self.object_files)
+                ),
+                "`boxes_outside` is for `annotations`: leave it out": (
+                    self.boxes_outside != "clip" and not may_have
+                ),
+                "`without_objects` is for `annotations`: leave it out": (
+                    self.without_objects != "keep" and not may_have
+                ),
+            }
+        )
 
     def pixel_rules(self) -> PixelRules:
         """Returns what is done with pixels; refuses options that exclude each other."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -231,16 +231,20 @@ class Reference(NamedTuple):
 
 
 def references_to(
-    files: Sequence[InputFile], table: pa.Table, columns: Mapping[str, pa.Array]
+    files: Sequence[InputFile],
+    table: pa.Table,
+    columns: Mapping[str, pa.Array],
+    values: Iterator[list[Any]],
 ) -> list[bytes]:
     """Returns the reference to each image, by its row of annotations.
 
-    The columns are what `Annotations.listed` returns of the table.
+    The columns are what `Annotations.listed` returns of the table, and the values what
+    `to_write` returns of these.
     """
     # Single labels are few: 0.1 us each, others 3 us.
     are_few = [pa.types.is_integer(each.type) for each in columns.values()] == [True]
-    written = cache(_ENCODE) if are_few else _ENCODE
-    rows = zip(*(each.to_pylist() for each in columns.values()), strict=True)
+    written: Callable[[Any], str] = cache(_ENCODE) if are_few else _ENCODE
+    rows = zip(*values, strict=True)
     more = (table[name].to_pylist() for name in (PROBLEM, AT, RAW))
     found = []
     for file, values, problem, at, raw in zip(
@@ -280,13 +284,17 @@ def file_schema(
     for column, name in names.items():
         if column in ("label", "text") and label_type is None:
             continue
+        if column == "label" and annotations.has_objects:
+            column = name = annotations.label_name
+        if column == "text" and annotations.has_objects:
+            continue
         feature = FeatureSpec(name, Kind.INT64, column)
         if column == content.column:
             feature = replace(content, name=name)
         elif column in _TEXT_COLUMNS:
             lists = labels if column == "text" else ()
             feature = FeatureSpec(name, Kind.BYTES, column, dtype="string", shape=lists)
-        elif column == "label":
+        elif column in ("label", annotations.label_name):
             feature = replace(feature, shape=labels, class_names=annotations.classes)
         features.append(feature)
     return Schema(tuple(features))
@@ -455,7 +463,8 @@ class FilesSource(Source):
             table = self.found.table.slice(start, stop - start)
         columns = self.found.listed(table)
         paths = [file.path for file in files]
-        references = references_to(files, table, columns)
+        values = self.found.to_write(columns)
+        references = references_to(files, table, columns, values)
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {

@@ -134,8 +134,8 @@ class LabelTable(NamedTuple):
     split: str  # of all its images, or ""
     # cells of CSV are text; a list has the paths, null for a blank line
     rows: pa.Table
-    # row -> where it begins in the file, and its bytes
-    raw: Callable[[int], tuple[int, bytes]]
+    # row -> the path of its file, where it begins in it, and its bytes
+    raw: Callable[[int], tuple[str, int, bytes]]
     checksums: tuple[FileChecksum, ...]  # of all its bytes
     rejects: tuple[Reject, ...] = ()  # rows that could not be read
 
@@ -265,9 +265,9 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
         )
     ends = list(accumulate(rows.batch.num_rows for rows in filled))
 
-    def raw(row: int) -> tuple[int, bytes]:
+    def raw(row: int) -> tuple[str, int, bytes]:
         part = bisect_right(ends, row)
-        return filled[part].raw(row - (ends[part - 1] if part else 0))
+        return (file.path, *filled[part].raw(row - (ends[part - 1] if part else 0)))
 
     table = pa.Table.from_batches([rows.batch for rows in filled], source.columns())
     found = tuple(sink.checksums), tuple(sink.rejects)
@@ -286,7 +286,7 @@ def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTabl
         file,
         split,
         pa.table({"path": paths}),
-        lambda row: (int(offsets[row]), paths[row].as_py().encode()),
+        lambda row: (file.path, int(offsets[row]), paths[row].as_py().encode()),
         checksums,
     )
 
