@@ -172,6 +172,22 @@ def parse_fraction(text: str) -> Fraction:
     raise ValueError(f"expected a fraction like 0.8 or 4/5, found {text!r}")
 
 
+def parse_share(text: str) -> Fraction:
+    """Parses a share of the rows.
+
+    >>> parse_share("1%"), parse_share("0.01")
+    (Fraction(1, 100), Fraction(1, 100))
+    """
+    try:
+        share = parse_fraction(text.removesuffix("%"))
+    except ValueError as error:
+        raise ValueError(f"expected a share like 1% or 0.01, found {text!r}") from error
+    share /= 100 if text.endswith("%") else 1
+    if not 0 < share <= 1:
+        raise ValueError(f"expected a share above 0 and at most 100%, found {text}")
+    return share
+
+
 def _check_fraction(text: str) -> str:
     if not 0 < parse_fraction(text) <= 1:
         raise ValueError(f"expected a fraction above 0 and at most 1, found {text}")
@@ -301,6 +317,13 @@ class JobSpec(FrozenModel):
     map: MapFunction | None = None  # makes the rows of those that the source reads
     # those of `expect_schema`, where a format leaves out all others (`extra_columns`)
     columns: tuple[str, ...] = ()
+    limit: Annotated[int, Field(ge=1)] | None = None
+    sample: str | None = None  # as `Fraction` writes it: 1/100
+
+    @property
+    def is_sampled(self) -> bool:
+        """Returns whether rows that could be converted may be left out."""
+        return self.limit is not None or self.sample is not None
 
     @property
     def reads_files(self) -> bool:

@@ -43,6 +43,7 @@ from recordmill.schemas.job import (
     check_version,
     identifier_from,
     load_map,
+    parse_share,
     parse_split_times,
     split_name,
 )
@@ -61,7 +62,7 @@ Problems = dict[tuple[str | int, ...], str]
 # Kinds of options whose values are text, whatever YAML makes of them.
 TEXT_KINDS = (
     *("text", "file", "folder", "name", "version", "limit", "splits", "split_times"),
-    *("inputs", "globs", "size", "memory", "beam", "function"),
+    *("inputs", "globs", "size", "memory", "beam", "function", "share"),
 )
 PATH_KINDS = ("file", "folder", "inputs")
 
@@ -138,6 +139,12 @@ _TYPES: dict[str, Any] = {
         lambda text: {"text": text}, "a count like 10 or a share like 0.5%", RejectLimit
     ),
     "size": _parsed(parse_size, "a size like 128MiB or 100MB", int),
+    "share": Annotated[
+        str,
+        BeforeValidator(
+            lambda given: str(parse_share(str(given))), json_schema_input_type=Fraction
+        ),
+    ],
     "memory": Annotated[str, _checked(parse_memory)],
     "split_times": Annotated[Text, _checked(parse_split_times)],
     "splits": Annotated[
@@ -373,6 +380,9 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "append", what + _ONE
     if appends and overwrites:
         yield "append", f"adds to the dataset that `overwrite` would replace{_ONE}"
+    if appends and (sampled := _first(given, "limit", "sample")):
+        what = "chooses among the rows of a whole dataset, so nothing can be appended"
+        yield sampled, what + _ONE
 
 
 def _wrong_sources(

@@ -142,6 +142,24 @@ class MapEntry(_Entry):
     features: tuple[StoredFeature, ...]
 
 
+class SamplingEntry(_Entry):
+    """What sampling made of rows."""
+
+    rows_left_out: Count
+
+
+def other_rows(made: MapEntry | None, sampled: SamplingEntry | None) -> tuple[int, str]:
+    """Returns how many rows more, or fewer, there are than were read, and why."""
+    number, told = 0, ""
+    if made is not None:
+        number += made.rows_added - made.rows_dropped
+        told += f", {made.rows_dropped:,} dropped and {made.rows_added:,} added by map"
+    if sampled is not None:
+        number -= sampled.rows_left_out
+        told += f", {sampled.rows_left_out:,} left out by sampling"
+    return number, told
+
+
 class Manifest(_Entry):
     """What a dataset holds. The same run always gives the same bytes.
 
@@ -168,9 +186,13 @@ class Manifest(_Entry):
     files: dict[PlainName, FileEntry] = Field(default={})
     rejects: RejectsEntry | None = None
     map: MapEntry | None = None
+    sampling: SamplingEntry | None = None
     splits: dict[str, SplitEntry]
 
-    _omitted = ("container", "generation", "appended", "files", "rejects", "map")
+    _omitted = (
+        *("container", "generation", "appended", "files", "rejects", "map"),
+        "sampling",
+    )
 
     @field_validator("features")
     @classmethod

@@ -176,6 +176,13 @@ OPTIONS = (
                "column, such as the label; each of its values has exact splits",
                default_text="no column", metavar="COLUMN",
                page="splits.md#exact-splits"),
+        Option("limit", "integer", "CRJT",
+               "keep the first N rows of the whole dataset, in its own order; the input "
+               "is read once more", default_text="all rows", bounds=(1, None),
+               metavar="N", page="sampling.md"),
+        Option("sample", "share", "CRJT",
+               "keep this share of the rows, chosen by `seed`: 1% or 0.01",
+               default_text="all rows", metavar="P%", page="sampling.md"),
         Option("split_column", "text", "CRJPT",
                "column of a table that names the split of each row; it is no feature",
                default_text="`splits` decide", metavar="COLUMN",

@@ -209,6 +209,7 @@ class RangeResult:
     checksums: TaskChecksums = NO_CHECKSUMS  # of what was read
     rows_dropped: int = 0  # rows that a function (`map`) left out
     rows_added: int = 0  # rows that it made beside the first of each
+    rows_left_out: int = 0  # rows that sampling left out
 
 
 KEY_SPACE = 1 << 64  # order keys are u64

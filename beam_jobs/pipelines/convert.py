@@ -159,7 +159,8 @@ def _understood(
     told = InputSummary.from_dict(before).updated(later)
     told = told.with_warnings(context.warn_empty(records))
     if any(shard.rejects.rows for shard in shards) or any(
-        each.rows_rejected or each.rows_dropped or each.rows_added for each in results
+        each.rows_rejected or each.rows_dropped or each.rows_added or each.rows_left_out
+        for each in results
     ):
         told = told.of_input()
     return told.to_dict()

@@ -14,8 +14,8 @@ from recordmill.beam_jobs.report.tables import (
     Table,
     features_table,
     in_all_splits,
-    map_text,
     print_table,
+    rows_text,
     sizes_note,
     splits_table,
 )
@@ -172,7 +172,7 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
         f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
         f"{appended}"
     )
-    if text := map_text(manifest):
+    if text := rows_text(manifest):
         console.print(text)
 
 

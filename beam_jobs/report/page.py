@@ -172,6 +172,8 @@ def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
     if manifest.map is not None:
         facts["Rows dropped by map"] = f"{manifest.rows_dropped:,}"
         facts["Rows added by map"] = f"{manifest.rows_added:,}"
+    if manifest.sampling is not None:
+        facts["Rows left out by sampling"] = f"{manifest.sampling.rows_left_out:,}"
     if manifest.appended:
         facts["Appended"] = count(manifest.appended, "time")
     if found := dict(understood.facts).get(DUPLICATES):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.tables import in_all_splits, map_text, sizes_note
+from recordmill.beam_jobs.report.tables import in_all_splits, rows_text, sizes_note
 from recordmill.beam_jobs.report.terminal import echo
 from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
@@ -77,6 +77,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         "rows_read": manifest.rows_read,
         "rows_rejected": manifest.rows_rejected,
         **(manifest.map.model_dump(exclude={"features"}) if manifest.map else {}),
+        **(manifest.sampling.model_dump() if manifest.sampling else {}),
         "records": manifest.records,
         "bytes": manifest.num_bytes,
         "shards": manifest.num_shards,
@@ -145,7 +146,7 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
     if CLASSES not in dict(outcome.understood.facts):
         lines += [f"  {_class_line(*label)}" for label in counted[:_LABELS]]
     lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
-    if text := map_text(manifest):
+    if text := rows_text(manifest):
         lines.append(f"  {text}")
     if manifest.rows_rejected:
         lines.append(

@@ -109,15 +109,22 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
         console.print(table.note)
 
 
-def map_text(manifest: Manifest) -> str:
-    """Returns what became of the rows, where a function made others; "" if none did."""
-    if manifest.map is None:
+def rows_text(manifest: Manifest) -> str:
+    """Returns what became of the rows, where a function or sampling made others; or ""."""
+    made, sampled = manifest.map, manifest.sampling
+    told, more, fewer = [], "", ""
+    if made is not None:
+        dropped, added = made.rows_dropped, made.rows_added
+        told.append(f"by map: {count(dropped, 'row')} dropped, {added:,} added")
+        more, fewer = f" + {added:,} added", f" + {dropped:,} dropped"
+    if sampled is not None:
+        told.append(f"by sampling: {count(sampled.rows_left_out, 'row')} left out")
+        fewer += f" + {sampled.rows_left_out:,} left out"
+    if not told:
         return ""
-    dropped, added = manifest.rows_dropped, manifest.rows_added
     return (
-        f"by map: {count(dropped, 'row')} dropped, {added:,} added "
-        f"({manifest.rows_read:,} read + {added:,} added = {manifest.records:,} records "
-        f"+ {manifest.rows_rejected:,} rejected + {dropped:,} dropped)"
+        f"{'; '.join(told)} ({manifest.rows_read:,} read{more} = "
+        f"{manifest.records:,} records + {manifest.rows_rejected:,} rejected{fewer})"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import pyarrow as pa
@@ -25,10 +27,12 @@ from recordmill.schemas.text import count, first_names
 from recordmill.transforms.exchange.exact_splits import (
     WIDTH,
     RankSketch,
+    SmallestKeys,
     SplitLimits,
     expected_ends,
     find_limits,
 )
+from recordmill.transforms.exchange.keys import split_draws
 from recordmill.transforms.sources.base import RowSource, Source
 from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.sources.label_split import (
@@ -42,6 +46,7 @@ from recordmill.transforms.sources.label_split import (
     require_times,
     sorted_names,
 )
+from recordmill.transforms.sources.sampling import SampledRows, order_keys
 from recordmill.transforms.statistics.input_statistics import (
     MAX_CLASSES,
     Sketches,
@@ -253,6 +258,32 @@ def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
     return tuple(names)
 
 
+def add_sampling(
+    job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
+) -> RowSource:
+    """Returns the rows that a job keeps; reads the input for a limit."""
+    sampled, facts, share = SampledRows(source, job), [], Fraction(1)
+    if job.sample is not None:
+        share = Fraction(job.sample)
+        below = None if share == 1 else int(share * (1 << 64))
+        told = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
+        facts.append(("sample", told))
+        sampled = replace(sampled, sample_below=below)
+    if job.limit is not None:
+        sketch = partial(SmallestKeys, job.limit)
+        found = count_rows(
+            *(sampled, ranges, None, ""),
+            workers=workers,
+            sketch=sketch,
+            draws_of=partial(order_keys, job),
+        ).get(None, sketch())
+        kept = min(job.limit, found.count)
+        facts.append(("limit", f"the first {kept:,} of {count(found.count, 'row')}"))
+        share *= Fraction(kept, max(1, found.count))
+        sampled = replace(sampled, last_key=found.last())
+    return replace(sampled, share=float(share), facts=tuple(facts))
+
+
 _WIDER = 8  # times, if a limit was not within the window that was looked at
 
 
@@ -280,7 +311,7 @@ def find_exact_limits(
             _too_many("stratify_by", str(column)),
             workers=workers,
             sketch=partial(RankSketch, expected_ends(fractions), width),
-            seed=job.seed,
+            draws_of=lambda _, rows: split_draws(rows.origins, job.seed),
             values_of=partial(keys_of, decimal_comma=comma),
         )
         sketches = {key or MISSING_KEY: sketch for key, sketch in found.items()}

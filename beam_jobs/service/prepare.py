@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import (
     add_label_split,
+    add_sampling,
     find_exact_limits,
     has_label_split,
     is_exact,
@@ -89,6 +90,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     workers = options.workers or usable_cores()
     if has_label_split(job):
         source = add_label_split(job, source, ranges, fixed_schema, workers)
+    if job.is_sampled:
+        source = add_sampling(job, source, ranges, workers)
     if run.append_plan is not None:
         if fixed_schema is not None:  # one that is declared stays the same by itself
             _require_same_schema(run.append_plan, source)

@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 from append_tools import records_of, stand
 from archive_tools import ARCHIVES, files_in
-from job_tools import assert_unpublished, assert_whole, contents, manifest_of
+from job_tools import (
+    assert_unpublished,
+    assert_whole,
+    contents,
+    manifest_of,
+    payloads,
+    shards_of,
+)
 from plain_runner import without_beam
 from source_cases import CASES, Case
 
@@ -50,7 +57,12 @@ def offer(source: Source, patch: pytest.MonkeyPatch) -> None:
 
 
 def run_case(
-    given: Path, output: Path, exchange: WantedExchange, *, append: bool = False
+    given: Path,
+    output: Path,
+    exchange: WantedExchange,
+    *,
+    append: bool = False,
+    **more: Any,
 ) -> Outcome:
     """Runs the job of the source that was offered; all that waits is on the disk.
 
@@ -62,6 +74,7 @@ def run_case(
         name="set",
         sharding=Sharding(num_shards=2),
         max_rejects=RejectLimit(text="1"),
+        **more,
     )
     options = RunOptions(
         inputs=(str(given),),
@@ -232,6 +245,43 @@ def test_new_files_are_appended(case: Case, folder: Path, tmp_path: Path) -> Non
     # A table of labels names an image that comes later: it was a reject before.
     assert found["rows_read"] - found["rows_rejected"] == len(rows)
     assert verify_dataset(str(output), deep=True).problems == ()
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_sample_is_the_same_by_every_exchange(
+    case: Case, folder: Path, tmp_path: Path, *, shuffle: bool
+) -> None:
+    """In each split it is what a whole run has: the first records, or some of them."""
+    rows = len(case.make(folder))
+    run_case(folder, tmp_path / "all", "scratch", shuffle=shuffle)
+    splits = {
+        name: [
+            p for shard in shards_of(tmp_path / "all", name) for p in payloads(shard)
+        ]
+        for name in manifest_of(tmp_path / "all")["splits"]
+    }
+    for number, sampling in enumerate(({"limit": 4}, {"sample": "1/2"})):
+        model: dict[str, str] = {}
+        for exchange in EXCHANGES:
+            if exchange == "reference" and not case.source.supports_references:
+                continue
+            output = tmp_path / f"{exchange}-{number}"
+            run_case(folder, output, exchange, shuffle=shuffle, **sampling)
+            model = model or contents(output)
+            assert contents(output) == model
+        facts = manifest_of(output)
+        assert facts["rows_read"] == rows
+        found = 0
+        for name, records in splits.items():
+            own = [p for shard in shards_of(output, name) for p in payloads(shard)]
+            found += len(own)
+            if "limit" in sampling:
+                assert own == records[: len(own)]
+            left = iter(records)
+            assert all(record in left for record in own)
+        assert facts["sampling"] == {"rows_left_out": rows - found}
+        assert "limit" not in sampling or found == 4
+        assert_whole(output)
 
 
 def later_files(folder: Path, rows: list[tuple[str, int, bytes]]) -> list[Path]:

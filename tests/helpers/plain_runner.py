@@ -68,7 +68,7 @@ def run_steps(
 ) -> None:
     """Runs what `convert_dataset` builds."""
     context = pickle.loads(pickle.dumps(context))
-    needs_survey = len(ranges) > 1 and context.source.needs_survey(ranges)
+    needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
     surveys = [
         survey_range(each, context) if needs_survey else (each.index, 0)
         for each in reversed(ranges)

@@ -13,8 +13,10 @@ from recordmill.schemas.manifest import (
     Manifest,
     MapEntry,
     RejectsEntry,
+    SamplingEntry,
     ShardEntry,
     SplitEntry,
+    other_rows,
 )
 from recordmill.schemas.ranges import (
     NO_REJECTS,
@@ -103,18 +105,22 @@ def build_manifest(
             "published. Run again; if it happens again, report it as a bug"
         )
     made = _map_entry(context, ranges, observed)
-    dropped, added = (made.rows_dropped, made.rows_added) if made else (0, 0)
-    if rows_read + added != records + rejected + dropped:
-        by_map = f", {dropped:,} dropped and {added:,} added by map" if made else ""
+    sampled = None
+    if context.job.is_sampled:
+        left_out = sum(result.rows_left_out for result in ranges)
+        sampled = SamplingEntry(rows_left_out=left_out)
+    others, told = other_rows(made, sampled)
+    if rows_read + others != records + rejected:
         raise RecordmillError(
             f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
-            f"{count(rejected, 'row')} rejected{by_map}, so nothing is published. Run "
+            f"{count(rejected, 'row')} rejected{told}, so nothing is published. Run "
             "again; if it happens again, report it as a bug"
         )
     if records == 0 and context.part == 0:
         raise InputError(
             f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
-            + (f", {dropped:,} dropped by `map`" if made else "")
+            + told
+            + (". Raise `sample`" if context.job.sample else "")
         )
     splits = {}
     for name in context.split_names:
@@ -150,6 +156,7 @@ def build_manifest(
         rows_rejected=rejected,
         rejects=RejectsEntry.of(kept),
         map=made,
+        sampling=sampled,
         splits=splits,
     )
 

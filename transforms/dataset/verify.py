@@ -20,6 +20,7 @@ from recordmill.schemas.manifest import (
     Manifest,
     ShardEntry,
     SplitEntry,
+    other_rows,
     schema_of,
 )
 from recordmill.schemas.names import (
@@ -65,17 +66,12 @@ class Problem:
 
 def _manifest_problems(manifest: Manifest) -> Iterator[str]:
     """Yields contradictions inside the manifest."""
-    rows = manifest.records + manifest.rows_rejected
-    mapped = ""
-    if manifest.map is not None:
-        rows += manifest.rows_dropped - manifest.rows_added
-        mapped = (
-            f", {manifest.rows_dropped} dropped and {manifest.rows_added} added by map"
-        )
+    others, told = other_rows(manifest.map, manifest.sampling)
+    rows = manifest.records + manifest.rows_rejected - others
     if rows != manifest.rows_read:
         yield (
             f"{manifest.rows_read} rows read, but {manifest.records} records and "
-            f"{manifest.rows_rejected} rejects{mapped} make {rows}"
+            f"{manifest.rows_rejected} rejects{told} make {rows}"
         )
     if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
         yield (

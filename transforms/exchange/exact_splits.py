@@ -87,6 +87,49 @@ class RankSketch:
         return found
 
 
+class SmallestKeys:
+    """The smallest of many keys, which need not be even: 16 bytes for each at most."""
+
+    ends = ()
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0  # of all keys
+        self._held: list[U64] = []
+        self._num_held = 0
+
+    def add(self, keys: U64) -> None:
+        """Adds some keys."""
+        self.count += len(keys)
+        self._held.append(keys)
+        self._num_held += len(keys)
+        if self._num_held >= 2 * self.limit:  # so each key is sorted out once or twice
+            self._held = [self._smallest()]
+            self._num_held = len(self._held[0])
+
+    def merge(self, other: SmallestKeys) -> None:
+        """Adds those of another one with the same limit."""
+        count = self.count + other.count
+        self.add(other._smallest())
+        self.count = count
+
+    def last(self) -> tuple[int, int] | None:
+        """Returns the last key within the limit, and how many such keys are within it.
+
+        None if all keys are.
+        """
+        if self.count <= self.limit:
+            return None
+        found = self._smallest()
+        return int(found.max()), int((found == found.max()).sum())
+
+    def _smallest(self) -> U64:
+        held = np.concatenate([np.zeros(0, np.uint64), *self._held])
+        if len(held) <= self.limit:
+            return held
+        return np.partition(held, self.limit - 1)[: self.limit]
+
+
 def _shift_of(count: int, width: int) -> int:
     """Returns the shift of the window for so many draws.
 

@@ -22,6 +22,7 @@ from recordmill.transforms.encode.columns import BYTES, family_of
 
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
 _SPLIT_SALT = 0x73706C6974  # "split": makes splits independent of the order
+_SAMPLE_SALT = 0x73616D706C65  # "sample": and samples of both
 
 
 def mix(values: U64) -> U64:
@@ -108,6 +109,11 @@ def assign_splits(
 def split_draws(groups: U64, seed: int) -> U64:
     """Returns the numbers, even over all of u64, by which rows fall into splits."""
     return mix(groups ^ mix(np.array([seed ^ _SPLIT_SALT], np.uint64)))
+
+
+def sample_draws(origins: U64, seed: int) -> U64:
+    """Returns the numbers, even over all of u64, below a share of which rows are kept."""
+    return mix(origins ^ mix(np.array([seed ^ _SAMPLE_SALT], np.uint64)))
 
 
 def value_hashes(values: pa.Array) -> U64:

@@ -102,6 +102,7 @@ class RowSink:
     # leaves them out
     dropped: int = 0
     added: int = 0  # rows beside the first that comes from a row of the input
+    left_out: int = 0  # rows that sampling left out
 
     def add(
         self,
@@ -191,6 +192,8 @@ class RowSource(ABC):
     # whether `list_references` can, although rows are not exchanged so: to count them
     lists_rows = False
     sizes_known_upfront = False  # whether the plan counts file sizes
+    # bits by which order keys are shifted, because no row has one of these set
+    key_shift = 0
 
     @property
     @abstractmethod
@@ -294,6 +297,10 @@ class RowSource(ABC):
         The other columns are those that are known without reading a row. Only where
         `supports_references` or `lists_rows`.
         """
+        raise NotImplementedError
+
+    def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
+        """Reads some of the rows of `list_references`, as `read` does; if `lists_rows`."""
         raise NotImplementedError
 
     def read_references(

@@ -25,9 +25,9 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
+from recordmill.transforms.arrow import U64
 from recordmill.transforms.encode.columns import is_list
-from recordmill.transforms.exchange.exact_splits import RankSketch
-from recordmill.transforms.exchange.keys import split_draws
+from recordmill.transforms.exchange.exact_splits import RankSketch, SmallestKeys
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import (
@@ -385,6 +385,11 @@ def _column_json(stats: ColumnStats) -> dict[str, Any]:
 MAX_CLASSES = 10_000
 Sketches = Mapping[str | None, RankSketch]
 """The rows of each value, None for a missing one; all of one without a column."""
+_Sketch = TypeVar("_Sketch", RankSketch, SmallestKeys)
+
+
+def _origins(_: InputRange, rows: Rows) -> U64:
+    return rows.origins
 
 
 def count_rows(
@@ -394,20 +399,21 @@ def count_rows(
     too_many: str,
     *,
     workers: int,
-    sketch: Callable[[], RankSketch] = RankSketch,
-    seed: int = 0,
+    sketch: Callable[[], _Sketch] = RankSketch,  # type: ignore[assignment]
+    draws_of: Callable[[InputRange, Rows], U64] = _origins,
     values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
-) -> Sketches:
+) -> Mapping[str | None, _Sketch]:
     """Reads all rows of some ranges, and counts those of each value of a column.
 
-    Without a column all count together. Where splits are to end somewhere, the rows' hashes
-    are sketched by rank, each by a new `sketch`; then a row that was read has to be one row.
+    Without a column all count together. What `draws_of` makes of rows is sketched by rank,
+    each value's by a new `sketch`. Where splits are to end somewhere, a row that was read
+    has to be one row.
     """
-    total = defaultdict[str | None, RankSketch](sketch)
+    total = defaultdict[str | None, _Sketch](sketch)
     has_ends = bool(sketch().ends)
 
-    def read(input_range: InputRange) -> dict[str | None, RankSketch]:
-        found = defaultdict[str | None, RankSketch](sketch)
+    def read(input_range: InputRange) -> dict[str | None, _Sketch]:
+        found = defaultdict[str | None, _Sketch](sketch)
         for rows in _read(source, input_range, column):
             if has_ends and rows.groups is not None:  # rows are counted one by one
                 raise UsageError(
@@ -417,7 +423,7 @@ def count_rows(
                 )
             if not len(rows.origins):
                 continue
-            draws = split_draws(rows.origins, seed) if has_ends else rows.origins
+            draws = draws_of(input_range, rows)
             texts: Sequence[str | None] = [None]
             indices = np.zeros(len(draws), np.int64)
             if column is not None:
@@ -437,7 +443,7 @@ def count_rows(
     return total
 
 
-def _require_few(found: Sketches, too_many: str) -> None:
+def _require_few(found: Mapping[str | None, object], too_many: str) -> None:
     if len(found) > MAX_CLASSES:
         raise InputError(too_many)
 

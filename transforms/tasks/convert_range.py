@@ -25,12 +25,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.encode.waiting_rows import lengths_of, payload_rows
-from recordmill.transforms.exchange.keys import (
-    position_keys,
-    shuffle_keys,
-    text_hash,
-    value_hashes,
-)
+from recordmill.transforms.exchange.keys import text_hash, value_hashes
 from recordmill.transforms.exchange.pieces import cut_block, reject_pieces
 from recordmill.transforms.exchange.plan import (
     Histogram,
@@ -46,6 +41,7 @@ from recordmill.transforms.sources.label_split import (
     class_hashes,
     has_decimal_commas,
 )
+from recordmill.transforms.sources.sampling import order_keys
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.workspace import (
@@ -142,7 +138,7 @@ class RangeReader:
         """Returns how many rows of the input were read, rejects included."""
         sink = self.sink
         unread = len(sink.rejects) - self.rows_invalid + sink.dropped - sink.added
-        return self.rows_given + unread
+        return self.rows_given + unread + sink.left_out
 
     @property
     def checksums(self) -> Checksums:
@@ -173,6 +169,7 @@ class RangeReader:
             checksums=save_checksums(workspace, name, self.checksums),
             rows_dropped=sink.dropped,
             rows_added=sink.added,
+            rows_left_out=sink.left_out,
         )
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
@@ -223,10 +220,9 @@ def keys_and_splits(
     context: RunContext, input_range: InputRange, rows: Rows
 ) -> tuple[U64, npt.NDArray[np.uint8]]:
     """Returns the order key and the index of the split of each row."""
-    if context.job.shuffle:
-        keys = shuffle_keys(rows.origins, context.job.seed)
-    else:
-        keys = position_keys(input_range, rows.positions)
+    keys = order_keys(context.job, input_range, rows)
+    if shift := context.source.key_shift:
+        keys <<= np.uint64(shift)
     if rows.splits is not None:
         return keys, rows.splits
     groups, classes = _groups(context, rows), _classes(context, rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_o
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_runs import Block
 from recordmill.transforms.sources.base import Findings, Rows, RowSink, map_readable
+from recordmill.transforms.sources.sampling import SampledRows
 from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
@@ -81,13 +82,15 @@ def estimate_run(
     context: RunContext, num_bytes: int, ranges: Sequence[InputRange]
 ) -> Estimate:
     """Estimates what a prepared run would write; its inputs have `num_bytes`, all together."""
-    source = context.source
+    source, share, sampled = context.source, 1.0, context
     whole = num_bytes <= WHOLE_BYTES
     if whole:
         input_ranges = source.input.surveyed(ranges)
     else:
         input_ranges = source.input.sample_ranges(ranges)
-    sample = _Sample(context, input_ranges, whole=whole)
+    if isinstance(source, SampledRows) and not whole:  # some ranges may keep no row
+        share, sampled = source.share, replace(context, source=source.inner)
+    sample = _Sample(sampled, input_ranges, whole=whole)
     if source.sizes_known_upfront:
         parts = (
             part
@@ -99,7 +102,7 @@ def estimate_run(
     elif sample.histogram is not None:
         splits = tuple(_from_plan(context, sample.histogram, sample))
     else:
-        splits = tuple(_extrapolate(context, ranges, sample))
+        splits = tuple(_extrapolate(context, ranges, sample, share))
     positions = sum(input_range.num_positions for input_range in ranges)
     scale = positions / sample.positions if sample.positions else 1.0
     in_scratch = sample.framed_bytes if context.exchange == "scratch" else 0
@@ -107,10 +110,10 @@ def estimate_run(
     return Estimate(
         is_exact=is_exact,
         rows=round(sample.rows * scale),
-        rejected=round(sample.rejected * scale),
+        rejected=round(sample.rejected * scale * share),
         reason=sample.reason,
         splits=splits,
-        scratch_bytes=round(in_scratch * scale),
+        scratch_bytes=round(in_scratch * scale * share),
         found=sample.found,
     )
 
@@ -131,7 +134,7 @@ class _Sample:
         if not whole and context.job.reads_files:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
         self._head = bytearray()  # of the records, to measure the compression
-        self.positions = self.rows = self.rejected = self.records = 0
+        self.positions = self.rows = self.rejected = self.records = self.left_out = 0
         self.framed_bytes = self.planned_bytes = 0
         self.reason = ""
         self.histogram: Histogram | None = None
@@ -190,6 +193,7 @@ class _Sample:
         framed_bytes = sum(int(each.sum()) for each in lengths)
         self.positions += reader.input_range.num_positions
         self.rows += reader.rows_read
+        self.left_out += reader.sink.left_out
         self.records += round(records * rows_each)
         self.framed_bytes += round(framed_bytes * rows_each)
         self.rejected += len(rejects) + round(reader.rows_invalid * (rows_each - 1))
@@ -219,7 +223,8 @@ def _from_plan(
     """
     kept = growth = 1.0
     if context.source.sizes_known_upfront:
-        kept = sample.records / sample.rows if sample.rows else 1.0
+        rows = sample.rows - sample.left_out
+        kept = sample.records / rows if rows else 1.0
         if sample.planned_bytes:
             growth = sample.framed_bytes / sample.planned_bytes
     plan = plan_shards(histogram, context.job.sharding, context.split_names)
@@ -230,11 +235,11 @@ def _from_plan(
 
 
 def _extrapolate(
-    context: RunContext, ranges: Sequence[InputRange], sample: _Sample
+    context: RunContext, ranges: Sequence[InputRange], sample: _Sample, kept: float
 ) -> Iterator[SplitEstimate]:
-    """Estimates the splits from the sample, by their share of the input."""
+    """Estimates the splits from the sample, by their share of the input that is kept."""
     for name, positions in _positions(context, ranges):
-        share = positions / sample.positions if sample.positions else 0.0
+        share = kept * positions / sample.positions if sample.positions else 0.0
         records = round(sample.records * share)
         num_bytes = round(sample.framed_bytes * share)
         shards = context.job.sharding.shards_for(num_bytes, records)

@@ -104,7 +104,10 @@ def test_rejects_of_shards_count_too(tmp_path: Path) -> None:
 
 def test_only_an_append_may_have_no_record(tmp_path: Path) -> None:
     mapped = replace(context(tmp_path), source=MappedRows(schema()))
-    for run, told in ((context(tmp_path), ""), (mapped, ", 0 dropped by `map`")):
+    for run, told in (
+        (context(tmp_path), ""),
+        (mapped, ", 0 dropped and 0 added by map"),
+    ):
         with pytest.raises(InputError) as caught:
             build_manifest(run, [rows(2, 2)], [])
         assert str(caught.value) == (

@@ -489,16 +489,19 @@ class FilesSource(Source):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         for rows in self.list_references(input_range, sink):
-            named = parse_references(rows.batch[REFERENCE])
-            contents = self._contents(named)
-            start = 0
-            while start < len(named):
-                found, stop = self._read(named[start:], contents, sink, READ_BYTES)
-                read = rows.taken(found.kept + start, found.batch)
-                paths = found.batch["filename"].to_pylist()
-                yield replace(read, paths=paths, planned_bytes=None)
-                del found, read  # of large files few are held at once
-                start += stop
+            yield from self.read_listed(rows, sink)
+
+    def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
+        named = parse_references(rows.batch[REFERENCE])
+        contents = self._contents(named)
+        start = 0
+        while start < len(named):
+            found, stop = self._read(named[start:], contents, sink, READ_BYTES)
+            read = rows.taken(found.kept + start, found.batch)
+            paths = found.batch["filename"].to_pylist()
+            yield replace(read, paths=paths, planned_bytes=None)
+            del found, read  # of large files few are held at once
+            start += stop
 
     def read_references(
         self, references: pa.BinaryArray, sink: RowSink
