@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, NamedTuple, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -351,6 +351,20 @@ _EMBEDDED_RUNNERS = (
 
 _NO_STORAGE_OPTIONS = BothSides()
 
+# What a job may say of its dataset. It changes no record, so it fixes no fingerprint.
+AboutKey = Literal["description", "license", "citation", "homepage", "contact"]
+ABOUT: tuple[AboutKey, ...] = get_args(AboutKey)
+
+
+class Description(NamedTuple):
+    """What a dataset says of itself to those who find it."""
+
+    about: Mapping[AboutKey, str] = {}  # what is given of it
+    card: bool = False  # whether it has croissant.json
+
+
+NO_DESCRIPTION = Description()
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -379,6 +393,7 @@ class RunOptions:
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
     detach: bool = False
+    description: Description = NO_DESCRIPTION
     beam_args: tuple[str, ...] = ()
     as_json: bool = False
     metrics_file: str = ""

@@ -13,6 +13,7 @@ key train of splits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -32,9 +33,11 @@ from pydantic_core import ErrorDetails
 from recordmill.schemas.declared import FrozenModel, expectation, unknown_field
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import (
+    ABOUT,
     AUTO_VERSION,
     FIRST_VERSION,
     DatasetName,
+    Description,
     JobSpec,
     RejectLimit,
     RunOptions,
@@ -62,7 +65,7 @@ Problems = dict[tuple[str | int, ...], str]
 # Kinds of options whose values are text, whatever YAML makes of them.
 TEXT_KINDS = (
     *("text", "file", "folder", "name", "version", "limit", "splits", "split_times"),
-    *("inputs", "globs", "size", "memory", "beam", "function", "share"),
+    *("inputs", "globs", "size", "memory", "beam", "function", "share", "prose", "url"),
 )
 PATH_KINDS = ("file", "folder", "inputs")
 
@@ -119,6 +122,18 @@ Fraction = Annotated[float, Field(gt=0, le=1)] | str
 FileOptions = Annotated[dict[str, JsonValue], _checked(StorageOptions.of)]
 
 
+def _prose(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected text, found blanks")
+    return text.strip()
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+\S*", text, re.ASCII):
+        raise ValueError(f"expected a URL like https://example.org/a, found {text!r}")
+    return text
+
+
 class StorageSides(FrozenModel):
     """Options of the file systems of input and output, as fsspec spells them."""
 
@@ -129,6 +144,8 @@ class StorageSides(FrozenModel):
 # The types of kinds of options; those of choices and integers are made of the option.
 _TYPES: dict[str, Any] = {
     "text": Text,
+    "prose": Annotated[Text, AfterValidator(_prose)],
+    "url": Annotated[Text, AfterValidator(_url)],
     "file": Text,
     "folder": Text,
     "flag": bool,
@@ -343,6 +360,9 @@ def make_job(
             StorageOptions.of(storage.input), StorageOptions.of(storage.output)
         ),
         "beam_args": values["beam"],
+        "description": Description(
+            {name: values[name] for name in ABOUT if values[name]}, values["card"]
+        ),
         "style": style,
     }
     given = {name: value for name, value in values.items() if value is not None}

@@ -21,7 +21,7 @@ from pydantic import (
 from recordmill.schemas.declared import FrozenModel, expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.feature_spec import STATED, STATED_IF_USED, FeatureSpec, Schema
-from recordmill.schemas.job import Version
+from recordmill.schemas.job import AboutKey, Description, Version
 from recordmill.schemas.names import (
     MAX_APPENDS,
     check_file_name,
@@ -34,6 +34,7 @@ from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import json_bytes
 
 MANIFEST_NAME = "manifest.json"
+CARD_NAME = "croissant.json"
 MANIFEST_VERSION: Final = 1
 
 
@@ -68,16 +69,17 @@ class ShardEntry(_Entry):
     """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits).
 
     `index` is the index file that was written with it, if any; one that
-    `recordmill index` writes later is not named.
+    `recordmill index` writes later is not named. Datasets with a card have `sha256`.
     """
 
     file: PlainName
     records: Count
     bytes: Count
     crc32c: str
+    sha256: str = ""
     index: FileEntry | None = None
 
-    _omitted = ("index",)
+    _omitted = ("sha256", "index")
 
 
 class SplitEntry(_Entry):
@@ -187,11 +189,12 @@ class Manifest(_Entry):
     rejects: RejectsEntry | None = None
     map: MapEntry | None = None
     sampling: SamplingEntry | None = None
+    about: dict[AboutKey, str] = Field(default={})
     splits: dict[str, SplitEntry]
 
     _omitted = (
         *("container", "generation", "appended", "files", "rejects", "map"),
-        "sampling",
+        *("sampling", "about"),
     )
 
     @field_validator("features")
@@ -206,6 +209,11 @@ class Manifest(_Entry):
     def mark(self) -> str:
         """Returns the mark of the commit that published it."""
         return commit_mark(self.fingerprint, self.generation)
+
+    @property
+    def description(self) -> Description:
+        """Returns what it says of itself."""
+        return Description(self.about, CARD_NAME in self.files)
 
     @property
     def shards(self) -> list[ShardEntry]:
@@ -345,6 +353,7 @@ def join_manifests(
             "files": {n: files[n] for n in sorted(files) if n not in stale_files},
             "rejects": _join_rejects(base, more),
             "map": made,
+            "about": more.about,
             "splits": splits,
         }
     )

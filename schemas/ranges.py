@@ -330,3 +330,4 @@ class ShardResult:
     issues: tuple[RowIssue, ...] = ()  # what the end of the run tells of these rows
     checksums: TaskChecksums = NO_CHECKSUMS  # of what was read only now
     index: IndexResult | None = None  # its index file, if the job asks for one
+    sha256: str = ""  # of the file, if the dataset gets a card

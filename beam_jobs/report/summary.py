@@ -18,6 +18,7 @@ from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.input_summary import CLASSES
 from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.manifest import CARD_NAME
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.tasks.rejects import kind_lines
@@ -103,7 +104,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
 def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
     """Returns what the run appended to the dataset that was there, if it did."""
     base, manifest = outcome.base, outcome.manifest
-    if base is None or outcome.status == "unchanged":
+    if base is None or outcome.status != "done":
         return None
     totals = ("rows_read", "rows_rejected", "records", "num_bytes", "num_shards")
     return {
@@ -119,6 +120,12 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
         return [
             f"{outcome.output}: this dataset is already there; nothing to do",
             f"To read every byte of it: recordmill verify {shlex.quote(outcome.output)}",
+        ]
+    if outcome.status == "described":
+        card = f" with {CARD_NAME}" if manifest.description.card else ""
+        return [
+            f"{outcome.output}: these records are already there; a new description"
+            f"{card} was published"
         ]
     added = _appended_facts(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
@@ -201,6 +208,7 @@ _VERDICTS = {
     "resume": "would resume a run that did not end",
     "publish": "would publish what a killed run had finished",
     "replace": "would replace the dataset that is there",
+    "describe": "is there already: would publish another description of it",
     "unchanged": "is there already: nothing to do",
     "refused": "would be refused",
 }

@@ -37,7 +37,9 @@ _COUNTED_BYTES = 16 << 20  # of a dataset whose classes are counted at the end o
 class Outcome:
     """How a run ended."""
 
-    status: str  # "done", or "unchanged" if this very dataset was there already
+    # "done"; "unchanged" if this very dataset was there already, "described" if it was
+    # there and got another description
+    status: str
     output: str  # folder of the dataset
     manifest: Manifest  # of the dataset
     seconds: float  # wall time of the whole run
@@ -60,7 +62,7 @@ class Outcome:
     @property
     def rows_rejected(self) -> int:
         """Returns how many rows this run rejected."""
-        before = self.manifest if self.status == "unchanged" else self.base
+        before = self.base if self.status == "done" else self.manifest
         return self.manifest.rows_rejected - (before.rows_rejected if before else 0)
 
     @property

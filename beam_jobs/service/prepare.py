@@ -142,6 +142,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             inputs=(*options.inputs, *inputs.apart),
             input_root=input_root(inputs.files),
             reading=describe_inputs(job, inputs.files) if inputs.files else "",
+            description=run.description,
         ),
     )
     return PreparedRun(context, ranges, inputs, understood)
@@ -244,7 +245,14 @@ def _full_disks(
 
 
 Verdict = Literal[
-    "convert", "append", "resume", "publish", "replace", "unchanged", "refused"
+    "convert",
+    "append",
+    "resume",
+    "publish",
+    "replace",
+    "describe",
+    "unchanged",
+    "refused",
 ]
 
 
@@ -274,7 +282,7 @@ class RunPlan:
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     """Finds out what a run would do; raises what that would raise early."""
     plan = _plan_of(resolve(job, options))
-    if options.strict and plan.verdict not in ("unchanged", "refused"):
+    if options.strict and plan.verdict not in ("describe", "unchanged", "refused"):
         try:
             plan.understood.require_no_warnings()
         except InputError as error:
@@ -293,7 +301,7 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
         plan = replace(plan, reason=str(refusal), kind=kind_of(refusal))
     if verdict == "publish":
         return replace(plan, understood=staged_summary(run))
-    if verdict == "unchanged":
+    if verdict in ("describe", "unchanged"):
         return plan
     prepared = prepare_run(run)
     if not prepared.ranges:  # new files without a row, which the manifest is to know of
@@ -352,7 +360,8 @@ def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
     except OutputError as error:
         return "refused", error
     if manifest is not None:
-        return "unchanged", None
+        is_same = manifest.description == run.description
+        return ("unchanged" if is_same else "describe"), None
     if is_staged(run.workspace):
         return "publish", None
     if run.append_plan is not None:

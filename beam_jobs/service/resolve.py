@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
 from recordmill.schemas.errors import OutputRefusedError, UsageError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.job import ABOUT, Description, JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.names import MAX_APPENDS
 from recordmill.transforms.commit.build_manifest import check_reject_limit
@@ -116,6 +116,16 @@ class ResolvedRun:
     def base_fingerprint(self) -> str:
         """Returns the fingerprint of the dataset that is appended to, or ""."""
         return self.base.fingerprint if self.base else ""
+
+    @property
+    def description(self) -> Description:
+        """Returns what the dataset is to say of itself; an append adds to what it says."""
+        about, card = self.options.description
+        if self.base:
+            known = {**self.base.about, **about}
+            about = {key: known[key] for key in ABOUT if key in known}
+            card = card or self.base.description.card
+        return Description(about, card)
 
     @property
     def locator(self) -> RejectLocator:

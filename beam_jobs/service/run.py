@@ -57,7 +57,7 @@ from recordmill.transforms.commit.commit import (
     seen_manifest,
 )
 from recordmill.transforms.commit.inputs import is_of_run, key_of, renew_inventories
-from recordmill.transforms.commit.staging import keep_inventory
+from recordmill.transforms.commit.staging import describe, keep_inventory
 from recordmill.transforms.commit.versions import (
     clear_unfinished,
     expired_versions,
@@ -482,7 +482,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
     reporter.doing("scan", "looking at the output")
     # A store that does not answer is reported within seconds, not minutes.
     manifest = find_published(run, store.with_short_retries())
-    if manifest is not None:
+    if manifest is not None and manifest.description == run.description:
         if not is_clean(store, manifest):
             with acquire(store):
                 clean_up(store)
@@ -498,7 +498,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         remove_empty_folders(store)
         return outcome_of(run, "unchanged", manifest, started)
     pipeline = None
-    if not is_staged(workspace):
+    if manifest is None and not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
         counted = has_label_split(run.job) or is_exact(run.job)
         doing = "counting rows, classes and splits" if counted else ""
@@ -511,7 +511,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         pipeline = prepared, load_beam_options(run.options)
         reporter.doing("scan", "taking the lease of the output")
         _submit_detached(run, *pipeline)
-    elif run.options.strict:
+    elif manifest is None and run.options.strict:
         staged_summary(run).require_no_warnings()
     with acquire(store) as lease:
         last_words.lease = lease
@@ -536,6 +536,10 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             manifest = _execute_pipeline(
                 prepared, pipeline[1], run.options.memory, last_words, reporter, started
             )
+        if manifest.description != run.description:
+            reporter.doing("publish", "writing the description")
+            manifest = describe(workspace, run.description, lease.holder.nonce)
+            status = "described" if status == "unchanged" else status
         reporter.doing("publish", "removing temporary files")
         try:
             if lease.is_held():  # else another run may be at work there

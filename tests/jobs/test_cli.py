@@ -337,6 +337,7 @@ def test_options_are_in_groups() -> None:
         "Options of csv",
         "Input and output",
         "Dataset",
+        "Description",
         "Schema and rejects",
         "Splits and shards",
         "Run",

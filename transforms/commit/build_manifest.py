@@ -137,6 +137,7 @@ def build_manifest(
                     records=shard.records,
                     bytes=shard.bytes,
                     crc32c=f"{shard.crc32c:08x}",
+                    sha256=shard.sha256 if context.publishing.description.card else "",
                     index=_index_entry(shard),
                 )
                 for shard in own
@@ -157,6 +158,7 @@ def build_manifest(
         rejects=RejectsEntry.of(kept),
         map=made,
         sampling=sampled,
+        about=dict(context.publishing.description.about),
         splits=splits,
     )
 

@@ -28,7 +28,13 @@ from recordmill.schemas.errors import (
     OutputError,
     OutputRefusedError,
 )
-from recordmill.schemas.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
+from recordmill.schemas.manifest import (
+    CARD_NAME,
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+)
 from recordmill.schemas.names import (
     INDEX_SUFFIX,
     MARK,
@@ -129,7 +135,8 @@ def fixed_names(manifest: Manifest) -> list[str]:
     descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
     lists = [inputs_name(part) for part in parts]
-    return [*descriptions, *lists, *unnamed_files(manifest)]
+    card = [CARD_NAME] if CARD_NAME in manifest.files else []
+    return [*descriptions, *card, *lists, *unnamed_files(manifest)]
 
 
 def unnamed_files(manifest: Manifest) -> list[str]:
@@ -522,7 +529,7 @@ def wrong_files(
     return wrong + [n for n in unnamed_files_of_part(manifest) if n not in staged]
 
 
-_DAMAGED = (
+DAMAGED = (
     "The dataset is damaged: convert again with `overwrite=true`, or remove its folder "
     "and convert again"
 )
@@ -686,7 +693,7 @@ def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> N
         if found := _difference(level, file, entry):
             if own_mark and mark_of(file) == own_mark:
                 raise BusyError(f"{store.uri_of(file)}: {found}. {RUN_AGAIN}")
-            raise OutputRefusedError(f"{store.uri_of(file)}: {found}. {_DAMAGED}")
+            raise OutputRefusedError(f"{store.uri_of(file)}: {found}. {DAMAGED}")
 
 
 def _difference(level: Level, name: str, entry: ShardEntry | FileEntry) -> str:

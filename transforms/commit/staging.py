@@ -11,9 +11,11 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
 from itertools import chain
 
 import pyarrow as pa
@@ -24,25 +26,30 @@ from recordmill.schemas.errors import (
     ChangedInputError,
     InputError,
     OutputError,
+    OutputRefusedError,
 )
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile, Seen, member_of
 from recordmill.schemas.input_summary import DUPLICATES, InputSummary, InputWarning
-from recordmill.schemas.job import JobSpec
+from recordmill.schemas.job import Description, JobSpec
 from recordmill.schemas.manifest import (
+    CARD_NAME,
     MANIFEST_NAME,
-    FileEntry,
     Manifest,
+    ShardEntry,
     join_manifests,
     publish_as,
+    schema_of,
 )
 from recordmill.schemas.names import (
     REJECTS_NAME,
     commit_mark,
     inputs_name,
     inventory_name,
+    mark_of,
     rejects_prefix,
     run_metadata_name,
+    staged_file_name,
 )
 from recordmill.schemas.ranges import RangeResult, ShardResult
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
@@ -55,6 +62,7 @@ from recordmill.transforms.commit.build_manifest import (
 )
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
+    DAMAGED,
     SEEN_NAME,
     STAGED_MANIFEST,
     TFDS_FILES,
@@ -64,6 +72,7 @@ from recordmill.transforms.commit.commit import (
     manifest_digest,
     require_stored,
     seen_manifest,
+    unnamed_files_of_part,
 )
 from recordmill.transforms.commit.inputs import (
     KeptFile,
@@ -75,8 +84,19 @@ from recordmill.transforms.commit.inputs import (
     parse_inputs,
     read_contents,
 )
-from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.tfds import labels_files, metadata_files
+from recordmill.transforms.dataset.files import (
+    class_names,
+    file_entry,
+    open_file,
+    read_fixed,
+    read_manifest,
+)
+from recordmill.transforms.dataset.tfds import (
+    DATASET_INFO_NAME,
+    labels_files,
+    metadata_files,
+    with_about,
+)
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.inventory import Inventory
@@ -103,7 +123,8 @@ from recordmill.transforms.tasks.workspace import (
     discard_checkpoint,
     load_checksums,
 )
-from recordmill.transforms.tfrecord import crc32c
+
+_READ_BYTES = 4 << 20  # of a shard, for its SHA-256
 
 
 def _list_converted(
@@ -377,7 +398,7 @@ def stage(
         understood = json.loads(run_metadata)["understood"]
         InputSummary.from_dict(understood).require_no_warnings()
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
-    described = {}
+    described = dict[str, bytes]()
     listed: KeptInputs | None = None
     release_memory()  # that of ranges and shards
     if context.publishing.inputs:
@@ -396,14 +417,18 @@ def stage(
         schema = context.schema(*merge_column_info(ranges, shards))
         mark = commit_mark(own.fingerprint, generation)
         described |= description_files(context.job, schema, shards, mark)
-    entries = {
-        name: FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
-        for name, data in sorted(described.items())
-    }
+        if own.about and DATASET_INFO_NAME in described:
+            info = described[DATASET_INFO_NAME]
+            described[DATASET_INFO_NAME] = with_about(info, own.about)
+    entries = {name: file_entry(data) for name, data in sorted(described.items())}
     own = own.model_copy(update={"files": entries})
     manifest = publish_as(own, generation)
     if context.part:
         manifest = _with_base(context, found, manifest)
+    if context.publishing.description.card:
+        if context.part:
+            schema = schema_of(manifest, class_names(store, manifest))
+        manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
     for name, data in (described | unnamed).items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     _stage_rejects(context)
@@ -527,6 +552,72 @@ def description_files(
             label=job.label or "",
         )
     return files
+
+
+def with_card(
+    workspace: Workspace, manifest: Manifest, schema: Schema
+) -> tuple[Manifest, bytes]:
+    """Returns a manifest with SHA-256 of its shards and a card, and the card's bytes.
+
+    Shards without one are read: those of a dataset that had no card, or of a run that
+    was resumed.
+    """
+    from recordmill.transforms.dataset.croissant import croissant  # few runs ask for it
+
+    store = workspace.store
+
+    def summed(shard: ShardEntry) -> ShardEntry:
+        if shard.sha256:
+            return shard
+        name, digest = shard.file, sha256()
+        if mark_of(name) == manifest.mark:
+            name = workspace.store_name(f"staging/{staged_file_name(name)}")
+        with open_file(store, name) as file:
+            while block := file.read(_READ_BYTES):
+                digest.update(block)
+            crc = f"{file.drain():08x}"
+        if crc != shard.crc32c:
+            raise OutputRefusedError(
+                f"{file.uri}: CRC-32C {crc}, the manifest says {shard.crc32c}. {DAMAGED}"
+            )
+        return shard.model_copy(update={"sha256": digest.hexdigest()})
+
+    splits = {}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for name, split in manifest.splits.items():
+            shards = tuple(pool.map(summed, split.shards))
+            splits[name] = split.model_copy(update={"shards": shards})
+    manifest = manifest.model_copy(update={"splits": splits})
+    card = croissant(manifest, schema)
+    files = {**manifest.files, CARD_NAME: file_entry(card)}
+    files = {name: files[name] for name in sorted(files)}
+    return manifest.model_copy(update={"files": files}), card
+
+
+def describe(workspace: Workspace, description: Description, lease: str) -> Manifest:
+    """Publishes a dataset again with another description; call it with the lease held.
+
+    The records stay where they are: the new manifest names the same shards. `lease` is
+    the nonce of the lease.
+    """
+    store = workspace.store
+    seen = store.read(MANIFEST_NAME)
+    old = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
+    described = {n: read_fixed(store, old, n) for n in unnamed_files_of_part(old)}
+    files = {name: entry for name, entry in old.files.items() if name != CARD_NAME}
+    if DATASET_INFO_NAME in files:
+        info = with_about(read_fixed(store, old, DATASET_INFO_NAME), description.about)
+        described[DATASET_INFO_NAME], files[DATASET_INFO_NAME] = info, file_entry(info)
+    update = {"generation": old.generation + 1, "about": dict(description.about)}
+    manifest = old.model_copy(update={**update, "files": files})
+    if description.card:
+        schema = schema_of(old, class_names(store, old))
+        manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
+    for name, data in described.items():
+        store.put_bytes(data, workspace.store_name(f"staging/{name}"))
+    store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
+    store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
+    return commit(workspace, manifest, lease)
 
 
 # While it converts, a detached job holds no lease; its sign of life keeps its workspace

@@ -132,13 +132,14 @@ def replaced_name(mark: str) -> str:
     return f"{WORK_FOLDER}/commit-{mark}/replaced.json"
 
 
+def file_entry(data: bytes) -> FileEntry:
+    """Returns what a manifest says of a file with these bytes."""
+    return FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
+
+
 def is_file(data: bytes | None, expected: FileEntry) -> bool:
     """Tells whether a file's bytes are those that a manifest names."""
-    return (
-        data is not None
-        and len(data) == expected.bytes
-        and f"{crc32c(data):08x}" == expected.crc32c
-    )
+    return data is not None and file_entry(data) == expected
 
 
 def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:

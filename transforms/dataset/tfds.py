@@ -27,10 +27,11 @@ Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ import numpy as np
 
 from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job import AboutKey
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.names import format_labels, shard_file_name
 from recordmill.schemas.ranges import ShardResult
@@ -101,6 +103,16 @@ def metadata_files(
         FEATURES_NAME: json_bytes(features),
         **labels_files(schema),
     }
+
+
+def with_about(info: bytes, about: Mapping[AboutKey, str]) -> bytes:
+    """Returns dataset_info.json with these texts in place of others; TFDS has no contact."""
+    texts: _Json = {key: about.get(key) for key in ("description", "citation")}
+    texts["location"] = {"urls": [about["homepage"]]} if "homepage" in about else None
+    license_of = {"license": about["license"]} if "license" in about else None
+    texts["redistributionInfo"] = license_of
+    kept = {key: value for key, value in json.loads(info).items() if key not in texts}
+    return json_bytes(kept | {key: text for key, text in texts.items() if text})
 
 
 def labels_files(schema: Schema) -> dict[str, bytes]:
@@ -302,7 +314,7 @@ def export_tfds(
         container=manifest.container,
         label=only_label(schema),
     )
-    files[DATASET_INFO_NAME] = files.pop(DATASET_INFO_NAME)
+    files[DATASET_INFO_NAME] = with_about(files.pop(DATASET_INFO_NAME), manifest.about)
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return [result.file for result in results] + list(files)

@@ -18,10 +18,11 @@ import mmap
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -190,6 +191,7 @@ class WrittenFile:
     bytes: int  # of the file, after compression
     example_bytes: int  # of all payloads, without their frames, before compression
     crc32c: int  # of the file's bytes
+    sha256: str = ""  # of the file's bytes, if it was asked for
 
 
 def write_records(
@@ -197,6 +199,8 @@ def write_records(
     records: Iterable[pa.BinaryArray | Window],
     compression: str,
     gzip_level: int = DEFAULT_LEVEL,
+    *,
+    with_sha256: bool = False,
 ) -> WrittenFile:
     """Writes framed records to a file that appears whole or not at all.
 
@@ -206,6 +210,7 @@ def write_records(
     The compression is "none" or "gzip", its level from 1, fast, to 9, small.
     """
     tally, windows = _Tally(), map(Window.of, records)
+    digest = sha256() if with_sha256 else None
     if compression == "gzip":
         parts = _packed(windows, tally, gzip_level)
     else:
@@ -214,10 +219,14 @@ def write_records(
     with renamed(path) as temporary, BlockWriter(temporary, name=path) as file:
         for pieces in parts:
             file.write(pieces)
+            if digest:
+                for piece in pieces:
+                    digest.update(piece)
         file.finish()
     sync_folder(path.parent)
     example_bytes = tally.framed_bytes - tally.records * FRAME_BYTES
-    return WrittenFile(tally.records, file.size, example_bytes, tally.crc32c)
+    facts = (tally.records, file.size, example_bytes, tally.crc32c)
+    return WrittenFile(*facts, digest.hexdigest() if digest else "")
 
 
 @dataclass(slots=True)
@@ -311,7 +320,7 @@ def _module() -> Any:
 
 
 def write_array_records(
-    path: Path, windows: Iterable[pa.BinaryArray | Window]
+    path: Path, windows: Iterable[pa.BinaryArray | Window], *, with_sha256: bool = False
 ) -> WrittenFile:
     """Writes the data of framed records to a file that appears whole or not at all.
 
@@ -341,9 +350,11 @@ def write_array_records(
                 f"{path}: {count(found, 'record')} found in what was written, expected "
                 f"{records:,}"
             )
-        size, checksum = _synced(temporary)
+        digest = sha256() if with_sha256 else None
+        size, checksum = _synced(temporary, digest.update if digest else None)
     sync_folder(path.parent)
-    return WrittenFile(records, size, num_bytes, checksum)
+    found_sha256 = digest.hexdigest() if digest else ""
+    return WrittenFile(records, size, num_bytes, checksum, found_sha256)
 
 
 def _os_error(path: Path, what: str) -> OSError:
@@ -354,14 +365,16 @@ def _os_error(path: Path, what: str) -> OSError:
     return OSError(f"{path}: cannot be written: {what}")
 
 
-def _synced(path: Path) -> tuple[int, int]:
-    """Returns (size, CRC-32C) of a file, when it is on disk (fsync)."""
+def _synced(path: Path, see: Callable[[bytes], None] | None) -> tuple[int, int]:
+    """Returns (size, CRC-32C) of a file, when it is on disk; `see` gets its bytes."""
     size = crc = 0
     with path.open("rb") as file:
         sync(file.fileno(), path)
         while block := file.read(_READ_BYTES):
             size += len(block)
             crc = crc32c(block, crc)
+            if see is not None:
+                see(block)
     return size, crc
 
 

@@ -14,7 +14,7 @@ from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning
-from recordmill.schemas.job import DEFAULT_SPLITS, JobSpec
+from recordmill.schemas.job import DEFAULT_SPLITS, NO_DESCRIPTION, Description, JobSpec
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
 from recordmill.schemas.ranges import InputRange, RowIssue, ShardPlan, TypeFlags
 from recordmill.transforms.arrow import U64
@@ -50,6 +50,7 @@ class Publishing:
     inputs: tuple[str, ...] = ()
     input_root: str = ""  # the folder below which all of them lie
     reading: str = ""  # what `registry.describe_inputs` says of the inventory
+    description: Description = NO_DESCRIPTION  # of the whole dataset
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,8 @@ def _store_shard(
         container=job.container,
     )
     with counting(workspace, name) as live, workspace.shard_tempfile(file) as path:
-        written, index = _write_files(path, windows, job, live)
+        card = context.publishing.description.card
+        written, index = _write_files(path, windows, job, live, card=card)
         seen = index_seen = tuple[int, ...]()
         if isinstance(workspace.store, LocalStore):
             seen = stat_signature(path)
@@ -227,6 +228,7 @@ def _store_shard(
             issues=sink.issues,
             checksums=save_checksums(workspace, name, sink.checksums),
             index=index,
+            sha256=written.sha256,
         )
         save_checkpoint(
             workspace, name, ShardCheckpoint(task, result, seen, index_seen)
@@ -239,6 +241,8 @@ def _write_files(
     windows: Iterable[pa.BinaryArray | Window],
     job: JobSpec,
     live: LiveCounts,
+    *,
+    card: bool,
 ) -> tuple[WrittenFile, IndexResult | None]:
     """Writes a shard, and its index beside it if the job asks for one."""
     lengths: list[I64] = []
@@ -252,8 +256,9 @@ def _write_files(
                 lengths.append(each)
 
     if job.container == "array_record":
-        return write_array_records(path, counted()), None
-    written = write_records(path, counted(), job.compression, job.gzip_level)
+        return write_array_records(path, counted(), with_sha256=card), None
+    how = job.compression, job.gzip_level
+    written = write_records(path, counted(), *how, with_sha256=card)
     if not job.index:
         return written, None
     index = write_windows(_index_path(path), index_texts(lengths), durable=True)

@@ -116,6 +116,8 @@ def test_every_option_has_a_use() -> None:
     used |= {field.name for field in fields(RunOptions)}
     elsewhere = {"shards", "shard_size", "readers"}  # JobSpec.sharding
     elsewhere |= {"schema", "beam"}  # JobSpec.declared, RunOptions.beam_args
+    # RunOptions.description
+    elsewhere |= {"license", "citation", "homepage", "contact", "card"}
     elsewhere |= {"plan", "set", "params"}  # before there is a job
     assert set(BY_NAME) - used == elsewhere
 
