@@ -20,7 +20,9 @@ CLASSES = "classes"
 BY_FOLDER = "splits by folder"
 
 # Facts that count files before they are read, and so those that are rejected, too.
-_COUNTS = frozenset((CLASSES, BY_FOLDER, "images", "images by split"))
+_FILES = ("images", "audio files")
+_BY_SPLIT = tuple(f"{files} by split" for files in _FILES)
+_COUNTS = frozenset((CLASSES, BY_FOLDER, *_FILES, *_BY_SPLIT))
 
 # All kinds of warnings. Programs read them, and docs/jobs.md lists them: one that is
 # published keeps its name and its meaning.
@@ -38,7 +40,7 @@ WarningCode = Literal[
     "long-numbers",
     "number-marks",
     "unused-metadata",
-    # labels, splits and files of images
+    # labels, splits and files of images and audio
     "renumbered-labels",
     "single-class",
     "unused-class",
@@ -47,7 +49,9 @@ WarningCode = Literal[
     "empty-folder",
     "no-class",
     "unlisted-images",
+    "unlisted-audio",
     "unsupported-images",
+    "unsupported-audio",
     "reserved-column",
     "undecodable-images",
     "partial-images",

@@ -29,7 +29,7 @@ from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.base import REFERENCE, RowSink, number_ranges
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.images.source import FilesSource
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
 
@@ -64,13 +64,14 @@ def read_all(reading: Reading) -> None:
 def raw_rows(reading: Reading) -> list[tuple[str, int, bytes]]:
     """Path, position and raw bytes of all rows kept, in the order read."""
     source = reading.source
-    if isinstance(source, ImagesSource) and source.rules.transforms_all:
+    if isinstance(source, FilesSource) and not source.keeps_bytes:
         # What is kept is not what was read.
         raws = [raw for part in reading.parts for raw in part.raws]
         names = [row["filename"] for row in reading.rows]
         return [(name, *raw) for name, raw in zip(names, raws, strict=True)]
-    if isinstance(source, ImagesSource):
-        return [(row["filename"], 0, row["image"]) for row in reading.rows]
+    if isinstance(source, FilesSource):
+        content = next(iter(source.options.column_names))
+        return [(row["filename"], 0, row[content]) for row in reading.rows]
     return [(p.input_range.path, *raw) for p in reading.parts for raw in p.raws]
 
 
@@ -124,7 +125,7 @@ def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> 
     for before, after in pairwise(ranges):
         same = before.uri == after.uri
         assert after.start == (before.stop if same else 0)
-    if not isinstance(case.source, ImagesSource) and case.unit == "byte":
+    if not isinstance(case.source, FilesSource) and case.unit == "byte":
         ends = {input_range.path: input_range.stop for input_range in ranges}
         names = {file.path for file in reading.source.checksums_of_prepare()}
         files = [file for file in reading.files if file.path not in names]
@@ -137,7 +138,7 @@ def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
     reading = prepare(case.source, [folder])
     again = prepare(case.source, [folder])
     assert reading.ranges == again.ranges
-    if isinstance(case.source, ImagesSource):
+    if isinstance(case.source, FilesSource):
         return
     last = reading.files[-1]
     alone = reading.source.cut([last])
@@ -371,6 +372,7 @@ def test_a_source_needs_little_more_than_cut_and_read() -> None:
 REFERRING = (
     "images",
     "images with a table",
+    "audio",
     "cifar",
     "binary, by reference",
     "tfrecord",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import wave
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,8 @@ from recordmill.transforms.images.pixel_rules import PixelRules, Resize
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource, find_records
 from recordmill.transforms.sources.arrays.headers import find_idx, find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
+from recordmill.transforms.sources.audio.options import AudioOptions
+from recordmill.transforms.sources.audio.source import AudioSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -52,6 +55,19 @@ def make_images(folder: Path) -> Rows:
         data = JPEG + bytes([number])  # behind the image's end: all differ
         (folder / path).write_bytes(data)
         rows.append((path, 0, data))
+    return sorted(rows)
+
+
+def make_sounds(folder: Path) -> Rows:
+    """Makes stereo WAV files, of which no two are equal."""
+    rows = []
+    for number in range(7):
+        path = f"{'ab'[number % 2]}/{number}.wav"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(folder / path), "wb") as out:
+            out.setparams((2, 2, 8000, 0, "NONE", "NONE"))
+            out.writeframes(bytes(range(8 * number, 8 * number + 80)))
+        rows.append((path, 0, (folder / path).read_bytes()))
     return sorted(rows)
 
 
@@ -333,6 +349,13 @@ def images_case(
     return Case(source, make, ("a/0.jpg", 50), reason, "b/empty.jpg", empty_reason)
 
 
+def audio_case(audio: Literal["encoded", "raw"]) -> Case:
+    source = AudioSource(AudioOptions(audio=audio))
+    reason = "WAV is cut short: 50 bytes (expected 124: 80 of samples from 44 on)"
+    empty = ("b/empty.wav", "not audio: has no bytes")
+    return Case(source, make_sounds, ("a/0.wav", 50), reason, *empty)
+
+
 def packed_case(source: Source, make: Callable[[Path], Rows], ending: str) -> Case:
     return Case(
         source,
@@ -378,6 +401,8 @@ CASES = {
         make_labelled,
         empty_reason="no row of labels.jsonl names it",
     ),
+    "audio": audio_case("encoded"),
+    "audio, samples": audio_case("raw"),
     "cifar": Case(
         CifarSource(range_bytes=7000),
         make_cifar,

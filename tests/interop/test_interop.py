@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import json
 from collections.abc import Sequence
 from dataclasses import astuple
 from hashlib import sha256
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from interop_tools import ask
 from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, recordmill, shards_of
 from PIL import Image
 from pixel_zoo import IMAGES, TENSORFLOW_CANNOT_DECODE, TENSORFLOW_MAY_ABORT, make_zoo
+from sounds import sound
 
 from recordmill.transforms.images.header import read_header
 
@@ -178,6 +181,31 @@ def test_tfds_reads_the_splits_that_folders_are(tmp_path: Path) -> None:
     (found,) = ask(SCRIPT, "tfds", tmp_path / "pets")
     assert counts(found) == {"train": (6, 6), "validation": (4, 4), "test": (2, 2)}
     assert class_names(tmp_path / "pets", "label") == ["cat", "dog"]
+
+
+def test_tfds_reads_samples_as_audio(tmp_path: Path) -> None:
+    """With those that libsndfile decodes, of one channel and of two."""
+    for channels in (1, 2):
+        folder = tmp_path / str(channels) / "in" / "a"
+        folder.mkdir(parents=True)
+        for form in ("16.wav", "16.flac"):
+            (folder / form).write_bytes(sound(form, 300, channels, rate=16000))
+        out = folder.parents[1] / "sounds"
+        convert("audio", folder.parent, out, "--audio", "raw", "--no-shuffle")
+        (found,) = ask(SCRIPT, "tfds", out)
+        shape = [None] if channels == 1 else [None, 2]
+        assert found["train"]["features"]["audio"] == ["int16", shape]
+        known, _ = soundfile.read(folder / "16.flac", dtype="int16")
+        assert found["train"]["first"]["audio"] == {
+            "dtype": "int16",
+            "shape": list(known.shape),
+            "sha256": sha256(known.tobytes()).hexdigest(),
+        }
+        features = json.loads((out / "features.json").read_bytes())["featuresDict"]
+        audio = features["features"]["audio"]
+        assert audio["pythonClassName"].endswith("audio_feature.Audio")
+        (supervised,) = ask(SCRIPT, "supervised", out)
+        assert [label for _, label in supervised["pairs"]] == [0, 0]
 
 
 def test_tfds_reads_digits(samples: Path) -> None:

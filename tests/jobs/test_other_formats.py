@@ -18,6 +18,7 @@ TYPED = SAMPLES / "typed"
 FILES = {
     "a.png": IMAGES["rgb.png"][0],
     "a.jpg": IMAGES["rgb.jpg"][0],
+    "a.wav": (SAMPLES / "sounds/tone/0.wav").read_bytes(),
     "a.csv": b"a,b\n1,2\n3,4\n",
     "a.jsonl": b'{"a": 1}\n{"a": 2}\n',
     "a.parquet": (TYPED / "iris.parquet").read_bytes(),
@@ -55,6 +56,9 @@ FILES = {
         ("csv", "a.html", "HTML or XML", ""),
         ("jsonl", "a.sqlite", "an SQLite database", ""),
         ("images", "a.csv", "text with delimiters", "csv"),
+        ("images", "a.wav", "an audio file (wav)", "audio"),
+        ("audio", "a.jpg", "an image (jpeg)", "images"),
+        ("csv", "a.wav", "an audio file (wav)", "audio"),
         ("cifar", "a.npy", "a NumPy array", "numpy"),
         ("idx", "a.tfrecord", "a file of TFRecords", "tfrecord"),
         ("numpy", "a.parquet", "a Parquet file", "parquet"),
@@ -75,7 +79,7 @@ def test_content_of_another_format(
     ran = recordmill("schema", "infer", source, path)
     assert (ran.status, told in ran.err) == (65, True), ran.err
     if other:  # the way out
-        of_images = ("--label-from", "none") if other == "images" else ()
+        of_images = ("--label-from", "none") if other in ("images", "audio") else ()
         ran = recordmill("convert", other, path, tmp_path / "out", *of_images)
         assert ran.status == 0, ran.err
 

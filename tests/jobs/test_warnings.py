@@ -15,6 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from archive_tools import tar_of
 from job_tools import (
+    SAMPLES,
     Argument,
     Ran,
     assert_unpublished,
@@ -41,6 +42,7 @@ from recordmill.transforms.sources.csv.source import CsvSource
 CODES = get_args(WarningCode)
 JPEG = IMAGES["rgb.jpg"][0]
 WEBP = IMAGES["lossy.webp"][0]
+WAV = (SAMPLES / "sounds/tone/0.wav").read_bytes()
 SHARES = ("--split", "train=0.5", "--split", "test=0.5")
 ODD = "id,price\n" + "".join(f"{n},{n}.5\n" for n in range(11)) + "11,12.5o\n"
 TABLE = "file,label\na.jpg,cat\nb.jpg,dog\n"
@@ -147,6 +149,14 @@ RUNS: dict[str, Case] = {
     "unlisted-images": labelled("file,label\na.jpg,cat\n", "--max-rejects", 1),
     "unsupported-images": images(
         "cat/1.jpg", "dog/1.jpg", more={"cat/2.jp2": b"\0\0\0\x0cjP  \r\n\x87\n" * 9}
+    ),
+    "unlisted-audio": given(
+        "audio",
+        {"a.wav": WAV, "b.wav": WAV, "t.csv": b"file,label\na.wav,cat\n"},
+        *("--label-table", "t.csv", "--max-rejects", 1),
+    ),
+    "unsupported-audio": given(
+        "audio", {"cat/1.wav": WAV, "dog/1.wav": WAV, "dog/2.aiff": b"FORM....AIFF" * 9}
     ),
     "reserved-column": labelled("file,label,height\na.jpg,cat,1\nb.jpg,dog,2\n"),
     "undecodable-images": images("cat/1.jpg", "dog/1.jpg", more={"dog/2.webp": WEBP}),

@@ -22,6 +22,7 @@ import pyarrow.parquet
 import scipy.io
 import skimage
 import sklearn.datasets
+import soundfile
 
 IMAGES = {
     "animals": ["chelsea.png", "horse.png"],
@@ -58,6 +59,18 @@ def make_images(folder: Path) -> None:
         (folder / label).mkdir(parents=True)
         for name in names:
             shutil.copyfile(source / name, folder / label / name)
+
+
+def make_sounds(folder: Path) -> None:
+    """Writes a quarter of a second of tones and chords in three formats."""
+    seconds = np.arange(2000) / 8000
+    for label, pitches in {"chord": (220, 277, 330), "tone": (440,)}.items():
+        (folder / label).mkdir(parents=True)
+        for number, form in enumerate(("wav", "flac", "mp3")):
+            waves = [np.sin(2 * np.pi * p * (1 + number) * seconds) for p in pitches]
+            soundfile.write(
+                folder / label / f"{number}.{form}", sum(waves) / 4, 8000, format=form
+            )
 
 
 def make_cifar(folder: Path) -> None:
@@ -127,6 +140,7 @@ def make_digits(folder: Path, cifar: Path) -> None:
 
 def main(folder: Path) -> None:
     make_images(folder / "images")
+    make_sounds(folder / "sounds")
     make_cifar(folder / "cifar")
     make_iris(folder / "iris")
     make_typed(folder / "typed", folder / "iris" / "iris.csv")

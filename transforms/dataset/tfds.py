@@ -20,6 +20,8 @@ integers are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10
 - Features of objects are a Sequence of a FeaturesDict, each under the same key of the
   example as a flat one; `bbox` of four floats is a BBoxFeature, which TFDS checks only when
   it writes.
+- Samples of 16 bits in a feature `audio` are an Audio, stored as TFDS stores them; audio
+  files stay bytes, as TFDS decodes them by another package.
 - Numbers stored as floats are float32, whatever they were: TFDS reads by the dtype.
 
 Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
@@ -141,8 +143,8 @@ def _splits(shards: Sequence[ShardResult], mark: str) -> list[_Json]:
 
 
 def only_label(schema: Schema) -> str:
-    """Returns the only class label of a table without images, or ""."""
-    if any(spec.content is not Content.VALUES for spec in schema.features):
+    """Returns the only class label of a table without images and audio, or ""."""
+    if any(map(_is_input, schema.features)):
         return ""
     labels = [spec.name for spec in schema.features if spec.class_names]
     spec = schema[labels[0]] if len(labels) == 1 else None
@@ -152,8 +154,8 @@ def only_label(schema: Schema) -> str:
 
 
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
-    """Returns (image, label) if there is exactly one of each."""
-    inputs = [f.name for f in schema.features if f.content is not Content.VALUES]
+    """Returns (image or audio, label) if there is exactly one of each."""
+    inputs = [f.name for f in schema.features if _is_input(f)]
     known = [f for f in schema.features if f.name in _LABELS and f.kind is Kind.INT64]
     labels = [f.name for f in known if f.shape == () and not f.optional]
     return (inputs[0], labels[0]) if len(inputs) == len(labels) == 1 else None
@@ -181,6 +183,14 @@ def _dict(features: _Json) -> _Json:
     return _leaf("features_dict.FeaturesDict", "featuresDict", content)
 
 
+def _is_audio(spec: FeatureSpec) -> bool:
+    return spec.name == "audio" and spec.dtype in ("int16", "bytes")
+
+
+def _is_input(spec: FeatureSpec) -> bool:
+    return spec.content is not Content.VALUES or _is_audio(spec)
+
+
 def _feature(spec: FeatureSpec) -> _Json:
     if spec.kind is Kind.BYTES and spec.content is not Content.VALUES:
         leaf = _bytes_leaf(spec)
@@ -206,6 +216,8 @@ def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
         dtype = "string"
     elif spec.kind is Kind.FLOAT and not dtype.startswith("float"):
         dtype = "float32"  # for other dtypes TFDS reads an int64_list
+    if dtype == "int16" and _is_audio(spec) and shape[:1] == (None,):
+        return _leaf("audio_feature.Audio", "audio", _tensor(shape, dtype)["tensor"])
     if shape:
         return _tensor(shape, dtype)
     is_text = spec.dtype == "string"

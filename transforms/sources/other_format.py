@@ -37,7 +37,9 @@ _STARTS = (
     (rb"(?i)\s*<(!doctype html|html|\?xml)", "HTML or XML", ""),
 )
 _TABLES = frozenset({"csv", "jsonl", "parquet", "arrow"})
-_OTHERS = frozenset({"images", "cifar", "idx", "numpy", "tfrecord", "webdataset"})
+_OTHERS = frozenset(
+    {"images", "audio", "cifar", "idx", "numpy", "tfrecord", "webdataset"}
+)
 _CONTROLS = bytes({*range(1, 32)} - {*b"\t\n\v\f\r\x1a\x1b"})
 
 
@@ -105,12 +107,15 @@ def recognize(head: bytes) -> tuple[str, str]:
     (('text with delimiters', 'csv'), ('', ''))
     """
     from recordmill.transforms import tfrecord
+    from recordmill.transforms.audio.header import audio_format, is_certain_audio
     from recordmill.transforms.images.header import image_format, is_certain_image
 
     if compression_of(head):
         return "", ""  # it is damaged
     if is_certain_image(head):
         return f"an image ({image_format(head)})", "images"
+    if is_certain_audio(head):
+        return f"an audio file ({audio_format(head)})", "audio"
     for start, what, source in _STARTS:
         if re.match(start, head):
             return what, source

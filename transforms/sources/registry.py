@@ -102,6 +102,7 @@ def format_names() -> tuple[str, ...]:
 
 _ENDINGS = {  # of the names of files, beside those that are the format's own
     "images": "jpg jpeg png gif bmp webp tif tiff",
+    "audio": "wav wave flac ogg oga opus mp3",
     "csv": "tsv txt tab dat",
     "parquet": "pq",
     "arrow": "feather arrows ipc",
@@ -139,7 +140,7 @@ def load_format(name: str) -> SourceFormat[Any]:
         )
     if name in BUILT_IN:
         return BUILT_IN[name] or cast(
-            "SourceFormat[Any]", _load("images.options.FORMAT")
+            "SourceFormat[Any]", _load(f"{name}.options.FORMAT")
         )
     if not offers:
         raise UsageError(
@@ -771,6 +772,6 @@ _FORMATS: list[SourceFormat[Any]] = [
         """),
     ),
 ]
-# None for that of images, which is declared beside its many options
-BUILT_IN: dict[str, SourceFormat[Any] | None] = {"images": None}
+# None for those that are declared beside their many options
+BUILT_IN: dict[str, SourceFormat[Any] | None] = {"images": None, "audio": None}
 BUILT_IN |= {each.name: each for each in _FORMATS}

@@ -20,6 +20,7 @@ ROOMS = (
     "transforms/native",
     "transforms",  # arrow and tfrecord
     "transforms/images",
+    "transforms/audio",
     "transforms/encode",
     "transforms/storage",
     "transforms/cast",
@@ -28,6 +29,7 @@ ROOMS = (
     "transforms/sources",
     "transforms/sources/csv",
     "transforms/sources/images",
+    "transforms/sources/audio",
     "transforms/sources/arrays",
     "transforms/sources/tfrecord",
     "transforms/sources/webdataset",

@@ -323,7 +323,7 @@ class FileOptions(SourceOptions):
         _refuse_first(checks)
 
 
-_TABLE_ROWS = (
+TABLE_ROWS = (
     "what a row of `label_table` is of: a file, or an object in one, such as a box or a "
     "word; the rows of a file then become lists, one for each column"
 )
@@ -343,7 +343,7 @@ class ImagesOptions(FileOptions):
         "unlisted-images",
     )
 
-    table_rows: Literal["image", "object"] = Field("image", description=_TABLE_ROWS)
+    table_rows: Literal["image", "object"] = Field("image", description=TABLE_ROWS)
 
     resize: Annotated[str, _read_by(parse_resize)] = Field(
         "",

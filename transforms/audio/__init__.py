@@ -1,0 +1,1 @@
+"""Recognizes, checks and decodes audio files."""

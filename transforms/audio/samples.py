@@ -1,0 +1,95 @@
+"""Decodes audio files to samples of 16 bits.
+
+WAV of numbers is read by NumPy, other files by the package soundfile (libsndfile). Of
+samples with more bits the upper 16 are taken, as libsndfile does. Decimals, and what lossy
+formats decode to, are multiplied by 32,768, rounded to the nearest number (a half to the
+even one) and kept within 16 bits.
+"""
+
+from __future__ import annotations
+
+import io
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.schemas.errors import UsageError
+from recordmill.transforms.arrow import MAX_CELL_BYTES
+from recordmill.transforms.audio.header import AudioHeader, AudioHeaderError
+
+SAMPLE_BYTES: Final = 2
+_SCALE: Final = 1 << 15
+
+
+def require_soundfile() -> ModuleType:
+    """Imports soundfile; says how to install it if it is missing."""
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # of its library in C
+        raise UsageError(
+            f"soundfile decodes FLAC, Ogg and MP3, and cannot be imported ({error}): "
+            "pip install soundfile"
+        ) from error
+    return soundfile  # type: ignore[no-any-return]
+
+
+def decoder() -> str:
+    """Returns what decodes all but WAV, as an end of a sentence; with others bytes differ."""
+    try:
+        return f", by libsndfile {require_soundfile().__libsndfile_version__}"
+    except UsageError:
+        return ""
+
+
+def decode_samples(data: bytes, header: AudioHeader) -> bytes:
+    """Returns the samples of a file as little-endian int16, those of a frame together.
+
+    Raises:
+      AudioHeaderError: it cannot be decoded, or has other frames than its header says.
+    """
+    total = header.frames * header.channels
+    if total * SAMPLE_BYTES > MAX_CELL_BYTES:
+        raise AudioHeaderError(
+            f"{header.format} of {total:,} samples has more than a record can hold "
+            f"({MAX_CELL_BYTES:,} bytes)"
+        )
+    if not header.dtype:
+        return _decode(data, header)
+    width = int(header.dtype[2])
+    part = data[header.start : header.start + total * width]
+    if header.dtype[1] == "f":
+        return _scaled(np.frombuffer(part, header.dtype))
+    if width == 1:  # without a sign, the middle is 128
+        centered = np.frombuffer(part, np.int8).astype("<i2") << 8
+        return (centered ^ -_SCALE).astype("<i2").tobytes()
+    return np.frombuffer(part, np.uint8).reshape(-1, width)[:, -2:].tobytes()
+
+
+def _decode(data: bytes, header: AudioHeader) -> bytes:
+    soundfile = require_soundfile()
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            is_exact = file.subtype in ("PCM_S8", "PCM_16", "PCM_24", "ULAW", "ALAW")
+            dtype = "int16" if is_exact else "float32"
+            found = file.read(header.frames, dtype=dtype, always_2d=True)
+            rate = file.samplerate
+    except (soundfile.LibsndfileError, RuntimeError, ValueError) as error:
+        raise AudioHeaderError(
+            f"{header.format} cannot be decoded: {str(error).rpartition(': ')[2]}"
+        ) from error
+    if (rate, *found.shape) != (header.sample_rate, header.frames, header.channels):
+        raise AudioHeaderError(
+            f"{header.format} is decoded to {len(found):,} frames of {found.shape[1]} "
+            f"channels at {rate} Hz (expected {header.frames:,} of {header.channels} at "
+            f"{header.sample_rate}, as it says)"
+        )
+    return found.astype("<i2").tobytes() if is_exact else _scaled(found)
+
+
+def _scaled(found: npt.NDArray[Any]) -> bytes:
+    if not np.isfinite(found).all():
+        raise AudioHeaderError("has samples that are not numbers (NaN or infinite)")
+    scaled = np.rint(found.clip(-1, 1) * np.float32(_SCALE))
+    return np.minimum(scaled, _SCALE - 1).astype("<i2").tobytes()

@@ -1,0 +1,1 @@
+"""Audio: a folder per class, one file per record."""

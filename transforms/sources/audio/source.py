@@ -1,0 +1,148 @@
+"""Reads folders of audio files: each file is a record.
+
+Files are found, labelled and read as images are. Samples have another size than their
+file, so the plan counts them, and they are not exchanged by reference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.ranges import RowIssue, TypeFlags
+from recordmill.schemas.text import count, first_names
+from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.audio.header import (
+    AudioHeader,
+    AudioHeaderError,
+    read_audio_header,
+)
+from recordmill.transforms.audio.samples import (
+    SAMPLE_BYTES,
+    decode_samples,
+    decoder,
+    require_soundfile,
+)
+from recordmill.transforms.sources.audio.options import DEFAULTS, AudioOptions
+from recordmill.transforms.sources.base import Append, Findings, RowSink
+from recordmill.transforms.sources.images.source import FilesSource, file_schema
+from recordmill.transforms.storage.reading import read_file
+
+_LOOKED_AT = 20  # files whose channels are looked at
+_GROWTH = 32  # bytes of stored samples for each of an MP3, at most in most of them
+_COUNTED = ("sample rates", "channels")  # facts, and the codes of their issues
+
+
+@dataclass(frozen=True)
+class AudioSource(FilesSource):
+    """Audio files in a folder for each class, each read as one record."""
+
+    options: AudioOptions = DEFAULTS
+    channels: int = 0  # of each file, where samples are stored, once prepared
+
+    content_error = AudioHeaderError
+
+    @property
+    def keeps_bytes(self) -> bool:
+        return self.options.audio == "encoded"
+
+    def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
+        source = super().prepare(files, append)
+        if self.options.check_audio == "decode":
+            require_soundfile()
+        if self.keeps_bytes:
+            return source
+        if append is not None and append.schema is not None:
+            shape = append.schema["audio"].shape
+            return replace(source, channels=(*shape, 1)[1] or 1)
+        return replace(
+            source, channels=self.options.channels or source._find_channels()
+        )
+
+    def _find_channels(self) -> int:
+        """Returns the channels of the first file that can be read."""
+        problem = "no file can be read"
+        for file in self.found.images[:_LOOKED_AT]:
+            if file.problem:
+                continue
+            try:
+                data = read_file(file.uri, self.storage, file.seen)
+                return read_audio_header(data).channels
+            except AudioHeaderError as error:
+                problem = f"{file.uri}: {error}"
+        raise InputError(
+            f"{problem}; nor can a file before it be read, so that the channels are not "
+            "known: set `channels`, or leave out these files"
+        )
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        audio = FeatureSpec("audio", Kind.BYTES, dtype="bytes")
+        if not self.keeps_bytes:
+            shape = (None, self.channels) if self.channels > 1 else (None,)
+            audio = FeatureSpec("audio", Kind.INT64, dtype="int16", shape=shape)
+        return file_schema(self.options.column_names, self.found, audio)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        return super().estimated_bytes(files) * (1 if self.keeps_bytes else _GROWTH)
+
+    def understood(self, found: Findings | None = None) -> InputSummary:
+        if found is None:
+            before = super().understood()
+            if self.keeps_bytes or not before.facts:
+                return before
+            samples = f"int16, {count(self.channels, 'channel')}{decoder()}"
+            return replace(before, facts=(*before.facts, ("samples", samples)))
+        counts = defaultdict[str, list[str]](list)
+        for each in sorted(found.issues, key=lambda each: -each.count):
+            counts[each.code].append(f"{each.column} ({each.count:,})")
+        told = (
+            (code, first_names(counts[code])) for code in _COUNTED if code in counts
+        )
+        return InputSummary(tuple(told))
+
+    def _take(self, data: bytes) -> tuple[bytes, AudioHeader, tuple[str, ...]]:
+        header = read_audio_header(data)
+        if self.channels and header.channels != self.channels:
+            raise AudioHeaderError(
+                f"has {header.channels} channels, expected {self.channels}, as `channels` "
+                "or else the first file says: convert files with others apart"
+            )
+        if self.options.check_audio == "decode" or not self.keeps_bytes:
+            samples = decode_samples(data, header)
+            data = data if self.keeps_bytes else samples
+        return data, header, (f"{header.sample_rate:,} Hz", str(header.channels))
+
+    def _note(
+        self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
+    ) -> None:
+        for code, values in zip(_COUNTED, zip(*notes, strict=True), strict=False):
+            counts = Counter(values).items()
+            sink.add(issues=[RowIssue(code, value, n, "") for value, n in counts])
+
+    def _batch(
+        self,
+        contents: pa.Array,
+        headers: Sequence[AudioHeader],
+        paths: Sequence[str],
+        values: Sequence[Sequence[Any]],
+    ) -> pa.RecordBatch:
+        if not self.keeps_bytes:
+            offsets, data = array_parts(contents)
+            samples = pa.array(data[offsets[0] : offsets[-1]].view("<i2"))
+            starts = (offsets - offsets[0]) // SAMPLE_BYTES
+            contents = pa.LargeListArray.from_arrays(starts, samples)
+        numbers = {
+            name: pa.array([getattr(each, name) for each in headers], pa.int64())
+            for name in ("sample_rate", "channels", "frames")
+        }
+        names = pa.array(paths, pa.string())
+        found = {"audio": contents, **numbers, "filename": names}
+        return pa.RecordBatch.from_pydict({**found, **self.found.columns(values)})
