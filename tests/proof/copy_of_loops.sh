@@ -10,7 +10,7 @@ git archive HEAD | tar -x -C "$copy"
 make -s -C "$copy" build/types/recordmill
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 tests="tests/unit/encode tests/unit/sources/test_csv_plain_cells.py
-    tests/unit/sources/test_plain_numbers.py tests/unit/images/test_header.py
+    tests/unit/sources/test_plain_numbers.py tests/unit/sources/test_plain_objects.py tests/unit/images/test_header.py
     tests/unit/sources/test_tfrecord_frames.py tests/unit/storage/test_reading.py
     tests/unit/storage/test_file_status.py tests/unit/storage/test_read_files.py
     tests/unit/exchange/test_held_values.py"

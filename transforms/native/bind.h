@@ -36,6 +36,7 @@ PyObject *interleave_all(PyObject *self, PyObject *args);
 /* bind_cells.c */
 PyObject *count_ends(PyObject *self, PyObject *args);
 PyObject *split_all(PyObject *self, PyObject *args);
+PyObject *split_lines(PyObject *self, PyObject *args);
 PyObject *read_all_numbers(PyObject *self, PyObject *args);
 
 /* bind_examples.c */

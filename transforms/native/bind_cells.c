@@ -1,4 +1,4 @@
-/* Binds the loops of CSV cells. */
+/* Binds the loops of cells: of CSV, of JSON Lines. */
 
 #include "bind.h"
 #include "loops.h"
@@ -49,6 +49,54 @@ PyObject *split_all(PyObject *self, PyObject *args)
     if (!good)
         return refuse("cells: there is no place for so many rows and bytes");
     return PyLong_FromLongLong(found);
+}
+
+/* Returns whether names, paths and columns, and what is kept for each, fit each other. */
+static int are_paths(
+    const Py_buffer *names, const Py_buffer *ends, const Py_buffer *paths,
+    const Py_buffer *holds, const Py_buffer *facts, const Py_buffer *seen)
+{
+    const int32_t *path = paths->buf;
+    int64_t count = paths->len / 4;
+    int good = ends->len / 4 == count + 1 && are_offsets(ends, 4, 0, count, names->len)
+        && facts->len / 16 <= holds->len && seen->len / 8 == holds->len;
+    for (int64_t each = 0; good && each < count; each++)
+        good = path[each] >= 0 && path[each] < holds->len;
+    return good;
+}
+
+PyObject *split_lines(PyObject *self, PyObject *args)
+{
+    Py_buffer text, names, ends, paths, holds, seen, spans, places, offsets, valid, facts,
+        target;
+    int64_t found = 0, odd = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(
+            args, "y*y*y*y*y*w*w*w*w*w*w*w*:objects", &text, &names, &ends, &paths, &holds,
+            &seen, &spans, &places, &offsets, &valid, &facts, &target))
+        return NULL;
+    int64_t columns = facts.len / 16, max_rows = places.len / 8;
+    struct Objects objects = {
+        text.buf, text.len, names.buf, ends.buf, paths.buf, holds.buf, paths.len / 4,
+        columns, max_rows, seen.buf, spans.buf, places.buf, offsets.buf, valid.buf,
+        facts.buf, (int64_t *)facts.buf + columns, target.buf};
+    int good = text.len > 0 && text.len <= INT32_MAX && columns > 0
+        && ((const char *)text.buf)[text.len - 1] == '\n'
+        && are_paths(&names, &ends, &paths, &holds, &facts, &seen)
+        && spans.len / 8 / columns >= max_rows && offsets.len / 4 / columns > max_rows
+        && valid.len / columns >= (max_rows + 7) / 8
+        && (target.len - text.len) / columns >= CELL_SLACK;
+    Py_BEGIN_ALLOW_THREADS
+    if (good)
+        found = split_objects(&objects, &odd);
+    Py_END_ALLOW_THREADS
+    Py_buffer *all[] = {&text, &names, &ends, &paths, &holds, &seen, &spans, &places,
+                        &offsets, &valid, &facts, &target};
+    for (size_t each = 0; each < sizeof all / sizeof *all; each++)
+        PyBuffer_Release(all[each]);
+    if (!good || found < 0)
+        return refuse("objects: there is no place for so many rows and bytes");
+    return Py_BuildValue("LL", (long long)found, (long long)odd);
 }
 
 PyObject *read_all_numbers(PyObject *self, PyObject *args)

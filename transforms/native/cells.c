@@ -151,16 +151,6 @@ static const uint8_t *copy_quoted(
     return from + 1;
 }
 
-/* Copies a cell of no quotes; up to 32 bytes at once where there is room for so many. */
-static inline void copy_plain(
-    const uint8_t *from, const uint8_t *end, uint8_t *to, int64_t length)
-{
-    if (length <= CELL_SLACK && end - from >= CELL_SLACK)
-        memcpy(to, from, CELL_SLACK);
-    else
-        memcpy(to, from, (size_t)length);
-}
-
 static void copy_cells(const struct Cells *cells, int64_t num_rows)
 {
     const uint8_t *from = cells->text, *end = from + cells->size;

@@ -1,4 +1,4 @@
-/* Declares the loops: CRC-32C, frames, cells, numbers, examples, files, pixels. None of them
+/* Declares the loops: CRC-32C, frames, cells, objects, numbers, examples, files, pixels. None of them
    knows Python. */
 
 #ifndef RECORDMILL_LOOPS_H
@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* crc32c.c ---------------------------------------------------------------------------- */
 
@@ -114,11 +115,56 @@ struct Cells {
     uint8_t *target; /* as large as the text, and the slack of all columns */
 };
 
+/* Copies a cell of no quotes; up to 32 bytes at once where there is room for so many. */
+static inline void copy_plain(
+    const uint8_t *from, const uint8_t *end, uint8_t *to, int64_t length)
+{
+    if (length <= CELL_SLACK && end - from >= CELL_SLACK)
+        memcpy(to, from, CELL_SLACK);
+    else
+        memcpy(to, from, (size_t)length);
+}
+
 /* Returns how many bytes of a text may end a row. */
 int64_t count_row_ends(const uint8_t *text, int64_t size);
 
 /* Splits rows. Returns how many, or -1 if something is not plain, or they are too many. */
 int64_t split_cells(const struct Cells *cells);
+
+/* objects.c --------------------------------------------------------------------------- */
+
+/* What the values of a column must be; of an OBJECT, those of its keys. */
+enum Holds {
+    ANYTHING = '*', TEXT = 's', INTEGER = 'i', DECIMAL = 'd', BOOLEAN = 'b', NOTHING = 'n',
+    OBJECT = 'o'
+};
+
+struct Span { /* a value: below 0, it begins at ~begin and has escapes */
+    int32_t begin, length;
+};
+
+/* A text of whole lines, each with its end, and where its cells go: as in `Cells`. Paths
+   are the columns, then what else rows may have. Name i, as it is spelled in JSON, is
+   names[name_ends[i] .. name_ends[i + 1]], and that of path paths[i]. */
+struct Objects {
+    const uint8_t *text;
+    int64_t size; /* below 2 GB */
+    const uint8_t *names;
+    const int32_t *name_ends, *paths;
+    const uint8_t *holds; /* of each path */
+    int64_t num_names, num_columns, max_rows;
+    int64_t *seen; /* for each path */
+    struct Span *spans; /* for each row and column */
+    int64_t *places; /* where rows begin; from the end on, odd lines */
+    int32_t *offsets;
+    uint8_t *valid; /* all zero */
+    int64_t *starts, *missing; /* of each column: where it begins, how many are missing */
+    uint8_t *target;
+};
+
+/* Splits objects. Returns how many lines are rows, -1 if there are more than fit; the others
+   are blank, or odd. */
+int64_t split_objects(const struct Objects *objects, int64_t *num_odd);
 
 /* numbers.c --------------------------------------------------------------------------- */
 

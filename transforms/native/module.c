@@ -15,6 +15,7 @@ static PyMethodDef methods[] = {
     {"write", write_all, METH_VARARGS, "Writes each row's Example."},
     {"row_ends", count_ends, METH_VARARGS, "Counts bytes that may end a row."},
     {"cells", split_all, METH_VARARGS, "Splits the rows of a CSV text."},
+    {"objects", split_lines, METH_VARARGS, "Splits lines that are JSON objects."},
     {"numbers", read_all_numbers, METH_VARARGS, "Reads cells that hold numbers."},
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"seal_around", seal_around, METH_VARARGS, "Seals frames that lack a cell each."},

@@ -11,11 +11,11 @@ import json
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,9 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, is_utf8
-from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms import native
+from recordmill.transforms.arrow import I64, offsets_of
+from recordmill.transforms.cast.text_values import read_plain, shown
 from recordmill.transforms.encode.columns import inside_lists, lists_of
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
@@ -76,6 +77,15 @@ from recordmill.transforms.storage.reading import read_range
 Row = dict[str, Any]
 OddValue = tuple[str, Any, int]  # column, value, and the position of its row
 Array = npt.NDArray[Any]
+
+
+class Places(NamedTuple):
+    """Where rows lie in their file."""
+
+    starts: I64  # of all rows, rising
+    raw: Callable[[int], bytes]  # the bytes of one
+
+
 ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
 _MAX_DEPTH = 8  # of lists
@@ -147,6 +157,13 @@ class ObservedColumn:
                 ]
             elif found is not type(None):
                 self.kinds[0, _TYPES.get(found)] += number
+
+    def add_column(self, column: pa.Array) -> None:
+        """Adds a column of this type."""
+        if column.type not in _HOLDS:
+            self.add(column.to_pylist())
+        elif column.null_count < len(column):
+            self.kinds[0, column.type] += len(column) - column.null_count
 
     def widen(self) -> None:
         """Takes numbers, booleans and text among each other for text."""
@@ -296,9 +313,12 @@ class ObjectsSource(Source):
 
     @abstractmethod
     def _first_rows(
-        self, file: InputFile, num_bytes: int
-    ) -> Iterator[tuple[int, Sequence[Row | str]]]:
-        """Yields the first rows of a file, or why there are none, and the byte reached."""
+        self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
+    ) -> Iterator[tuple[int, Iterable[Row | str], pa.RecordBatch | None]]:
+        """Yields the first rows of a file, or why there are none, and the byte reached.
+
+        The batch has other rows, whose values are what was observed in their columns.
+        """
 
     def _with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
         """Returns the files that may have rows."""
@@ -326,7 +346,8 @@ class ObjectsSource(Source):
         chosen = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
         sampled, problem, is_sampled = 0, "", len(chosen) < len(files)
         for file in chosen:
-            for at, parsed in self._first_rows(file, share):
+            for at, some, batch in self._first_rows(file, share, observed):
+                parsed = [*some]
                 rows = [row for row in parsed if not isinstance(row, str)]
                 wrong = [row for row in parsed if isinstance(row, str)]
                 problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
@@ -334,6 +355,10 @@ class ObjectsSource(Source):
                 for name in dict.fromkeys(chain.from_iterable(rows)):
                     column = observed.setdefault(name, ObservedColumn())
                     column.add([row.get(name) for row in rows])
+                if batch is not None:
+                    sampled += batch.num_rows
+                    for name in batch.schema.names:
+                        observed[name].add_column(batch[name])
                 if at > share:
                     is_sampled = True
                     break
@@ -455,33 +480,36 @@ class ObjectsSource(Source):
 
     def _made_rows(
         self,
-        parsed: Sequence[Row | str],
-        places: Sequence[tuple[int, bytes]],
+        parsed: Mapping[int, Row | str],
+        places: Places,
         input_range: InputRange,
         stream: InputStream,
         sink: RowSink,
-    ) -> tuple[Rows, list[int]]:
+        plain: tuple[pa.RecordBatch, I64] | None = None,
+    ) -> tuple[Rows, I64]:
         """Makes rows of objects; those that do not fit the columns are rejects.
 
         Args:
-          parsed: the values of each row, or why there are none.
-          places: where each begins, and its bytes.
+          parsed: the values of each row by its index, or why there are none.
+          places: of all rows.
           input_range: of the rows.
           stream: of its bytes.
           sink: gets the rejects.
+          plain: the other rows, and the index of each.
 
         Returns:
           The rows, and the index of each.
         """
-        reasons = {at: row for at, row in enumerate(parsed) if isinstance(row, str)}
-        values = {at: row for at, row in enumerate(parsed) if not isinstance(row, str)}
+        reasons = {at: row for at, row in parsed.items() if isinstance(row, str)}
+        values = {at: row for at, row in parsed.items() if not isinstance(row, str)}
         self._count_extra(values.values(), sink)
-        batch = self._batch([*values.values()])
+        whole = plain if plain is not None and not values else None
+        batch = whole[0] if whole else self._batch([*values.values()])
         if batch is None:  # one by one, as few do not fit
             misfits = {at: self._misfit(row) for at, row in values.items()}
             reasons |= {at: why for at, (_, why) in misfits.items() if why}
             odd = [
-                (name, values[at][name], places[at][0])
+                (name, values[at][name], int(places.starts[at]))
                 for at, (name, why) in misfits.items()
                 if why
             ]
@@ -490,27 +518,30 @@ class ObjectsSource(Source):
             batch = self._batch([*values.values()])
             if batch is None:
                 raise ValueError("values fit one by one only")
-        kept = [*values]
+        kept = whole[1] if whole else np.array([*values], np.int64)
+        if plain is not None and whole is None:
+            kept = np.concatenate((plain[1], kept))
+            order = np.argsort(kept)
+            both = pa.Table.from_batches([plain[0], batch]).combine_chunks()
+            batch, kept = both.to_batches()[0].take(pa.array(order)), kept[order]
         if missing := missing_required(batch, self.fixed_schema):
-            reasons |= {kept[at]: why for at, why in missing.items()}
-            left = [at for at in range(len(kept)) if at not in missing]
-            batch = batch.take(pa.array(left, pa.int64()))
-            kept = [kept[at] for at in left]
+            reasons |= {int(kept[at]): why for at, why in missing.items()}
+            left = np.delete(np.arange(len(kept)), [*missing])
+            batch, kept = batch.take(pa.array(left)), kept[left]
         path = input_range.path
         for at in sorted(reasons):
-            code: RejectCode = "row" if isinstance(parsed[at], str) else "value"
-            sink.rejects.append(
-                Reject(path, places[at][0], reasons[at], places[at][1], code)
-            )
+            code: RejectCode = "row" if isinstance(parsed.get(at), str) else "value"
+            start, raw = int(places.starts[at]), places.raw(at)
+            sink.rejects.append(Reject(path, start, reasons[at], raw, code))
         sink.add(nulls=[column.null_count for column in batch.columns])
-        starts = np.array([places[at][0] for at in kept], np.int64)
+        starts = places.starts[kept]
         rows = Rows(
             batch=batch,
             origins=origins_in(path, 0, starts),
             positions=stream.positions.of(starts)
             if stream.is_packed
             else starts - input_range.start,
-            raw=lambda row: places[kept[row]],
+            raw=lambda row: (int(starts[row]), places.raw(int(kept[row]))),
         )
         return rows, kept
 
@@ -518,15 +549,12 @@ class ObjectsSource(Source):
 BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
 _BOM = b"\xef\xbb\xbf"  # in front of a file, or of those that were joined to it
 _raw_decode = json.JSONDecoder().raw_decode
-Line = tuple[int, bytes]
-"""Byte offset of a line in its file, and its bytes without the newline."""
 
 
 def parse_line(line: bytes) -> Row | str:
     """Returns the object of a line, nested ones apart, or why there is none.
 
-    Arrow's reader of JSON is no help: it ends the process at a line `null`, and takes
-    two objects in a line for two rows. This one takes 2 us for a line of 90 bytes.
+    Takes 2 us for a line of 90 bytes, so it reads only what `_split_plain` leaves.
     """
     try:
         found = _loads(line.removeprefix(_BOM).decode())
@@ -550,16 +578,137 @@ def _loads(text: str) -> Any:
     return json.loads(text)
 
 
-def read_lines(stream: InputStream, step: int) -> Iterator[list[Line]]:
-    """Yields the lines that begin in a part of a file and are not blank, a few at a time."""
-    for start, block in read_blocks(stream, step):
-        lines, at = [], start
-        for line in block.split(b"\n"):
-            if not line.isspace() and line:
-                lines.append((at, line.removesuffix(b"\r")))
-            at += len(line) + 1
-        if lines:
-            yield lines
+class Block(NamedTuple):
+    """Lines of a file, of which those that are no plain objects are odd."""
+
+    batch: pa.RecordBatch | None  # the columns of the plain ones
+    plain: I64  # the index of each among all lines that are not blank
+    odd: Mapping[int, bytes]  # the other lines
+    places: Places  # of both
+
+
+Types = tuple[tuple[str, pa.DataType], ...]
+_HOLDS = {
+    pa.string(): "s",
+    pa.int64(): "i",
+    pa.float64(): "d",
+    pa.bool_(): "b",
+    pa.null(): "n",
+}
+_DTYPE_NAMES = {pa.int64(): "int64", pa.float64(): "float64"}
+_ANYTHING, _ONLY_OBJECTS = "*", "o"
+_LINE = 16  # int32 of a line of the processor's cache
+_MOST_CELLS = 2  # for each byte of a block; of more, most are missing
+
+
+@lru_cache(maxsize=8)
+def _paths_of(
+    types: Types, others: tuple[str, ...]
+) -> tuple[bytes, Array, Array, bytes]:
+    """Returns names, their ends, their paths, and what paths hold, as `objects` has them."""
+    holds = {name: _HOLDS.get(kind, _ANYTHING) for name, kind in types}
+    holds |= dict.fromkeys(others, _ANYTHING)
+    ordered: dict[str, None] = {}  # an object stands before what is in it
+    for name in holds:
+        parts = name.split(SEPARATOR)
+        inside = (SEPARATOR.join(parts[:size]) for size in range(1, len(parts) + 1))
+        ordered |= dict.fromkeys(inside)
+    holds |= {name: _ONLY_OBJECTS for name in ordered if name not in holds}
+    path_of = {name: path for path, name in enumerate(holds)}
+    names = [
+        (spelled[1:-1].encode(), path_of[name])
+        for name in ordered
+        for spelled in dict.fromkeys(
+            json.dumps(name, ensure_ascii=is_ascii) for is_ascii in (False, True)
+        )
+        if is_utf8(spelled)
+    ]
+    ends = offsets_of(np.array([len(name) for name, _ in names], np.int64))
+    paths = np.array([path for _, path in names], np.int32)
+    joined = b"".join(name for name, _ in names)
+    return joined, ends.astype(np.int32), paths, "".join(holds.values()).encode()
+
+
+def _split_plain(
+    block: bytes, types: Types, others: tuple[str, ...]
+) -> tuple[pa.RecordBatch, I64, I64] | None:
+    """Splits lines by the native extension, or returns None: then json reads them.
+
+    Returns the rows, where each begins, and where the odd lines do.
+    """
+    columns, max_rows = len(types), native.loops.row_ends(block)
+    if not columns or columns * max_rows > _MOST_CELLS * len(block) + (1 << 16):
+        return None
+    try:
+        if not block.isascii():
+            block.decode()
+    except UnicodeDecodeError:
+        return None
+    # Columns a power of two apart would share lines of the cache.
+    max_rows = (max_rows // _LINE + 1 | 1) * _LINE - 1
+    names, ends, paths, holds = _paths_of(types, others)
+    places = np.empty(max_rows, np.int64)
+    valid_bytes = (max_rows + 7) // 8
+    offsets = pa.allocate_buffer(columns * (max_rows + 1) * 4)
+    valid = np.zeros(columns * valid_bytes, np.uint8)
+    target = pa.allocate_buffer(len(block) + columns * native.loops.CELL_SLACK)
+    facts = np.zeros((2, columns), np.int64)
+    num_rows, num_odd = native.loops.objects(
+        block, names, ends, paths, holds, np.zeros(len(holds), np.int64),
+        np.empty((max_rows * columns, 2), np.int32), places, offsets, valid, facts, target,
+    )  # fmt: skip
+    if num_rows < 1:
+        return None
+    arrays, bits = [], pa.py_buffer(valid)
+    for column, (start, missing) in enumerate(facts.T.tolist()):
+        buffers = [
+            bits.slice(column * valid_bytes, valid_bytes) if missing else None,
+            offsets.slice(column * (max_rows + 1) * 4, (num_rows + 1) * 4),
+            target.slice(start),
+        ]
+        cells = pa.Array.from_buffers(pa.string(), num_rows, buffers, missing)
+        if (array := _values_of(cells, types[column][1])) is None:
+            return None
+        arrays.append(array)
+    batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in types])
+    return batch, places[:num_rows], places[max_rows - num_odd :][::-1]
+
+
+def _values_of(cells: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
+    """Returns cells of `objects` as a column; None if one does not fit."""
+    if wanted not in _HOLDS:
+        parts = ",".join("null" if cell is None else cell for cell in cells.to_pylist())
+        return column_of(json.loads(f"[{parts}]"), wanted)
+    if pa.types.is_null(wanted):
+        return pa.nulls(len(cells))
+    plain = read_plain(cells, _DTYPE_NAMES.get(wanted, ""))
+    return cells.cast(wanted) if plain is None else plain
+
+
+def split_block(
+    start: int, block: bytes, types: Types, others: tuple[str, ...]
+) -> Block:
+    """Splits the lines of a block at a byte of a file into plain and odd ones."""
+    text = block if block.endswith(b"\n") else block + b"\n"
+    split = _split_plain(text, types, others)
+    if split is None:
+        begins = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+        split = None, np.zeros(0, np.int64), np.append(0, begins[:-1])
+    batch, plain, odd = split
+
+    def line_at(begin: int) -> bytes:
+        return text[begin : text.index(b"\n", begin)].removesuffix(b"\r")
+
+    odd = np.array([at for at in odd.tolist() if line_at(at).strip()], np.int64)
+    starts = np.sort(np.concatenate((plain, odd)))
+    lines = {
+        index: line_at(at)
+        for index, at in zip(
+            np.searchsorted(starts, odd).tolist(), odd.tolist(), strict=True
+        )
+    }
+    places = Places(starts + start, lambda row: line_at(int(starts[row])))
+    return Block(batch, np.searchsorted(starts, plain), lines, places)
 
 
 @dataclass(frozen=True)
@@ -619,14 +768,19 @@ class JsonLinesSource(ObjectsSource):
         return odd_problem(odd_columns(found.issues, cells))
 
     def _first_rows(
-        self, file: InputFile, num_bytes: int
-    ) -> Iterator[tuple[int, list[Row | str]]]:
+        self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
+    ) -> Iterator[tuple[int, Iterable[Row | str], pa.RecordBatch | None]]:
         part = 0, min(num_bytes, file.size)
         stream = open_lines(file, part, self.compression, self.storage)
-        for lines in read_lines(stream, BATCH_BYTES):
-            yield lines[-1][0], [parse_line(line) for _, line in lines]
+        for start, block in read_blocks(stream, BATCH_BYTES):
+            types = {name: column.arrow_type for name, column in observed.items()}
+            known = all(name and is_utf8(name) and types[name] for name in types)
+            found = split_block(start, block, (*types.items(),) if known else (), ())
+            if len(found.places.starts):
+                at = int(found.places.starts[-1])
+                yield at, map(parse_line, found.odd.values()), found.batch
         if not self.compression:
-            yield file.size, []
+            yield file.size, (), None
 
     def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
         problem = problem or f"{files[0].uri}: only blank lines"
@@ -654,9 +808,13 @@ class JsonLinesSource(ObjectsSource):
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
         sink.add(nulls=(0,) * len(self.types))
-        for lines in read_lines(stream, BATCH_BYTES):
-            parsed = [self._parse(line) for _, line in lines]
-            yield self._made_rows(parsed, lines, input_range, stream, sink)[0]
+        for start, block in read_blocks(stream, BATCH_BYTES):
+            found = split_block(start, block, self.types, self.left_out)
+            parsed = {index: self._parse(line) for index, line in found.odd.items()}
+            plain = None if found.batch is None else (found.batch, found.plain)
+            yield self._made_rows(
+                parsed, found.places, input_range, stream, sink, plain
+            )[0]
         sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
 
     def _parse(self, line: bytes) -> Row | str:

@@ -19,7 +19,8 @@ from source_tools import Reading, prepare, read, read_one
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.transforms.sources import json_lines as jsonl
 from recordmill.transforms.sources.base import Append
-from recordmill.transforms.sources.json_lines import JsonLinesSource, read_lines
+from recordmill.transforms.sources.json_lines import JsonLinesSource, split_block
+from recordmill.transforms.sources.lines import read_blocks
 from recordmill.transforms.storage import input_stream
 from recordmill.transforms.storage.input_stream import InputStream
 
@@ -103,9 +104,11 @@ def test_each_line_is_of_the_part_it_begins_in(data: bytes, step: int) -> None:
         for start in range(0, len(data), size):
             part = (start, min(start + size, len(data)))
             stream = InputStream(lambda a, b: data[a:b], len(data), part=part)
-            for lines in read_lines(stream, step):
-                assert all(part[0] <= at < part[1] for at, _ in lines)
-                found += lines
+            for begin, block in read_blocks(stream, step):
+                lines = split_block(begin, block, (), ())
+                starts = lines.places.starts.tolist()
+                assert all(part[0] <= at < part[1] for at in starts)
+                found += zip(starts, lines.odd.values(), strict=True)
         assert found == wanted
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +50,8 @@ from recordmill.transforms.sources.base import (
 from recordmill.transforms.sources.json_lines import (
     ENTRY_BYTES,
     ObjectsSource,
+    ObservedColumn,
+    Places,
     Row,
     flat_values,
 )
@@ -469,13 +471,13 @@ class WebDatasetSource(ObjectsSource):
         return source._prepared(shards, others, append)
 
     def _first_rows(
-        self, file: InputFile, num_bytes: int
-    ) -> Iterator[tuple[int, list[Row | str]]]:
+        self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
+    ) -> Iterator[tuple[int, list[Row | str], None]]:
         for sample in ShardMembers(open_shard(file, self.storage)).samples():
             found = self._values_of(sample, {})
             if isinstance(found, str):
                 found = f"sample {sample.key!r}: {found}"
-            yield sample.start, [found]
+            yield sample.start, [found], None
 
     def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
         problem = problem or f"{files[0].uri}: holds no files with a key"
@@ -549,8 +551,9 @@ class WebDatasetSource(ObjectsSource):
     ) -> Rows:
         """Makes rows of samples; those that do not fit are rejects."""
         headers: list[dict[str, ImageHeader]] = [{} for _ in samples]
-        parsed = list(map(self._parse, samples, headers))
-        places = [(sample.start, sample.raw) for sample in samples]
+        parsed = dict(enumerate(map(self._parse, samples, headers)))
+        starts = np.array([sample.start for sample in samples], np.int64)
+        places = Places(starts, lambda index: samples[index].raw)
         rows, kept = self._made_rows(parsed, places, input_range, shard, sink)
         names = [f"{input_range.path}: {samples[index].key}" for index in kept]
         observed, issues = observe_images(
