@@ -44,6 +44,7 @@ from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 JPEG, _ = IMAGES["rgb.jpg"]
+GRAY, PALETTE = IMAGES["gray.png"][0], IMAGES["palette.png"][0]
 Rows = list[tuple[str, int, bytes]]  # path, byte position and raw bytes of each
 
 
@@ -86,6 +87,16 @@ def make_labelled(folder: Path) -> Rows:
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (folder / "labels.jsonl").write_text(text)
     return rows[0::2] + rows[1::2]  # a split after the other
+
+
+def make_masked(folder: Path) -> Rows:
+    """Makes images, and a mask of each in other folders."""
+    rows = make_images(folder)
+    for number, (path, _, _) in enumerate(rows):
+        mask = folder / "masks" / Path(path).with_suffix(".png")
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        mask.write_bytes(PALETTE if number % 2 else GRAY)
+    return rows
 
 
 def make_cifar(folder: Path) -> Rows:
@@ -403,6 +414,16 @@ CASES = {
     ),
     "audio": audio_case("encoded"),
     "audio, samples": audio_case("raw"),
+    "images with masks": images_case(
+        ImagesSource(),
+        make_masked,
+        empty_reason="has no 'masks': expected a file 'masks/b/empty.*'",
+    ),
+    "images with masks, scaled": images_case(
+        ImagesSource(rules=PixelRules(resize=Resize(shorter=4), transforms_all=True)),
+        make_masked,
+        empty_reason="has no 'masks': expected a file 'masks/b/empty.*'",
+    ),
     "cifar": Case(
         CifarSource(range_bytes=7000),
         make_cifar,

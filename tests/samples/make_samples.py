@@ -23,6 +23,7 @@ import scipy.io
 import skimage
 import sklearn.datasets
 import soundfile
+from PIL import Image
 
 IMAGES = {
     "animals": ["chelsea.png", "horse.png"],
@@ -30,6 +31,7 @@ IMAGES = {
     "objects": ["clock_motion.png", "rocket.jpg", "text.png"],
     "textures": ["brick.png", "gravel.png"],
 }
+CAPTIONS = {"horse": "a horse", "microaneurysms": "dark spots of a retina"}
 NUM_TRAIN, NUM_TEST = 160, 40
 DIGITS = [
     "zero",
@@ -71,6 +73,21 @@ def make_sounds(folder: Path) -> None:
             soundfile.write(
                 folder / label / f"{number}.{form}", sum(waves) / 4, 8000, format=form
             )
+
+
+def make_segmented(folder: Path, images: Path) -> None:
+    """Writes masks of two images: by a palette the horse, in gray what is dark."""
+    for name in ("images", "masks", "captions"):
+        (folder / name).mkdir(parents=True)
+    for label, name in ("animals", "horse"), ("medicine", "microaneurysms"):
+        path = images / label / f"{name}.png"
+        shutil.copyfile(path, folder / "images" / path.name)
+        pixels = np.asarray(Image.open(path).convert("L"))
+        mask = Image.fromarray((pixels < 90).astype(np.uint8))
+        if name == "horse":
+            mask.putpalette([0, 0, 0, 255, 255, 255])
+        mask.save(folder / "masks" / path.name)
+        (folder / "captions" / f"{name}.txt").write_text(f"{CAPTIONS[name]}\n")
 
 
 def make_cifar(folder: Path) -> None:
@@ -141,6 +158,7 @@ def make_digits(folder: Path, cifar: Path) -> None:
 def main(folder: Path) -> None:
     make_images(folder / "images")
     make_sounds(folder / "sounds")
+    make_segmented(folder / "segmented", folder / "images")
     make_cifar(folder / "cifar")
     make_iris(folder / "iris")
     make_typed(folder / "typed", folder / "iris" / "iris.csv")

@@ -61,6 +61,7 @@ class PixelRules:
     # height and width of what it is put into the middle of, or None
     pad: Sides | None = None
     pad_value: int = 0  # of all samples around it then
+    mask_pad: int = 255  # of those around its masks
     # 1 gray, 3 colours, 4 colours and alpha; None as the image has
     channels: int | None = None
     # how it is encoded. own: JPEG as JPEG, all others as PNG; raw: not at all.

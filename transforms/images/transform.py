@@ -1,4 +1,4 @@
-"""Transforms images as rules say: decodes, turns, scales, crops, pads and encodes them.
+"""Transforms images and masks as rules say: decodes, turns, scales, crops, pads, encodes.
 
 A JPEG that is to become much smaller is decoded at a half, a quarter or an eighth of its
 size, which its decoder does in less time; never below twice the size that is asked for,
@@ -21,8 +21,15 @@ import numpy.typing as npt
 
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.arrow import U64
-from recordmill.transforms.images.decode import GRAY_16, open_image, to_8_bits
+from recordmill.transforms.images.decode import (
+    GRAY_16,
+    check_image,
+    open_image,
+    to_8_bits,
+)
 from recordmill.transforms.images.header import (
+    MAX_PIXELS,
+    CheckLevel,
     ImageHeader,
     ImageHeaderError,
     may_have_exif,
@@ -593,3 +600,142 @@ def _placed(
     padded = around.resize(placement.size[::-1])
     padded.paste(pixels, placement.corner[::-1])
     return padded
+
+
+# Samples of masks are classes or objects, not colours: no filter may mix them, and the index
+# of a palette is the number. A mask is turned, scaled, cropped and padded as its image is.
+
+_CHANNELS = {"1": 1, "L": 1, "P": 1, "RGB": 3, "RGBA": 4, **dict.fromkeys(GRAY_16, 1)}
+_PNG_BITS = {"uint8": (1, 2, 4, 8), "uint16": (16,)}
+_PNG_PALETTE = 3
+
+
+class Samples(NamedTuple):
+    """What a pixel of a mask is."""
+
+    channels: int
+    dtype: str  # uint8, or uint16 for one channel
+
+    def __str__(self) -> str:
+        channels = "channel" if self.channels == 1 else "channels"
+        return f"{self.channels} {channels} of {self.dtype}"
+
+
+def samples_of(data: bytes, max_pixels: int) -> Samples:
+    """Returns what the pixels of a mask are; decodes nothing."""
+    header = check_image(data, level="header", max_pixels=max_pixels)
+    with open_image(data, header, max_pixels) as image:
+        return _samples(image, header)
+
+
+def _samples(image: Image.Image, header: ImageHeader) -> Samples:
+    if image.mode not in _CHANNELS:
+        raise ImageHeaderError(
+            f"{header.kind} has pixels of the kind {image.mode} (expected whole numbers of "
+            "8 or 16 bits in one channel, a palette, or 8 bits in three or four)"
+        )
+    dtype = "uint16" if image.mode in GRAY_16 else "uint8"
+    return Samples(_CHANNELS[image.mode], dtype)
+
+
+class Frame(NamedTuple):
+    """How an image lies: its size in the file, and how it was turned."""
+
+    height: int
+    width: int
+    orientation: int  # as EXIF counts; 1 for one that was not turned
+
+    @classmethod
+    def of(cls, data: bytes, *, is_turned: bool) -> Frame:
+        """Returns the frame of an image that was read before."""
+        header = read_header(data)
+        orientation = UPRIGHT
+        if is_turned:
+            with open_image(data, header, MAX_PIXELS) as image:
+                orientation = _orientation(image, header)
+        return cls(header.height, header.width, orientation)
+
+
+def transform_mask(
+    data: bytes,
+    samples: Samples,
+    frame: Frame,
+    rules: PixelRules,
+    level: CheckLevel,
+    max_pixels: int,
+) -> bytes:
+    """Returns a mask as PNG, or raw, with what is done to its image done to it.
+
+    A mask that nothing is done to stays as it is if every reader finds the same numbers
+    in it: a PNG of gray or of colours, or a JPEG.
+
+    Raises:
+      ImageHeaderError: it is not of the image's size or has other samples, or cannot be
+        decoded.
+    """
+    if rules.transforms_all and level == "decode":
+        level = "structure"
+    header = check_image(data, level=level, max_pixels=max_pixels)
+    orientation = frame.orientation
+    if (header.height, header.width) != frame[:2]:
+        # One that was drawn on the image as viewers show it is upright.
+        if (header.width, header.height) != frame[:2] or orientation < FIRST_EXCHANGED:
+            raise ImageHeaderError(
+                f"has {header.height:,} x {header.width:,} pixels, expected those of its "
+                f"image, {frame.height:,} x {frame.width:,}"
+            )
+        orientation = UPRIGHT
+    changes = rules.transforms_all or orientation > UPRIGHT
+    if not changes and _is_plain(data, header, samples):
+        return data
+    with open_image(data, header, max_pixels) as image:
+        found = _samples(image, header)
+        if found.channels > 1 and header.format == "png" and data[_DEEP_PNG_AT] == 16:
+            raise ImageHeaderError("has 16 bits a channel of colours, expected 8")
+        if found != samples and (found.channels, samples.dtype) != (1, "uint16"):
+            raise ImageHeaderError(
+                f"has {found}, expected {samples} as other masks of the input have"
+            )
+        _check_bytes(image.size, samples.channels * 2, f"{header.kind} has")
+        image.load()
+        made = _in_samples(image, samples)
+    made = _turned(made, orientation)
+    if rules.transforms_all:
+        made = _placed_mask(made, rules)
+    if rules.form == "raw" and rules.transforms_all:
+        return np.asarray(made).tobytes()
+    return write_png(made)
+
+
+def _is_plain(data: bytes, header: ImageHeader, samples: Samples) -> bool:
+    """Returns whether readers decode the samples as they are."""
+    if header.depth != samples.channels or header.variant:
+        return False
+    if header.format == "png":
+        bits, colours = data[_DEEP_PNG_AT], data[_DEEP_PNG_AT + 1]
+        return bits in _PNG_BITS[samples.dtype] and colours != _PNG_PALETTE
+    return header.format == "jpeg" and samples.dtype == "uint8"
+
+
+def _in_samples(image: Image.Image, samples: Samples) -> Image.Image:
+    """Returns an image of the mode L, I;16, RGB or RGBA with the same numbers."""
+    from PIL import Image
+
+    if samples.channels > 1:
+        return image
+    numbers = np.asarray(image.convert("L") if image.mode == "1" else image)
+    return Image.fromarray(numbers.astype(np.dtype(samples.dtype).newbyteorder("<")))
+
+
+def _placed_mask(image: Image.Image, rules: PixelRules) -> Image.Image:
+    """Returns a mask scaled by nearest neighbour, cropped and padded."""
+    from PIL import Image
+
+    placement = place(*image.size, rules, UPRIGHT)
+    bands = len(image.getbands())
+    _check_bytes(placement.scaled[::-1], 2 * bands, "would have")
+    image = image.resize(placement.scaled[::-1], Image.Resampling.NEAREST)
+    value = rules.mask_pad if bands == 1 else (rules.mask_pad,) * bands
+    made = Image.new(image.mode, placement.size[::-1], value)
+    made.paste(image, placement.corner[::-1])
+    return made

@@ -44,6 +44,7 @@ from recordmill.transforms.sources.file_splits import NONE
 from recordmill.transforms.sources.images.find import (
     FoundImages,
     NamedInputs,
+    alike_classes,
     check_class_folders,
     count_endings,
     count_skipped,
@@ -82,6 +83,7 @@ from recordmill.transforms.sources.plain_types import plain_schema
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.images.object_files import ObjectFiles
+    from recordmill.transforms.sources.images.pairs import Paired, Partner
 
 # More columns of the table.
 PROBLEM, AT, RAW = "rejected", "at", "raw"
@@ -89,6 +91,7 @@ PROBLEM, AT, RAW = "rejected", "at", "raw"
 BOX, OBJECT_LABEL = "objects/bbox", "objects/label"
 # The sizes that files of objects state, null where they state none.
 STATED = ("stated height", "stated width")
+PARTNER = "partner "  # begins those of partners: path, size and version of a file
 
 CONVERT_AGAIN = "or convert everything again without appending"
 
@@ -113,6 +116,7 @@ class Annotations:
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, path) of the other files
     # of the tables and lists, and of first bytes that were read
     checksums: tuple[FileChecksum, ...] = ()
+    partners: tuple[Partner, ...] = ()  # what belongs to each image, in another file
 
     @property
     def label_type(self) -> pa.DataType | None:
@@ -149,7 +153,10 @@ class Annotations:
     def without_files(self) -> Annotations:
         """Returns what workers need once files and table are in an inventory file."""
         kept = self.table.schema.empty_table()
-        return Annotations(NO_FILES, kept, self.root, self.classes, (), self.optional)
+        return Annotations(
+            *(NO_FILES, kept, self.root, self.classes, (), self.optional),
+            partners=self.partners,
+        )
 
     def specs(self) -> list[FeatureSpec]:
         """Returns the features that images do not have by themselves."""
@@ -176,7 +183,7 @@ class Annotations:
         return found
 
     def listed(self, table: pa.Table) -> dict[str, pa.Array]:
-        """Returns the same of rows of the table, without "text"."""
+        """Returns the same of rows of the table, without "text", and their partners."""
         found = {}
         if LABEL in table.column_names:
             names = pa.array(self.classes, pa.string())
@@ -187,13 +194,20 @@ class Annotations:
         found |= {n: one_array(table[FEATURE + n]) for n in self.features}
         if self.has_objects:
             found |= {n: one_array(table[n]) for n in STATED}
-        return found
+        names = [PARTNER + each.name for each in self.partners]
+        return found | {name: one_array(table[name]) for name in names}
 
     def to_write(self, columns: Mapping[str, pa.Array]) -> Iterator[list[Any]]:
         """Yields the values of such columns as `columns` takes them, of objects packed."""
         for each in columns.values():
             is_packed = self.has_objects and is_of_numbers(each.type)
             yield pack(each) if is_packed else each.to_pylist()
+
+    def partner_bytes(self, table: pa.Table) -> I64 | np.int64:
+        """Returns the bytes of all partners of each row of the table."""
+        columns = [table[PARTNER + each.name] for each in self.partners]
+        sizes = (pc.fill_null(pc.struct_field(each, "size"), 0) for each in columns)
+        return sum((each.to_numpy() for each in sizes), np.int64(0))
 
     def summary(self, kind: FileKind) -> InputSummary:
         """Returns what was found, for users."""
@@ -286,6 +300,7 @@ class _Draft:
     facts: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[InputWarning] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
+    partners: dict[str, pa.StructArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         size = len(self.images)
@@ -367,19 +382,29 @@ def annotate(
     options: FileOptions,
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
+    paired: Paired | None = None,
 ) -> Annotations:
-    """Joins what is known of each image.
+    """Joins what is known of each image, where the files that belong to them are known.
 
     A declared schema uses the wanted columns; without one they are None.
     """
     require_images(found, options.kind)
     objects = _find_objects(found, named, options, storage)
+    told = {}
     if options.finds_objects:
-        paths = NONE if objects is None else ",".join(objects.found)
-        options = options.model_copy(update={"annotations": paths})
+        told["annotations"] = NONE if objects is None else ",".join(objects.found)
+    may_be_paired = options.finds_pairs and paired is None
+    if may_be_paired:
+        told["pair"] = NONE
+    if told:
+        options = options.model_copy(update=told)
         options.require_consistent()
-    layout, warnings = find_layout(found.images, options)
-    folders = found.images.folders
+    laid_out = found
+    if paired is not None:
+        images, options = paired.layout(found.images, options)
+        laid_out = FoundImages(images, ())
+    layout, warnings = find_layout(laid_out.images, options)
+    folders = laid_out.images.folders
     places = layout.places(folders.dictionary.to_pylist())
     codes = folders.indices.to_numpy()
     splits = np.array([place.split for place in places], np.object_)[codes]
@@ -391,8 +416,12 @@ def annotate(
         draft.reject(_is_null(draft.labels), "is not in the folder of a class")
         if not options.label_map:
             require_distinct(places, draft.root)
+        for files in alike_classes(found.images, places) if may_be_paired else ():
+            from recordmill.transforms.sources.images.pairs import require_no_masks
+
+            require_no_masks(files, draft.root, storage)
     if not options.has_annotations:
-        draft.warnings += check_class_folders(layout, found, options)
+        draft.warnings += check_class_folders(layout, laid_out, options)
         if any(splits):
             draft.facts.append((BY_FOLDER, _counted(Counter(splits.tolist()))))
     if options.label_pattern:
@@ -412,7 +441,12 @@ def annotate(
     maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]
     draft.checksums += [each for label_map in maps for each in label_map.checksums]
     label_map = maps[0] if maps else None
-    return _finish(draft, found, label_map, objects.classes if objects else ())
+    partners: tuple[Partner, ...] = ()
+    if paired is not None:
+        partners, alone = paired.add_to(draft, storage)
+        found = found._replace(others=(*found.others, *alone))
+    classes = objects.classes if objects else ()
+    return replace(_finish(draft, found, label_map, classes), partners=partners)
 
 
 def _find_objects(
@@ -817,6 +851,7 @@ def _columns(draft: _Draft, order: I64) -> pa.Table:
     more = {} if draft.labels is None else {LABEL: draft.labels}
     more |= {FEATURE + name: each for name, each in draft.features.items()}
     more |= draft.stated
+    more |= {PARTNER + name: each for name, each in draft.partners.items()}
     for name, each in more.items():
         nulls = pa.nulls(len(rejects), each.type)
         columns[name] = pa.concat_arrays([each.take(pa.array(order)), nulls])
@@ -863,6 +898,7 @@ def appended(
         table=table,
         classes=before.classes,
         optional=before.optional,
+        partners=before.partners,
         skipped=tuple((reason, file.path) for file, reason in new.others),
     )
 
@@ -872,7 +908,12 @@ def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
     files = before.images
     now = whole.files.paths.filter(pa.array(kept))
     known = whole.features
-    names = [n for n in (SPLIT, LABEL, PROBLEM) if n in before.table.column_names]
+    partners = [PARTNER + each.name for each in before.partners]
+    names = [
+        name
+        for name in (SPLIT, LABEL, PROBLEM, *partners)
+        if name in before.table.column_names
+    ]
     names += [
         FEATURE + n for n, kind in before.features.items() if known.get(n) == kind
     ]

@@ -8,13 +8,15 @@ other kinds of files that are a record each (`FileKind`).
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,16 +34,24 @@ from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
-from recordmill.transforms.sources.images.options import FileKind, FileOptions
+from recordmill.transforms.sources.images.options import (
+    FileKind,
+    FileOptions,
+    ImagesOptions,
+)
 from recordmill.transforms.sources.listing import find_named, has_files, input_root
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c
 
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.images.pairs import Paired
+
 _THREADS = 16  # most of the time is waiting for the store
 _AT_ONCE = 4096
 _SHOWN_ENDINGS = 5
+_MOST_ALIKE = 8  # classes whose first images are looked at; pairs are few
 
 # (split of all images that it names, or "", and file) of each file, by the option that
 # names it.
@@ -151,6 +161,32 @@ def require_images(found: FoundImages, kind: FileKind) -> None:
         f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, or other "
         f"names with the content of such files{hint}"
     )
+
+
+# Names of folders of what belongs to images, of published datasets: VOC, CamVid, Oxford-IIIT
+# Pet, ADE20K, Cityscapes, Carvana; and of texts.
+PARTNERS = re.compile(
+    r"(?P<base>.*?)[-_ ]?(?P<mask>masks?|labels?|annotations?|annots?|gts?|"
+    r"ground[-_ ]?truths?|gt(fine|coarse)|tri-?maps?|targets?|"
+    r"(segmentation|segs?|semantic|instance|object)[-_ ]?(masks?|labels?|maps?)?|"
+    r"segmentation(class|object)(aug|raw)?)|"
+    r"captions?|texts?|txt|prompts?|json|meta(data)?",
+    re.IGNORECASE,
+)
+
+
+def find_paired(files: Inventory, options: FileOptions) -> Paired | None:
+    """Finds the files that belong to images; None if there are none."""
+    if not isinstance(options, ImagesOptions) or options.pair == NONE:
+        return None
+    folders = files.folders.dictionary.to_pylist()
+    parts = {part for folder in folders for part in folder.split("/")}
+    if not options.pairs and not any(map(PARTNERS.fullmatch, parts)):
+        return None
+    from recordmill.transforms.sources.images.pairs import Paired, find_pairs
+
+    pairs = find_pairs(files, options)
+    return Paired(pairs, options) if pairs else None
 
 
 # Folders are counted from each given input: 1 is a folder in it, 0 the input itself, -1
@@ -343,7 +379,14 @@ def describe_folders(files: Inventory, options: FileOptions) -> str:
     Images are known by their names here. It is "" if all classes are the first folders
     below the input root, in no split.
     """
+    paired = find_paired(files, options)
+    if paired is not None:
+        files = paired.others(files)
     named = files.where(files.ends_with(options.kind.endings)) or files
+    told = ""
+    if paired is not None:
+        told = paired.describe()
+        named, options = paired.layout(named, options)
     try:
         layout, _ = find_layout(named, options)
     except InputError:
@@ -362,13 +405,13 @@ def describe_folders(files: Inventory, options: FileOptions) -> str:
         if sorted(labels) != list(sorted_classes(labels)):
             by_value = " by value"
         elif places == [("", folder.partition("/")[0]) for folder in folders]:
-            return ""
+            return told
     else:
         levels = [(g.folder, g.split) for g in layout.given if g.split != _NO_FOLDER]
         if not levels:
-            return ""
+            return told
     has_root = any(_ROOT in level for level in levels)
-    return f"{layout.root_name if has_root else ''} {levels}{by_value}"
+    return told + f"{layout.root_name if has_root else ''} {levels}{by_value}"
 
 
 def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
@@ -567,10 +610,24 @@ def _same_trees(
         return []
     what = (
         f"the classes {_quoted(same)} hold folders of the same names with as many files. "
-        "If some are masks of the others, leave them out with `exclude`; if the folders in "
+        "If some are masks of the others, name them with `pair`; if the folders in "
         f"them are the classes, use `label_from={min(g.label for g in every) + 1}`"
     )
     return [InputWarning("classes-like-masks", what)]
+
+
+def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[InputFile]]:
+    """Returns the first images of classes, where several have as many, of the same names.
+
+    As pairs have that nothing names as such; and numbered images of balanced classes.
+    """
+    _, of_folder = np.unique([place.label for place in places], return_inverse=True)
+    codes = of_folder[images.folders.indices.to_numpy()]
+    _, firsts, counts = np.unique(codes, return_index=True, return_counts=True)
+    alike = defaultdict[tuple[int, str], list[InputFile]](list)
+    for file, number in zip(images.take(pa.array(firsts)), counts, strict=True):
+        alike[int(number), PurePosixPath(file.path).stem].append(file)
+    return [group for group in alike.values() if 1 < len(group) <= _MOST_ALIKE]
 
 
 def _quoted(names: Iterable[str]) -> str:

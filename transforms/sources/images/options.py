@@ -102,6 +102,17 @@ def _check_lists(text: str) -> None:
             )
 
 
+def _check_pairs(text: str) -> None:
+    pairs = by_split(text)
+    if text in (AUTO, NONE):
+        return
+    if not (pairs and all(name and folder.strip("/") for name, folder in pairs)):
+        raise ValueError(
+            "expected auto, none, or NAME=DIR with the name of a feature and a folder, "
+            f"such as mask=masks, found {text!r}"
+        )
+
+
 def _check_pattern(text: str) -> None:
     try:
         found = re.compile(text)
@@ -181,8 +192,9 @@ class FileOptions(SourceOptions):
     )
     unlisted: Literal["reject", "leave_out"] = Field(
         "reject",
-        description="what to do with files that `label_table`, `label_pattern` or "
-        "`split_lists` do not name: reject them, or leave them out and count them",
+        description="what to do with files that `label_table`, `label_pattern`, "
+        "`split_lists` or `pair` have nothing for: reject them, or leave them out "
+        "and count them",
     )
     split_from: Annotated[str, level_of("auto", "none")] = Field(
         AUTO,
@@ -223,6 +235,11 @@ class FileOptions(SourceOptions):
     @property
     def has_objects(self) -> bool:
         """Tests whether files are named that have the objects in images."""
+        return False
+
+    @property
+    def finds_pairs(self) -> bool:
+        """Tests whether files that belong to others are looked for, or named."""
         return False
 
     @property
@@ -318,7 +335,7 @@ class FileOptions(SourceOptions):
             "`unlisted` is for `label_table`, `label_pattern` or `split_lists`: leave it "
             "out": self.unlisted != "reject"
             and not (tables or self.label_pattern or self.split_lists)
-            and not (self.has_objects or self.finds_objects),
+            and not (self.has_objects or self.finds_objects or self.finds_pairs),
         }
         _refuse_first(checks)
 
@@ -404,6 +421,29 @@ class ImagesOptions(FileOptions):
         "keep them, so that readers get the encoded bytes of all images, reject them, or "
         "re-encode them as PNG",
     )
+    pair: Annotated[str, AS_TEXT, _read_by(_check_pairs)] = Field(
+        AUTO,
+        description="folders whose files belong to images of the same name, as a feature "
+        "each: mask=masks,text=captions (files of images, .txt or .json); auto: "
+        "masks beside images, captions and the like, by the names of both folders; none: "
+        "all folders hold images of their own",
+    )
+    mask_pad: int = Field(
+        255, ge=0, le=65535, description="value around masks whose images get a `pad`"
+    )
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Returns (name of the feature, folder) of files that belong to images."""
+        return [] if self.pair in (AUTO, NONE) else by_split(self.pair)
+
+    @property
+    def finds_pairs(self) -> bool:
+        return self.pair != NONE
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        return super().reserved.union(name for name, _ in self.pairs)
 
     annotations: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         AUTO,
@@ -482,6 +522,14 @@ class ImagesOptions(FileOptions):
 
     def pixel_rules(self) -> PixelRules:
         """Returns what is done with pixels; refuses options that exclude each other."""
+        _refuse_first(
+            {
+                "`mask_pad` is for `pad`: give it, or leave out `mask_pad`": (
+                    self.mask_pad != ImagesOptions.model_fields["mask_pad"].default
+                    and not self.pad
+                )
+            }
+        )
         raw = self.pixels == "raw"
         transforming = [
             name
@@ -523,6 +571,7 @@ class ImagesOptions(FileOptions):
             crop=parse_sides(self.crop) if self.crop else None,
             pad=pad,
             pad_value=pad_value,
+            mask_pad=self.mask_pad,
             # The arrays of a dataset have one number of channels.
             channels=3 if raw and channels is None else channels,
             form="raw" if raw else form if self.reencode else "own",

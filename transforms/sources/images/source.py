@@ -65,7 +65,7 @@ from recordmill.transforms.images.summary import (
     warn_undecodable,
     warnings_of,
 )
-from recordmill.transforms.images.transform import transform_image
+from recordmill.transforms.images.transform import TURNED, Frame, transform_image
 from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -91,8 +91,10 @@ from recordmill.transforms.sources.images.annotations import (
 )
 from recordmill.transforms.sources.images.find import (
     FoundImages,
+    NamedInputs,
     find_images,
     find_named_inputs,
+    find_paired,
 )
 from recordmill.transforms.sources.images.options import (
     DEFAULTS,
@@ -272,13 +274,16 @@ _TEXT_COLUMNS = ("format", "filename", "text")
 
 
 def file_schema(
-    names: Mapping[str, str], annotations: Annotations, content: FeatureSpec
+    names: Mapping[str, str],
+    annotations: Annotations,
+    content: FeatureSpec,
+    more: Sequence[FeatureSpec] = (),
 ) -> Schema:
-    """Returns the schema of files, given the feature of the content.
+    """Returns the schema of files, given the feature of the content, and further ones.
 
     Its name is that of the first column.
     """
-    features = annotations.specs()
+    features = [*annotations.specs(), *more]
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
     for column, name in names.items():
@@ -301,7 +306,10 @@ def file_schema(
 
 
 def pixel_lists(
-    pixels: pa.BinaryArray, headers: Sequence[ImageHeader]
+    pixels: pa.BinaryArray,
+    headers: Sequence[ImageHeader],
+    channels: int,
+    dtype: str = "uint8",
 ) -> pa.LargeListArray:
     """Returns pixels as lists of rows of samples, as a tensor of three sides is read.
 
@@ -309,10 +317,10 @@ def pixel_lists(
     rows begin at samples 0, 3, 6 and end at 15; images begin at rows 0 and 2.
     """
     heights = np.array([header.height for header in headers], np.int64)
-    row_bytes = np.array([header.width * header.depth for header in headers], np.int64)
+    widths = np.array([header.width for header in headers], np.int64)
     offsets, data = array_parts(pixels)
-    samples = pa.array(data[int(offsets[0]) : int(offsets[-1])], pa.uint8())
-    row_starts = offsets_of(np.repeat(row_bytes, heights))
+    samples = pa.array(data[int(offsets[0]) : int(offsets[-1])].view(dtype))
+    row_starts = offsets_of(np.repeat(channels * widths, heights))
     rows = pa.LargeListArray.from_arrays(row_starts, samples)
     return pa.LargeListArray.from_arrays(offsets_of(heights), rows)
 
@@ -396,17 +404,27 @@ class FilesSource(Source):
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         listed = Inventory.of(files)
         kept = NO_FILES if append is None else append.kept
-        named = find_named_inputs(self.options, kept + listed)
-        find = partial(find_images, self.options.kind, storage=self.storage)
+        whole_list = kept + listed
+        named = find_named_inputs(self.options, whole_list)
+        paired = find_paired(whole_list, self.options)
+
+        def find(files: Inventory, named: NamedInputs) -> FoundImages:
+            files = files if paired is None else paired.others(files)
+            return find_images(self.options.kind, files, named, self.storage)
+
         new = find(listed, named)
         known = partial(
             annotate, options=self.options, wanted=self.wanted, storage=self.storage
         )
         if append is None:
-            return replace(self, found=known(new, named))
+            return replace(self, found=known(new, named, paired=paired))
         old = find(kept, named)
-        before = known(old, find_named_inputs(self.options, kept))
-        whole = known(FoundImages(*map(add, old, new)), named)
+        before = known(
+            old,
+            find_named_inputs(self.options, kept),
+            paired=find_paired(kept, self.options),
+        )
+        whole = known(FoundImages(*map(add, old, new)), named, paired=paired)
         found = appended(before, whole, new, listed.paths, append.schema)
         return replace(self, found=found)
 
@@ -432,7 +450,8 @@ class FilesSource(Source):
         Where it is cut changes no byte of the dataset.
         """
         most = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
-        found, sizes = self.found.files, self.found.files.sizes
+        found = self.found.files
+        sizes = found.sizes + self.found.partner_bytes(self.found.table)
         parts, end = [], 0
         runs = pc.run_end_encode(one_array(self.found.table[SPLIT]))
         for split, stop_of_run in zip(runs.values, runs.run_ends, strict=True):
@@ -482,7 +501,8 @@ class FilesSource(Source):
                 read_file(files[row].uri, self.storage, files[row].seen),
             ),
             planned_bytes=np.array([file.size for file in files], np.int64)
-            + FRAME_BYTES,
+            + FRAME_BYTES
+            + self.found.partner_bytes(table),
         )
 
     def read(
@@ -523,9 +543,13 @@ class FilesSource(Source):
                 yield self._read(window, contents, sink)[0]
 
     def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
-        """Yields the bytes of each file that is read."""
+        """Yields the bytes of each file that is read, and then of its partners."""
         root = self.found.root
-        files = ((root + each.path, each.seen) for each in references if each.is_read)
+        read = (each for each in references if each.is_read)
+        if self.found.partners:
+            files = (file for each in read for file in self._with_partners(each))
+        else:
+            files = ((root + each.path, each.seen) for each in read)
         for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
             if not is_large:
                 yield from read_files(group, self.storage)
@@ -534,6 +558,45 @@ class FilesSource(Source):
                 head = read_range(uri, 0, HEAD_BYTES, self.storage, seen)
                 is_known = self.options.kind.format_of(head)
                 yield read_file(uri, self.storage, seen) if is_known else head
+
+    def _with_partners(self, reference: Reference) -> Iterator[tuple[str, Seen]]:
+        yield self.found.root + reference.path, reference.seen
+        for path, seen in self._partners_of(reference):
+            yield self.found.root + path, seen
+
+    def _partners_of(self, reference: Reference) -> list[tuple[str, Seen]]:
+        """Returns path, size and version of the files that belong to one that is read."""
+        if reference.problem:
+            return []
+        columns = reference.values[-len(self.found.partners) :]
+        return [(each["path"], Seen(each["size"], each["version"])) for each in columns]
+
+    def _read_partners(
+        self, reference: Reference, contents: Iterator[bytes], sink: RowSink
+    ) -> list[tuple[str, bytes]]:
+        """Returns path and bytes of the files that belong to one that was read."""
+        found = []
+        for path, seen in self._partners_of(reference):
+            content = next(contents)
+            self._require_size(path, seen.size, content)
+            checksum = FileChecksum(path, 0, len(content), crc32c(content))
+            sink.checksums.append(checksum)
+            found.append((path, content))
+        return found
+
+    def _require_size(self, path: str, size: int, content: bytes) -> None:
+        is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
+        if len(content) != size and not is_head:
+            raise ChangedInputError(
+                f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
+                "when the run began; did it change meanwhile?"
+            )
+
+    def _take_partners(
+        self, data: bytes, notes: Sequence[str], partners: Sequence[tuple[str, bytes]]
+    ) -> list[bytes]:
+        """Checks and transforms what belongs to a file that was taken."""
+        return [content for _, content in partners]
 
     def _read(
         self,
@@ -547,7 +610,7 @@ class FilesSource(Source):
         With `max_bytes`, reading ends with the file after which this much is held; without,
         all are read, and their bytes stay where they are.
         """
-        kept, data, headers, notes, crcs = [], list[bytes](), [], [], []
+        kept, known, data, headers, notes, crcs = [], [], list[bytes](), [], [], []
         held, stop = 0, 0
         # A loop per file: each costs an open and a read, a hundred times its share of it.
         for index, each in enumerate(references):
@@ -567,18 +630,21 @@ class FilesSource(Source):
                 sink.rejects.append(Reject(path, each.at, reason, raw, code))
                 continue
             content = next(contents)
-            is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
-            if len(content) != size and not is_head:
-                raise ChangedInputError(
-                    f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
-                    "when the run began; did it change meanwhile?"
-                )
+            self._require_size(path, size, content)
             crc = crc32c(content)
             sink.checksums.append(FileChecksum(path, 0, len(content), crc))
+            values = each.values
+            partners: Sequence[tuple[str, bytes]] = ()
+            if self.found.partners:
+                partners = self._read_partners(each, contents, sink)
             try:
                 if each.problem:
                     raise self.content_error(each.problem)
                 taken, header, noted = self._take(content)
+                if partners:
+                    made = self._take_partners(content, noted, partners)
+                    values = [*values[: -len(made)], *made]
+                    held += sum(map(len, made))
             except self.content_error as error:
                 reason = str(error)
                 if size > LARGE_BYTES:
@@ -592,6 +658,7 @@ class FilesSource(Source):
                 sink.rejects.append(Reject(path, 0, reason, content, code))
                 continue
             kept.append(index)
+            known.append(values)
             data.append(taken)
             headers.append(header)
             notes.append(noted)
@@ -605,7 +672,7 @@ class FilesSource(Source):
                 views_of(data) if by_view else pa.array(data, pa.binary()),
                 headers,
                 paths,
-                [references[index].values for index in kept],
+                known,
             ),
             np.array(kept, np.int64),
             raw=lambda row: (paths[row], 0, data[row]),
@@ -721,7 +788,8 @@ class ImagesSource(FilesSource):
         image = FeatureSpec(
             "image", Kind.BYTES, "image", dtype=dtype, shape=shape, content=content
         )
-        return file_schema(self.options.column_names, self.found, image)
+        more = [each.spec(self.rules) for each in self.found.partners]
+        return file_schema(self.options.column_names, self.found, image, more)
 
     def _note(
         self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
@@ -741,7 +809,7 @@ class ImagesSource(FilesSource):
         values: Sequence[Sequence[Any]],
     ) -> pa.RecordBatch:
         if self.rules.form == "raw" and None in self.rules.shape:
-            contents = pixel_lists(contents, headers)
+            contents = pixel_lists(contents, headers, self.rules.channels or 3)
         numbers = {
             name: pa.array([getattr(each, name) for each in headers], pa.int64())
             for name in ("height", "width", "depth")
@@ -753,8 +821,34 @@ class ImagesSource(FilesSource):
                 **numbers,
                 "filename": pa.array(paths, pa.string()),
                 **self.found.columns(values),
+                **self._partner_columns(headers, values),
             }
         )
+
+    def _partner_columns(
+        self, headers: Sequence[ImageHeader], values: Sequence[Sequence[Any]]
+    ) -> dict[str, pa.Array]:
+        columns = {}
+        for at, partner in enumerate(self.found.partners, -len(self.found.partners)):
+            column = pa.array([row[at] for row in values], pa.binary())
+            if partner.samples is None:
+                column = column.cast(pa.string())
+            elif self.rules.form == "raw" and None in self.rules.shape:
+                column = pixel_lists(column, headers, *partner.samples)
+            columns[partner.name] = column
+        return columns
+
+    def _take_partners(
+        self, data: bytes, notes: Sequence[str], partners: Sequence[tuple[str, bytes]]
+    ) -> list[bytes]:
+        frame = Frame.of(data, is_turned=TURNED in notes)
+        level, max_pixels = self.options.check_images, self.options.max_pixels
+        return [
+            partner.value(path, content, frame, self.rules, level, max_pixels)
+            for partner, (path, content) in zip(
+                self.found.partners, partners, strict=True
+            )
+        ]
 
     def _take(self, data: bytes) -> tuple[bytes, ImageHeader, tuple[str, ...]]:
         # Notes are its kind and what was changed.

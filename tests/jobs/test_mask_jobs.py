@@ -1,0 +1,226 @@
+"""Masks and texts beside images, through the command."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from job_tools import Argument, Ran, assert_whole, examples_of, manifest_of, recordmill
+from PIL import Image, ImageOps
+from PIL.Image import Resampling
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def mask_of(number: int) -> Any:
+    pixels = np.arange((12 + number) * 20, dtype=np.uint8).reshape(12 + number, 20)
+    return pixels // 7 % 21
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Images of several sizes and their masks, gray and with palettes."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/images", "data/masks"):
+        Path(folder).mkdir(parents=True)
+    for number, name in enumerate(NAMES):
+        mask = mask_of(number)
+        exif = Image.Exif()
+        exif[0x112] = 6 if name == "b" else 1
+        image = Image.fromarray(np.repeat(mask[:, :, None] * 9, 3, axis=2))
+        image.save(f"data/images/{name}.jpg", exif=exif)
+        marked = Image.fromarray(mask)
+        if number % 2:
+            marked.putpalette([each * 11 % 256 for each in range(768)])
+        marked.save(f"data/masks/{name}.png")
+    return tmp_path / "data"
+
+
+def converted(*options: Argument) -> Ran:
+    ran = recordmill("convert", "images", "data", "out", *options)
+    assert ran.status == 0, ran.err
+    assert_whole(Path("out"))
+    return ran
+
+
+def refused_by(*options: Argument) -> str:
+    ran = recordmill("convert", "images", "data", "out", *options)
+    assert ran.status != 0
+    return ran.err
+
+
+def rows() -> dict[str, dict[str, Any]]:
+    """Returns the features of each record by the name of its image."""
+    found = {}
+    for example in examples_of(Path("out")):
+        features = {
+            name: (value.bytes_list.value or value.int64_list.value)[0]
+            for name, value in example.features.feature.items()
+        }
+        found[Path(features["filename"].decode()).stem] = features
+    return found
+
+
+def run_json() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("out/run.json").read_bytes())
+    return found
+
+
+def pixels(png: bytes) -> Any:
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.format == "PNG"
+        assert image.mode in ("L", "I;16")
+        return np.asarray(image)
+
+
+def test_masks_are_a_feature_and_no_class(data: Path) -> None:
+    ran = converted()
+    assert "pair masks: 5 of 1 channel of uint8, in masks" in ran.out + ran.err
+    found = rows()
+    assert sorted(found) == list(NAMES)
+    for number, name in enumerate(NAMES):
+        assert "label" not in found[name]
+        assert found[name]["image"] == (data / f"images/{name}.jpg").read_bytes()
+        assert np.array_equal(pixels(found[name]["masks"]), mask_of(number))
+    # What is gray already stays as it is.
+    assert found["a"]["masks"] == (data / "masks/a.png").read_bytes()
+    told = run_json()["understood"]["facts"]
+    assert told["pair masks"] == "5 of 1 channel of uint8, in masks"
+    feature = {each["name"]: each for each in manifest_of(Path("out"))["features"]}
+    assert feature["masks"]["shape"] == [None, None, 1]
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_masks_are_transformed_with_their_images(data: Path, exchange: str) -> None:
+    converted(
+        *["--resize", "longer=16", "--pad", "16x18:3", "--mask-pad", "99"],
+        "--exchange",
+        exchange,
+    )
+    found = rows()
+    for number, name in enumerate(NAMES):
+        image = Image.fromarray(mask_of(number))
+        image.getexif()[0x112] = 6 if name == "b" else 1
+        image = ImageOps.exif_transpose(image)
+        side = max(image.size)
+        size = tuple((2 * each * 16 + side) // (2 * side) for each in image.size)
+        wanted = np.full((16, 18), 99, np.uint8)
+        small = np.asarray(image.resize(size, Resampling.NEAREST))  # type: ignore[arg-type]
+        top, left = (16 - small.shape[0]) // 2, (18 - small.shape[1]) // 2
+        wanted[top : top + small.shape[0], left : left + small.shape[1]] = small
+        assert np.array_equal(pixels(found[name]["masks"]), wanted)
+
+
+@pytest.mark.parametrize("size", ["8x6", "shorter=8"])
+def test_masks_as_arrays(data: Path, size: str) -> None:
+    deep = Image.fromarray(np.full((12, 20), 1000, np.uint16))
+    deep.save(data / "masks/a.png")
+    converted("--resize", size, "--pixels", "raw")
+    from recordmill.beam_jobs.recordmill import open_dataset
+
+    for row in open_dataset("out", "train"):
+        mask, image = np.array(row["masks"]), np.array(row["image"])
+        assert len(mask) == len(image)
+        assert 3 * mask.size == image.size
+        if row["filename"] == "images/a.jpg":
+            assert set(mask.reshape(-1).tolist()) == {1000}
+
+
+def test_what_has_no_partner(data: Path) -> None:
+    (data / "masks/b.png").unlink()
+    (data / "masks/z.png").write_bytes((data / "masks/c.png").read_bytes())
+    said = refused_by()
+    assert "images/b.jpg" in said
+    assert "expected a file 'masks/b.*'" in said
+    ran = converted("--max-rejects", 1)
+    assert "1 image will be rejected" in ran.err
+    assert "Use --unlisted leave_out" in ran.err
+    assert (
+        "1 file (no image is named like this 'masks'), such as masks/z.png"
+        in ran.out + ran.err
+    )
+    assert sorted(rows()) == list("acde")
+    converted("--unlisted", "leave_out", "--overwrite")
+    assert sorted(rows()) == list("acde")
+    assert recordmill("rejects", "out").out == "0 rows rejected\n"
+
+
+def test_masks_that_do_not_fit(data: Path) -> None:
+    Image.new("L", (5, 6)).save(data / "masks/a.png")
+    Image.new("RGB", (20, 14)).save(data / "masks/c.png")
+    (data / "masks/d.png").write_bytes(b"no image")
+    (data / "masks/e.jpg").write_bytes((data / "masks/c.png").read_bytes())
+    converted("--max-rejects", 4)
+    assert list(rows()) == ["b"]
+    told = recordmill("rejects", "out").out
+    for reason in (
+        "its masks, masks/a.png: has 6 x 5 pixels, expected those of its image, 12 x 20",
+        "its masks, masks/c.png: has 3 channels of uint8, expected 1 channel of uint8",
+        "its masks, masks/d.png: not an image",
+        "has several files of 'masks'",
+    ):
+        assert reason in told
+
+
+def test_classes_of_the_same_names_are_asked_for(data: Path) -> None:
+    (data / "images").rename(data / "photos")
+    (data / "masks").rename(data / "silhouettes")
+    said = refused_by()
+    assert "--pair mask=silhouettes" in said
+    assert "--pair none" in said
+    converted("--pair", "mask=silhouettes")
+    assert np.array_equal(pixels(rows()["e"]["mask"]), mask_of(4))
+    converted("--pair", "none", "--overwrite")
+    features = [each["name"] for each in manifest_of(Path("out"))["features"]]
+    assert "label" in features
+    assert Path("out/label.labels.txt").read_text().split() == ["photos", "silhouettes"]
+
+
+def test_masks_of_other_names_are_asked_for(data: Path) -> None:
+    for name in NAMES:
+        (data / f"masks/{name}.png").rename(data / f"masks/{ord(name)}.png")
+    said = refused_by()
+    assert "have other names than those in 'images'" in said
+    assert "--pair none" in said
+    converted("--pair", "none")
+
+
+def test_texts_beside_images(data: Path) -> None:
+    for folder in ("captions", "meta"):
+        (data / folder).mkdir()
+    for name in NAMES:
+        (data / f"captions/{name}.txt").write_text(f"an image: {name} ä\n")
+        (data / f"meta/{name}.json").write_text(json.dumps({"name": name}))
+    (data / "captions/c.txt").write_bytes(b"\xff")
+    (data / "meta/d.json").write_text("{")
+    converted("--max-rejects", 2)
+    found = rows()
+    assert sorted(found) == ["a", "b", "e"]
+    assert found["b"]["captions"].decode() == "an image: b ä\n"
+    assert found["b"]["meta"] == b'{"name": "b"}'
+    told = recordmill("rejects", "out").out
+    assert "captions/c.txt: not UTF-8" in told
+    assert "meta/d.json: not JSON" in told
+
+
+def test_a_changed_mask_is_another_input(data: Path) -> None:
+    converted()
+    assert "already" in recordmill("convert", "images", "data", "out").err
+    Image.fromarray(mask_of(0) + 1).save(data / "masks/a.png")
+    said = refused_by()
+    assert "--overwrite" in said
+
+
+def test_appended_images_bring_their_masks(data: Path) -> None:
+    converted()
+    for folder, end in (("images", "jpg"), ("masks", "png")):
+        path = data / folder / f"a.{end}"
+        path.with_stem("f").write_bytes(path.read_bytes())
+    converted("--append")
+    assert np.array_equal(pixels(rows()["f"]["masks"]), mask_of(0))
+    (data / "images/g.jpg").write_bytes((data / "images/a.jpg").read_bytes())
+    assert "expected a file 'masks/g.*'" in refused_by("--append")
