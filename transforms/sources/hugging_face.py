@@ -8,13 +8,13 @@ The schema of a Parquet or Arrow file has it as the metadata `huggingface`
 
 In the table, an image is a struct of the bytes and the path of its file, so its columns
 would be `image/bytes` and `image/path`. Here they are `image`, which is checked, and
-`image/path`.
+`image/path`. Audio is treated alike.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,7 +54,8 @@ class Meaning:
     # other names of columns of the file; "" for one that is left out
     names: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)  # columns of whole files,
-    images: list[str] = field(default_factory=list)  # and those of images among them
+    images: list[str] = field(default_factory=list)  # and those of images among them,
+    audio: list[str] = field(default_factory=list)  # and of audio
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)  # of arrays
     unused: list[str] = field(default_factory=list)  # what cannot be used, in words
@@ -66,8 +67,23 @@ class Meaning:
     def facts(self) -> str:
         """Returns what the metadata says, in words."""
         told = [f"{name} images" for name in self.images]
+        told += [f"{name} audio" for name in self.audio]
         told += [f"{n} {count(len(c), 'class')}" for n, c in self.classes.items()]
         return ", ".join(told)
+
+    def sizes(self) -> list[pa.Field]:
+        """Returns the columns beside images, of their pixels, and beside audio."""
+        return size_columns(self.images) + size_columns(self.audio, _LENGTHS)
+
+    def keep_files(self, wanted: Container[str]) -> None:
+        """Keeps images and audio that are wanted, or whose sizes are."""
+        for names, sides in (self.images, _SIDES), (self.audio, _LENGTHS):
+            names[:] = [
+                name
+                for name in names
+                if name in wanted
+                or any(each.name in wanted for each in size_columns([name], sides))
+            ]
 
     def types(self, columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
         """Returns columns under their new names, arrays with their shapes."""
@@ -134,6 +150,7 @@ def _read(
         if not lists:
             found.files.append(name)
             found.images += [name] if kind == "Image" else []
+            found.audio += [name] if kind == "Audio" else []
     elif str(kind).startswith("Array") and isinstance(feature.get("shape"), list):
         found.shapes[name] = (*[None] * lists, *feature["shape"])
     elif kind not in _AS_STORED:
@@ -155,6 +172,7 @@ def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
         merged.names |= each.names
         merged.files += [name for name in each.files if name not in merged.files]
         merged.images += [name for name in each.images if name not in merged.images]
+        merged.audio += [name for name in each.audio if name not in merged.audio]
         merged.unused += [text for text in each.unused if text not in merged.unused]
         merged.shapes |= each.shapes
         for name, classes in each.classes.items():
@@ -184,26 +202,29 @@ class Checked(NamedTuple):
     problems: dict[int, str]  # by row
 
 
-def size_columns(images: Sequence[str]) -> list[pa.Field]:
-    """Returns the columns that images have beside them: height and width in pixels."""
+_SIDES = ("height", "width")  # in pixels
+_LENGTHS = ("sample_rate", "channels", "frames")
+
+
+def size_columns(files: Sequence[str], sides: Sequence[str] = _SIDES) -> list[pa.Field]:
+    """Returns the columns that columns of files have beside them: their sizes."""
     return [
-        pa.field(f"{image}{SEPARATOR}{side}", pa.int64())
-        for image in images
-        for side in ("height", "width")
+        pa.field(f"{name}{SEPARATOR}{side}", pa.int64())
+        for name in files
+        for side in sides
     ]
 
 
-def check_images(
-    batch: pa.RecordBatch, images: Sequence[str], files: Sequence[str] = ()
-) -> Checked:
-    """Checks the columns of images of a batch; a missing one has no size.
+def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
+    """Checks the images and audio of a batch; a missing one has no size.
 
     Of other columns of files, too, none may have its path alone.
     """
+    images = meaning.images
     rows = batch.num_rows if images else 0
     headers: list[dict[str, ImageHeader]] = [{} for _ in range(rows)]
     problems: dict[int, str] = {}
-    for name in files:
+    for name in meaning.files:
         paths = f"{name}{SEPARATOR}path"
         if not {name, paths} <= {*batch.schema.names}:
             continue
@@ -225,12 +246,42 @@ def check_images(
     sizes = [
         pa.array([getattr(each.get(image), side, None) for each in headers], pa.int64())
         for image in images
-        for side in ("height", "width")
+        for side in _SIDES
     ]
-    fields = [*batch.schema, *size_columns(images)]
+    for name in meaning.audio:
+        sizes += _check_audio(name, batch.column(name), problems)
+    fields = [*batch.schema, *meaning.sizes()]
     columns = [*batch.columns, *sizes]
     whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
     return Checked(whole, headers, problems)
+
+
+def _check_audio(
+    name: str, column: pa.Array, problems: dict[int, str]
+) -> list[pa.Array]:
+    """Returns rate, channels and frames of audio; adds the problems of damaged files.
+
+    What only other packages read (M4A, AIFF) stays as it is, without these numbers.
+    """
+    from recordmill.transforms.audio.header import (  # for those who have audio
+        AudioHeader,
+        AudioHeaderError,
+        other_audio_format,
+        read_audio_header,
+    )
+
+    found: list[AudioHeader | None] = [None] * len(column)
+    for row, cell in enumerate(column):
+        data = cell.as_py()
+        if data is not None and not other_audio_format(data):
+            try:
+                found[row] = read_audio_header(data)
+            except AudioHeaderError as error:
+                problems.setdefault(row, f"{name}: {error}")
+    return [
+        pa.array([getattr(each, side, None) for each in found], pa.int64())
+        for side in _LENGTHS
+    ]
 
 
 def check_labels(

@@ -51,12 +51,11 @@ from recordmill.transforms.sources.base import (
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.hugging_face import (
     Meaning,
-    check_images,
+    check_files,
     check_labels,
     meaning_of,
     merged_meaning,
     require_same_classes,
-    size_columns,
     told_of_labels,
 )
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
@@ -327,10 +326,10 @@ class ColumnarSource(Source):
             [(each.file.uri, each.columns) for each in found], wanted
         )
         meaning = merged_meaning([(each.file.uri, each.meaning) for each in found])
-        meaning.images = [name for name in meaning.images if name in types]
+        meaning.keep_files(types)
         meaning.classes = {n: c for n, c in meaning.classes.items() if n in types}
         if schema:
-            sizes = [each.name for each in size_columns(meaning.images)]
+            sizes = [each.name for each in meaning.sizes()]
             require_features([*types, *sizes], schema)
             for feature in schema.features:
                 if feature.class_names and feature.column in types:
@@ -377,12 +376,7 @@ class ColumnarSource(Source):
         meaning = meaning_of(table.schema)
         if self.as_declared:  # what becomes of a column, and of its labels, it says
             meaning.classes.clear()
-            meaning.images = [
-                name
-                for name in meaning.images
-                if {name, *(each.name for each in size_columns([name]))}
-                & {*self.wanted}
-            ]
+            meaning.keep_files(self.wanted)
         columns = self.partitions.merged(file.uri, meaning.types(columns))
         return _FoundTable(file, columns, groups, meaning)
 
@@ -410,7 +404,7 @@ class ColumnarSource(Source):
         return InputSummary(tuple(facts), tuple(warnings), self.passed_over)
 
     def columns(self) -> pa.Schema:
-        return pa.schema([*self.types, *size_columns(self.meaning.images)])
+        return pa.schema([*self.types, *self.meaning.sizes()])
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
@@ -482,7 +476,7 @@ class ColumnarSource(Source):
     ) -> Rows:
         """Makes rows; those with a damaged image or a value too few are rejects."""
         images, uri = self.meaning.images, input_range.uri
-        batch, headers, problems = check_images(batch, images, self.meaning.files)
+        batch, headers, problems = check_files(batch, self.meaning)
         wrong, issues = check_labels(batch, self.meaning.classes, uri)
         problems |= wrong | missing_required(batch, self.fixed_schema)
         for index, own in enumerate(headers):  # of rows with images, else none

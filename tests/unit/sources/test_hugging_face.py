@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from job_tools import command, examples_of, manifest_of
 from PIL import Image
+from sounds import sound
 from source_cases import write_typed
 from source_tools import Reading, read
 
@@ -86,6 +87,35 @@ def test_images_are_checked_and_labels_have_names(
     assert schema["image"].optional
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_audio_is_checked(tmp_path: Path, kind: FileKind) -> None:
+    """What only other packages read stays, without numbers."""
+    whole, aiff = sound("16.flac", 300, 2), b"FORM\0\0\0\4AIFF"
+    audio = [
+        {"bytes": whole, "path": "a.flac"},
+        {"bytes": whole[:-10], "path": "b.flac"},
+        {"bytes": None, "path": "c.flac"},
+        None,
+        {"bytes": aiff, "path": None},
+        {"bytes": b"prose", "path": None},
+    ]
+    made = table({"audio": {"_type": "Audio"}}, audio=pa.array(audio, FILE))
+    reading = read_table(tmp_path, made, kind)
+    numbers = {"audio/sample_rate": 8000, "audio/channels": 2, "audio/frames": 300}
+    none = dict.fromkeys(numbers)
+    assert reading.rows == [
+        {"audio": whole, "audio/path": "a.flac", **numbers},
+        {"audio": None, "audio/path": None, **none},
+        {"audio": aiff, "audio/path": None, **none},
+    ]
+    assert [(each.position, each.reason[:27]) for each in reading.rejects] == [
+        (1, "audio: FLAC is cut short: 1"),
+        (2, "audio: the table has only t"),
+        (5, "audio: not audio: starts wi"),
+    ]
+    assert ("by metadata", "audio audio") in reading.source.understood().facts
+
+
 WEBP = {"_type": "Image", "mode": "RGB"}
 
 
@@ -120,7 +150,7 @@ def test_lists_structs_and_arrays(tmp_path: Path) -> None:
         "one": [LABEL],
         "grid": {"shape": [2, 2], "dtype": "float32", "_type": "Array2D"},
         "photos": {"feature": IMAGE, "_type": "LargeList"},
-        "sound": {"sampling_rate": 16000, "_type": "Audio"},
+        "sound": {"_type": "Video"},
     }  # fmt: skip
     made = table(
         features,
@@ -245,7 +275,7 @@ def test_labels_of_appended_files_without_metadata_are_checked(tmp_path: Path) -
 
 def test_other_files_than_images_have_not_their_path_alone(tmp_path: Path) -> None:
     sounds = [{"bytes": b"RIFF", "path": "a"}, {"bytes": None, "path": "b.wav"}, None]
-    made = table({"s": {"_type": "Audio"}}, s=pa.array(sounds, FILE))
+    made = table({"s": {"_type": "Video"}}, s=pa.array(sounds, FILE))
     reading = read_table(tmp_path, made)
     assert [row["s"] for row in reading.rows] == [b"RIFF", None]
     (reject,) = reading.rejects
