@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from recordmill.beam_jobs.report.page_cards import (
+    COLOURS,
     Fact,
     class_card,
     feature_card,
@@ -224,6 +226,15 @@ def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
         "alt": f"{name}, image {number}: {width} × {height}",
         "width": width,
         "height": height,
+        "boxes": [
+            (
+                shown(box.name),
+                zlib.crc32(box.name.encode()) % COLOURS,
+                f"left:{box.xmin:.1%};top:{box.ymin:.1%};"
+                f"width:{box.xmax - box.xmin:.1%};height:{box.ymax - box.ymin:.1%}",
+            )
+            for box in thumbnail.boxes
+        ],
         "exact": max(width, height) <= _EXACT_SIDE,
     }
 

@@ -287,7 +287,7 @@ def _value_text(value: str | bytes | bool) -> str:
 
 
 LISTED_CLASSES = 1_000
-_COLOURS = 8  # of the style sheet
+COLOURS = 8  # of the style sheet
 
 
 def class_card(label: FeatureSpec, counts: LabelCounts) -> Card:
@@ -315,7 +315,7 @@ def _by_split(counts: LabelCounts, totals: dict[str, int]) -> Table:
         numbers = [own[name] for own in counts.values()]
         figures = *(f"{number:,}" for number in numbers), *counted(totals[name], total)
         rows.append((shown(name), *figures))
-        parts = numbers if len(numbers) <= _COLOURS else [totals[name]]
+        parts = numbers if len(numbers) <= COLOURS else [totals[name]]
         shares.append(tuple(number / largest for number in parts))
     more = len(totals) - len(rows)
     note = f"{more:,} more classes." if more else ""

@@ -29,10 +29,20 @@ def converted(folder: Path, *options: Argument) -> Ran:
     return ran
 
 
-def add_images(folder: Path, *names: str) -> None:
+def of_size(width: int, height: int) -> bytes:
+    """Returns a JPEG whose header says this size; nothing here decodes it."""
+    at = JPEG.index(b"\xff\xc0") + 5  # of a baseline frame: length, bits, height, width
+    sides = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return JPEG[:at] + sides + JPEG[at + 4 :]
+
+
+def add_images(folder: Path, *names: str, grow: int = 0) -> None:
+    """Adds images of 640 x 480 pixels, or each as much larger as `grow` says."""
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        data = JPEG + number.to_bytes(2, "big")  # behind the image's end: all differ
+        more = grow * number
+        data = of_size(640 + more, 480 + more)
+        data += number.to_bytes(2, "big")  # behind the image's end: all differ
         (folder / name).write_bytes(data)
 
 
@@ -89,12 +99,12 @@ def test_a_thousand_images_of_coco_have_the_boxes_that_pycocotools_reads(
     tmp_path: Path,
 ) -> None:
     names = [f"{number:012d}.jpg" for number in range(1000)]
-    add_images(tmp_path / "coco", *(f"val2017/{name}" for name in names))
-    images = [image(7 * n, name, 500 + n, 400 + n) for n, name in enumerate(names)]
+    add_images(tmp_path / "coco", *(f"val2017/{name}" for name in names), grow=1)
+    images = [image(7 * n, name, 640 + n, 480 + n) for n, name in enumerate(names)]
     every = [
         (each["id"], box)
         for n, each in enumerate(images)
-        for box in boxes_in(n, 500 + n, 400 + n)
+        for box in boxes_in(n, 640 + n, 480 + n)
     ]
     random.Random(0).shuffle(every)  # as in COCO, those of an image lie apart
     annotations = [annotation(n, *pair) for n, pair in enumerate(every)]

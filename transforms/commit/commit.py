@@ -53,7 +53,11 @@ from recordmill.schemas.text import count
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset import files
 from recordmill.transforms.dataset.files import find_manifest, is_file, rejects_files
-from recordmill.transforms.dataset.tfds import DATASET_INFO_NAME, FEATURES_NAME
+from recordmill.transforms.dataset.tfds import (
+    DATASET_INFO_NAME,
+    FEATURES_NAME,
+    LABEL_MAP_NAME,
+)
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import publishing
 from recordmill.transforms.storage.store import WORK_FOLDER, Level
@@ -132,7 +136,13 @@ def fixed_names(manifest: Manifest) -> list[str]:
     The rejects and the manifest are not among them.
     """
     labels = [f.labels_file for f in manifest.features if f.num_classes]
-    descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
+    descriptions = [
+        LABEL_MAP_NAME,
+        DATASET_INFO_NAME,
+        FEATURES_NAME,
+        SCHEMA_PBTXT_NAME,
+        *labels,
+    ]
     parts = range(manifest.appended + 1)
     lists = [inputs_name(part) for part in parts]
     card = [CARD_NAME] if CARD_NAME in manifest.files else []

@@ -58,11 +58,13 @@ from recordmill.transforms.tfrecord import FRAME_BYTES
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
+LABEL_MAP_NAME = "label_map.pbtxt"
 
 _FILE_TEMPLATE = "{DATASET}-{SPLIT}%s.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _CLASSES = "tensorflow_datasets.core.features."
 _RGB = 3
 _LABELS = ("label", "image/class/label")
+_DETECTION_LABEL = "image/object/class/label"
 
 _Json = dict[str, Any]
 _Shape = tuple[int | None, ...]
@@ -118,12 +120,23 @@ def with_about(info: bytes, about: Mapping[AboutKey, str]) -> bytes:
 
 
 def labels_files(schema: Schema) -> dict[str, bytes]:
-    """Returns the labels file of each feature with class names, by file name."""
-    return {
-        spec.labels_file: format_labels(spec.class_names)
-        for spec in schema.features
-        if spec.class_names
-    }
+    """Returns the labels file of each feature with class names, by file name.
+
+    Labels that begin at 1 also get the label map of the Object Detection API.
+    """
+    found = {}
+    for spec in schema.features:
+        if not (names := spec.class_names):
+            continue
+        found[spec.labels_file] = format_labels(names)
+        if spec.minimum == 1 and spec.name == _DETECTION_LABEL:
+            items = (
+                f"item {{\n  id: {number}\n  name: {json.dumps(name, ensure_ascii=False)}\n}}\n"
+                for number, name in enumerate(names)
+                if number
+            )
+            found[LABEL_MAP_NAME] = "".join(items).encode()
+    return found
 
 
 def _splits(shards: Sequence[ShardResult], mark: str) -> list[_Json]:

@@ -8,17 +8,26 @@ and all of a batch move at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from recordmill.transforms.arrow import I64
+from recordmill.transforms.arrow import I64, offsets_of
 
 Floats = npt.NDArray[np.float64]
 Sides = tuple[int, int]  # height and width
+
+# Columns of objects: a list for each image, all of one length.
+OBJECTS = "objects/"
+BOX, OBJECT_LABEL, AREA, KEYPOINTS, OUTLINE, MASK = (
+    f"objects/{name}"
+    for name in ("bbox", "label", "area", "keypoints", "segmentation", "mask")
+)
 
 # How cameras store what viewers turn upright; decoders of TensorFlow do not turn it.
 #     1  as it is        2  mirrored           3  upside down     4  both
@@ -133,3 +142,62 @@ class Moves:
         gone = (keypoints[:, 2] == 0) | (outside & cropped).any(axis=1)
         moved = np.column_stack([points - 0.5, keypoints[:, 2]])
         return np.where(gone[:, None], 0, moved)
+
+
+def move_objects(
+    columns: Mapping[str, pa.Array], placements: Sequence[Placement]
+) -> tuple[dict[str, pa.Array], I64]:
+    """Returns columns of images with their objects moved, and how many fell out of each.
+
+    An object falls out where the part of the image that it lies on is cropped away. Outlines
+    move one by one (see transforms/images/outlines.py): here they are dropped alone.
+    """
+    if not any(each.moves for each in placements):
+        return {**columns}, np.zeros(len(placements), np.int64)
+    counts = pc.list_value_length(columns[BOX]).to_numpy()
+    values = {n: each.flatten() for n, each in columns.items() if n.startswith(OBJECTS)}
+    moves = Moves.of(placements, counts)
+    moved = moves.moved(numbers_in(values[BOX]).reshape(-1, 4))
+    boxes, kept = moves.clipped(moved)
+    values[BOX] = pa.FixedSizeListArray.from_arrays(
+        pa.array(boxes.ravel(), pa.float32()), 4
+    )
+    if AREA in values:
+        whole, part = _areas(moved), _areas(boxes)
+        shares = np.divide(part, whole, out=np.ones(len(whole)), where=whole > 0)
+        areas = numbers_in(values[AREA]) * moves.growth * shares
+        values[AREA] = pa.array(areas).cast(values[AREA].type, safe=False)
+    if KEYPOINTS in values:
+        points = numbers_in(values[KEYPOINTS]).reshape(-1, 3)
+        each = len(points) // max(1, len(boxes))
+        moved_points = Moves.of(placements, counts * each).moved_keypoints(points)
+        values[KEYPOINTS] = _withnumbers_in(values[KEYPOINTS], moved_points.ravel())
+    starts = offsets_of(counts)
+    left = np.diff(offsets_of(kept.astype(np.int64))[starts])
+    mask, offsets = pa.array(kept), pa.array(offsets_of(left), pa.int32())
+    lists = {
+        name: pa.ListArray.from_arrays(offsets, each.filter(mask))
+        for name, each in values.items()
+    }
+    return {**columns, **lists}, counts - left
+
+
+def numbers_in(values: pa.Array) -> npt.NDArray[Any]:
+    """Returns the numbers in fixed lists."""
+    while pa.types.is_fixed_size_list(values.type):
+        values = values.flatten()
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _withnumbers_in(values: pa.Array, numbers: Floats) -> pa.Array:
+    """Returns fixed lists with other numbers in them."""
+    if not pa.types.is_fixed_size_list(values.type):
+        return pa.array(numbers, values.type)
+    inner = pa.nulls(0, values.type.value_type)
+    return pa.FixedSizeListArray.from_arrays(
+        _withnumbers_in(inner, numbers), values.type.list_size
+    )
+
+
+def _areas(boxes: Floats) -> Floats:
+    return np.asarray((boxes[:, 2:] - boxes[:, :2]).prod(axis=1))

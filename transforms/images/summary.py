@@ -153,7 +153,7 @@ def undecodable_in(headers: Mapping[str, ImageHeader], dataset: Schema | None) -
     return ""
 
 
-UNDECODABLE, CHANGED = "undecodable", "changed"  # codes of issues
+UNDECODABLE, CHANGED, CROPPED = "undecodable", "changed", "cropped"  # codes of issues
 PIXELS_FACT, CHANGED_FACT = "pixels", "changed images"
 MADE_PNG = "re-encoded as PNG"
 _LOSSES = frozenset({FIRST_FRAME, NARROWED})

@@ -507,6 +507,24 @@ def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
     return left, upper, right, lower
 
 
+def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.Image:
+    """Returns a mask of an image as it lies on what was made of it, by nearest neighbour.
+
+    Where the result is padded it has samples of `around`.
+    """
+    from PIL import Image
+
+    mask = _turned(mask, placement.orientation)
+    height, width = placement.scaled
+    if mask.size != (width, height):
+        mask = mask.resize((width, height), Image.Resampling.NEAREST)
+    if placement.scaled == placement.size:
+        return mask
+    placed = Image.new(mask.mode, placement.size[::-1], around)
+    placed.paste(mask, placement.corner[::-1])
+    return placed
+
+
 def _check_bytes(size: _Size, channels: int, what: str) -> None:
     """Refuses an image of this width and height that is too large to be held."""
     width, height = size

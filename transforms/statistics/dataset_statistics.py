@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
@@ -25,7 +26,9 @@ from recordmill.transforms.statistics.column_summary import (
 from recordmill.transforms.statistics.thumbnails import (
     ALL,
     MAX_IMAGES,
+    Box,
     ContactSheet,
+    Thumbnail,
     holds_images,
     thumbnail_of,
 )
@@ -39,6 +42,7 @@ from recordmill.transforms.tasks.rejects import (
 
 MAX_FEATURES = 200  # that are looked at; a page with more cannot be read
 MAX_SHEETS = 4
+MAX_BOXES = 100  # drawn in an image
 
 _LABELS = ("label", "image/class/label")  # asked first for the classes of images
 
@@ -104,6 +108,7 @@ class DatasetStatistics:
             for f in features
             if f.num_classes is not None
         ]
+        self._objects = _objects_of(features)
         label = _label_of(features)
         shown = list(filter(holds_images, features))[:MAX_SHEETS]
         self.sheets = {
@@ -143,7 +148,42 @@ class DatasetStatistics:
         labels = [ALL] * len(images)
         if sheet.label:
             labels = batch.column(sheet.label).filter(column.is_valid()).to_pylist()
-        sheet.add(labels, lambda index: thumbnail_of(images[index].as_py(), feature))
+
+        # Where an image is missing, rows and images have other numbers.
+        with_boxes = len(images) == len(batch)
+
+        def make(index: int) -> Thumbnail:
+            boxes = self._boxes(batch, index) if with_boxes else ()
+            return thumbnail_of(images[index].as_py(), feature)._replace(boxes=boxes)
+
+        sheet.add(labels, make)
+
+    def _boxes(self, batch: pa.RecordBatch, row: int) -> tuple[Box, ...]:
+        """Returns the first boxes of a row, if it has some in names that are known."""
+        sides, label = self._objects
+        cells = [batch.column(name)[row] for name in (*sides, label) if name]
+        if not cells or not all(cell.is_valid for cell in cells):
+            return ()
+        *values, labels = (cell.values for cell in cells)
+        numbers = np.array([each.to_numpy() for each in values], np.float64)
+        boxes = numbers.reshape(-1, 4) if len(sides) == 1 else numbers.T
+        names = self.names.get(label, ())
+        texts = (names[each] if names else each for each in labels.to_pylist())
+        found = islice(zip(texts, boxes, strict=True), MAX_BOXES)
+        return tuple(Box(str(text), *map(float, box)) for text, box in found)
+
+
+def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
+    """Returns the features of boxes and of their labels: TFDS's, or those of TF's detection."""
+    names = {feature.name for feature in features}
+    boxes = [f.name for f in features if f.nested and f.name.endswith("/bbox")]
+    label = (
+        f"{boxes[0].rpartition('/')[0]}/label" if boxes else "image/object/class/text"
+    )
+    sides = boxes[:1] or [
+        f"image/object/bbox/{e}" for e in ("ymin", "xmin", "ymax", "xmax")
+    ]
+    return (sides, label) if names >= {label, *sides} else ([], "")
 
 
 def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:

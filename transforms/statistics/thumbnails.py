@@ -23,6 +23,16 @@ _QUALITY = 78
 _EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
 
 
+class Box(NamedTuple):
+    """An object in an image: its class, and where it lies, in parts of its sides."""
+
+    name: str
+    ymin: float
+    xmin: float
+    ymax: float
+    xmax: float
+
+
 class Thumbnail(NamedTuple):
     """A small image."""
 
@@ -31,6 +41,7 @@ class Thumbnail(NamedTuple):
     width: int = 0  # of the original
     height: int = 0
     problem: str = ""  # why it cannot be shown
+    boxes: tuple[Box, ...] = ()  # of the objects in it
 
 
 def holds_images(feature: FeatureSpec) -> bool:

@@ -108,7 +108,9 @@ class AudioSource(FilesSource):
         )
         return InputSummary(tuple(told))
 
-    def _take(self, data: bytes) -> tuple[bytes, AudioHeader, tuple[str, ...]]:
+    def _take(
+        self, data: bytes, values: Sequence[Any]
+    ) -> tuple[bytes, AudioHeader, tuple[str, ...]]:
         header = read_audio_header(data)
         if self.channels and header.channels != self.channels:
             raise AudioHeaderError(
@@ -133,6 +135,7 @@ class AudioSource(FilesSource):
         headers: Sequence[AudioHeader],
         paths: Sequence[str],
         values: Sequence[Sequence[Any]],
+        sink: RowSink,
     ) -> pa.RecordBatch:
         if not self.keeps_bytes:
             offsets, data = array_parts(contents)

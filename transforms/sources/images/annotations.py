@@ -13,6 +13,7 @@ from binascii import a2b_base64, b2a_base64
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +40,7 @@ from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.columns import inside_lists
+from recordmill.transforms.images.objects import BOX, OBJECT_LABEL, OBJECTS
 from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.file_splits import NONE
 from recordmill.transforms.sources.images.find import (
@@ -87,8 +89,6 @@ if TYPE_CHECKING:
 
 # More columns of the table.
 PROBLEM, AT, RAW = "rejected", "at", "raw"
-# Features of objects: lists of equal lengths.
-BOX, OBJECT_LABEL = "objects/bbox", "objects/label"
 # The sizes that files of objects state, null where they state none.
 STATED = ("stated height", "stated width")
 PARTNER = "partner "  # begins those of partners: path, size and version of a file
@@ -131,7 +131,7 @@ class Annotations:
         """Returns the name of the column with the numbers of labels."""
         return OBJECT_LABEL if self.has_objects else LABEL
 
-    @property
+    @cached_property
     def has_objects(self) -> bool:
         """Tests whether images have objects, each with a box and a label."""
         return FEATURE + BOX in self.table.column_names
@@ -158,26 +158,33 @@ class Annotations:
             partners=self.partners,
         )
 
+    @cached_property
+    def value_types(self) -> dict[str, pa.DataType]:
+        """Returns names and types of the values that references have."""
+        label_type = self.label_type
+        kinds = {} if label_type is None else {self.label_name: label_type}
+        kinds |= self.features
+        return kinds | (dict.fromkeys(STATED, pa.int64()) if self.has_objects else {})
+
     def specs(self) -> list[FeatureSpec]:
         """Returns the features that images do not have by themselves."""
         if not (features := self.features):
             return []
         nulls = [int(name in self.optional) for name in features]
-        return list(plain_schema(pa.schema(list(features.items())), nulls).features)
+        plain = plain_schema(pa.schema(list(features.items())), nulls).features
+        return [
+            replace(each, nested=self.has_objects and each.name.startswith(OBJECTS))
+            for each in plain
+        ]
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
         """Returns the columns of images with these values, as references have them."""
-        label_type = self.label_type
-        kinds = {} if label_type is None else {self.label_name: label_type}
-        kinds |= self.features
-        if self.has_objects:
-            kinds |= dict.fromkeys(STATED, pa.int64())
         found = {}
-        for at, (name, kind) in enumerate(kinds.items()):
+        for at, (name, kind) in enumerate(self.value_types.items()):
             values = [row[at] for row in rows]
             is_packed = self.has_objects and is_of_numbers(kind)
             found[name] = unpack(values, kind) if is_packed else pa.array(values, kind)
-        if label_type is not None and not self.has_objects:
+        if self.label_type is not None and not self.has_objects:
             names = pa.array(self.classes, pa.string())
             found.setdefault("text", each_label(found[LABEL], names.take))
         return found

@@ -25,8 +25,9 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.images.objects import BOX
 from recordmill.transforms.sources.file_splits import AUTO, NO_SPLITS, FileSplits
-from recordmill.transforms.sources.images.annotations import BOX, PROBLEM, STATED
+from recordmill.transforms.sources.images.annotations import PROBLEM, STATED
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import (
     FEATURE,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 Undecodable = Literal["keep", "reject", "reencode"]
-FeatureNames = Literal["default", "tutorial", "imagenet"]
+FeatureNames = Literal["default", "tutorial", "imagenet", "tfod"]
 _SIZES = {name: name for name in ("height", "width", "depth")}
 # The feature of each column, by the option.
 COLUMN_NAMES: dict[FeatureNames, dict[str, str]] = {
@@ -51,6 +51,15 @@ COLUMN_NAMES: dict[FeatureNames, dict[str, str]] = {
         "filename": "image/filename",
         "label": "image/class/label",
         "text": "image/class/text",
+    },
+    "tfod": {
+        "image": "image/encoded",
+        "format": "image/format",
+        "height": "image/height",
+        "width": "image/width",
+        "filename": "image/filename",
+        "source_id": "image/source_id",
+        "label": "image/object/class/label",
     },
 }
 
@@ -457,6 +466,11 @@ class ImagesOptions(FileOptions):
         "clip them, and leave out those without an area, keep them as they are, or reject "
         "the image",
     )
+    masks: Literal["none", "png"] = Field(
+        "none",
+        description="png: a mask of each object as a PNG file, drawn of its outline; it "
+        "needs the package pycocotools",
+    )
     without_objects: Literal["keep", "leave_out"] = Field(
         "keep",
         description="what to do with images in which `annotations` have no object: keep "
@@ -513,6 +527,9 @@ class ImagesOptions(FileOptions):
                 ),
                 "`boxes_outside` is for `annotations`: leave it out": (
                     self.boxes_outside != "clip" and not may_have
+                ),
+                "`masks` is for `annotations`: leave it out": (
+                    self.masks != "none" and not may_have
                 ),
                 "`without_objects` is for `annotations`: leave it out": (
                     self.without_objects != "keep" and not may_have

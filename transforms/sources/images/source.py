@@ -45,9 +45,17 @@ from recordmill.transforms.arrow import (
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.objects import (
+    BOX,
+    MASK,
+    OUTLINE,
+    Placement,
+    move_objects,
+)
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
 from recordmill.transforms.images.summary import (
     CHANGED,
+    CROPPED,
     DECODABLE_ENDINGS,
     DECODABLE_FORMATS,
     DECODED,
@@ -65,7 +73,12 @@ from recordmill.transforms.images.summary import (
     warn_undecodable,
     warnings_of,
 )
-from recordmill.transforms.images.transform import TURNED, Frame, transform_image
+from recordmill.transforms.images.transform import (
+    TURNED,
+    Frame,
+    place_objects,
+    transform_image,
+)
 from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -85,6 +98,7 @@ from recordmill.transforms.sources.images.annotations import (
     NO_ANNOTATIONS,
     PROBLEM,
     RAW,
+    STATED,
     Annotations,
     annotate,
     appended,
@@ -270,7 +284,7 @@ def parse_references(references: pa.BinaryArray) -> list[Reference]:
     return [Reference(*each) for each in json.loads(b"[%b]" % together)]
 
 
-_TEXT_COLUMNS = ("format", "filename", "text")
+_TEXT_COLUMNS = ("format", "filename", "source_id", "text")
 
 
 def file_schema(
@@ -300,7 +314,11 @@ def file_schema(
             lists = labels if column == "text" else ()
             feature = FeatureSpec(name, Kind.BYTES, column, dtype="string", shape=lists)
         elif column in ("label", annotations.label_name):
-            feature = replace(feature, shape=labels, class_names=annotations.classes)
+            nested = annotations.has_objects
+            names_of = annotations.classes
+            feature = replace(
+                feature, shape=labels, class_names=names_of, nested=nested
+            )
         features.append(feature)
     return Schema(tuple(features))
 
@@ -383,8 +401,13 @@ class FilesSource(Source):
         return self.keeps_bytes
 
     @abstractmethod
-    def _take(self, data: bytes) -> tuple[bytes, Any, tuple[str, ...]]:
-        """Checks and transforms a file; also returns its header and notes for `_note`."""
+    def _take(
+        self, data: bytes, values: Sequence[Any]
+    ) -> tuple[bytes, Any, tuple[str, ...]]:
+        """Checks and transforms a file, given the values of its reference.
+
+        Also returns its header and notes for `_note`.
+        """
 
     @abstractmethod
     def _batch(
@@ -393,6 +416,7 @@ class FilesSource(Source):
         headers: Sequence[Any],
         paths: Sequence[str],
         values: Sequence[Sequence[Any]],
+        sink: RowSink,
     ) -> pa.RecordBatch:
         """Returns the columns of files, given the values of their references."""
 
@@ -640,7 +664,7 @@ class FilesSource(Source):
             try:
                 if each.problem:
                     raise self.content_error(each.problem)
-                taken, header, noted = self._take(content)
+                taken, header, noted = self._take(content, each.values)
                 if partners:
                     made = self._take_partners(content, noted, partners)
                     values = [*values[: -len(made)], *made]
@@ -673,6 +697,7 @@ class FilesSource(Source):
                 headers,
                 paths,
                 known,
+                sink,
             ),
             np.array(kept, np.int64),
             raw=lambda row: (paths[row], 0, data[row]),
@@ -681,6 +706,15 @@ class FilesSource(Source):
             view_values=data if by_view else None,
         )
         return found, stop
+
+
+class _Image(NamedTuple):
+    """What is known of an image that was taken."""
+
+    header: ImageHeader
+    placement: Placement | None = None  # of its objects, if it has some
+    outlines: Sequence[str] = ()  # of these
+    masks: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True)
@@ -722,6 +756,18 @@ class ImagesSource(FilesSource):
                 f"all its images ({' '.join(DECODABLE_ENDINGS)}), but not this one; save "
                 f"it in one of these formats, {CONVERT_AGAIN}"
             )
+        options, found = source.options, source.found
+        if options.feature_names == "tfod" and not found.has_objects:
+            raise InputError(
+                f"{found.root}: no objects were found, whose names are those of "
+                "`feature_names=tfod`; name the files that have them in `annotations`, or "
+                "use `feature_names=imagenet`"
+            )
+        if options.masks == "png" and OUTLINE not in found.features:
+            raise InputError(
+                f"{found.root}: no outlines of objects were found, which `masks=png` draws; "
+                "name the files that have them in `annotations`, or use `masks=none`"
+            )
         return replace(source, decodable=decodable, is_fixed=schema is not None)
 
     def understood(self, found: Findings | None = None) -> InputSummary:
@@ -746,6 +792,11 @@ class ImagesSource(FilesSource):
         facts = (
             self._readers_get(decodable=decodable_in(found.schema)),
             *changes_told(changed),
+        )
+        cropped = [each for each in found.issues if each.code == CROPPED]
+        facts += tuple(
+            ("objects cropped away", f"{each.count:,}, the first of {each.example}")
+            for each in cropped
         )
         warnings = warnings_of(changed)
         # What the names tell was told before the run.
@@ -789,7 +840,19 @@ class ImagesSource(FilesSource):
             "image", Kind.BYTES, "image", dtype=dtype, shape=shape, content=content
         )
         more = [each.spec(self.rules) for each in self.found.partners]
-        return file_schema(self.options.column_names, self.found, image, more)
+        schema = file_schema(self.options.column_names, self.found, image, more)
+        if not self.found.has_objects:
+            return schema
+        features = schema.features
+        if self.options.masks == "png":
+            mask = FeatureSpec(MASK, Kind.BYTES, shape=(None,), nested=True)
+            features = (*features, mask)
+        if self.options.feature_names == "tfod":
+            from recordmill.transforms.images.detection import detection_features
+
+            parts = ([f] if not f.nested else detection_features(f) for f in features)
+            features = tuple(chain.from_iterable(parts))
+        return Schema(features)
 
     def _note(
         self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
@@ -804,26 +867,29 @@ class ImagesSource(FilesSource):
     def _batch(
         self,
         contents: pa.Array,
-        headers: Sequence[ImageHeader],
+        images: Sequence[_Image],
         paths: Sequence[str],
         values: Sequence[Sequence[Any]],
+        sink: RowSink,
     ) -> pa.RecordBatch:
+        headers = [each.header for each in images]
         if self.rules.form == "raw" and None in self.rules.shape:
             contents = pixel_lists(contents, headers, self.rules.channels or 3)
         numbers = {
             name: pa.array([getattr(each, name) for each in headers], pa.int64())
             for name in ("height", "width", "depth")
         }
-        return pa.RecordBatch.from_pydict(
-            {
-                "image": contents,
-                "format": pa.array([each.format for each in headers], pa.string()),
-                **numbers,
-                "filename": pa.array(paths, pa.string()),
-                **self.found.columns(values),
-                **self._partner_columns(headers, values),
-            }
-        )
+        columns = {
+            "image": contents,
+            "format": pa.array([each.format for each in headers], pa.string()),
+            **numbers,
+            "filename": pa.array(paths, pa.string()),
+            **self.found.columns(values),
+            **self._partner_columns(headers, values),
+        }
+        if self.found.has_objects:
+            columns = self._with_objects(columns, images, sink)
+        return pa.RecordBatch.from_pydict(columns)
 
     def _partner_columns(
         self, headers: Sequence[ImageHeader], values: Sequence[Sequence[Any]]
@@ -850,7 +916,42 @@ class ImagesSource(FilesSource):
             )
         ]
 
-    def _take(self, data: bytes) -> tuple[bytes, ImageHeader, tuple[str, ...]]:
+    def _with_objects(
+        self, columns: dict[str, pa.Array], images: Sequence[_Image], sink: RowSink
+    ) -> dict[str, pa.Array]:
+        """Returns columns whose objects lie on the images as they are in the records."""
+        for name in STATED:
+            del columns[name]
+        offsets = columns[BOX].offsets
+        if OUTLINE in columns:
+            outlines = chain.from_iterable(each.outlines for each in images)
+            texts = pa.array(outlines, pa.string())
+            columns[OUTLINE] = pa.ListArray.from_arrays(offsets, texts)
+        if self.options.masks == "png":
+            masks = chain.from_iterable(each.masks for each in images)
+            files = pa.array(masks, pa.binary())
+            columns[MASK] = pa.ListArray.from_arrays(offsets, files)
+        placements = [each.placement for each in images if each.placement is not None]
+        columns, dropped = move_objects(columns, placements)
+        paths = columns["filename"]
+        sink.add(
+            issues=[
+                RowIssue(CROPPED, BOX, int(dropped[at]), paths[int(at)].as_py())
+                for at in np.flatnonzero(dropped)
+            ]
+        )
+        if self.options.feature_names == "tfod":
+            from recordmill.transforms.images.detection import detection_columns
+
+            sizes = np.array([each.size for each in placements], np.int64)
+            columns["source_id"] = columns["filename"]
+            classes = self.found.classes
+            columns = detection_columns(columns, classes, sizes.reshape(-1, 2))
+        return columns
+
+    def _take(
+        self, data: bytes, values: Sequence[Any]
+    ) -> tuple[bytes, _Image, tuple[str, ...]]:
         # Notes are its kind and what was changed.
         rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
@@ -867,6 +968,30 @@ class ImagesSource(FilesSource):
                 as_png = replace(rules, transforms_all=True, form="png")
                 found = transform_image(data, header, as_png, max_pixels)
                 kind = (header.kind, MADE_PNG)
+        image = _Image(header if found is None else found.header)
+        if values and self.found.has_objects:
+            at = [*self.found.value_types].index(STATED[0])
+            height, width = values[at : at + 2]
+            stated = (height, width) if height and width else None
+            placement = place_objects(data, header, stated, found, max_pixels)
+            image = self._with_outlines(image._replace(placement=placement), values)
         if found is None:
-            return data, header, kind
-        return found.data, found.header, (*kind, *found.changes)
+            return data, image, kind
+        return found.data, image, (*kind, *found.changes)
+
+    def _with_outlines(self, image: _Image, values: Sequence[Any]) -> _Image:
+        """Returns an image with the outlines of its objects, and their masks."""
+        names, placement = [*self.found.value_types], image.placement
+        if OUTLINE not in names or placement is None:
+            return image
+        outlines = values[names.index(OUTLINE)]
+        has_masks = self.options.masks == "png"
+        if not (has_masks or placement.moves):
+            return image._replace(outlines=outlines)
+        # Pillow and pycocotools, for what is drawn.
+        from recordmill.transforms.images.outlines import mask_of, move_outline
+
+        return image._replace(
+            outlines=[move_outline(each, placement) for each in outlines],
+            masks=[mask_of(each, placement) for each in outlines] if has_masks else (),
+        )

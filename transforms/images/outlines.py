@@ -1,0 +1,105 @@
+"""Moves the outlines of objects, and draws them as masks, as COCO's tools do.
+
+An outline is JSON text: a list of polygons, each x, y, x, y, ... in pixels, or the run lengths
+of a mask (RLE): {"size": [height, width], "counts": ...}, as numbers or as the text that
+COCO's tools pack them into.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.text import NOT_VALID
+from recordmill.transforms.images.header import ImageHeaderError
+from recordmill.transforms.images.objects import Moves, Placement
+from recordmill.transforms.images.transform import placed_mask, write_png
+
+_DIGITS = 2  # of a pixel, as COCO writes them
+
+
+def move_outline(text: str, placement: Placement) -> str:
+    """Returns an outline on the result, out of which its polygons may reach.
+
+    Raises:
+      ImageHeaderError: it is not one, or of an image of another size.
+    """
+    if not placement.moves:
+        return text
+    outline = _parse(text)
+    moved: Any = []
+    if isinstance(outline, dict):
+        mask = np.asarray(_placed(outline, placement))
+        found = _coco().encode(np.asfortranarray(mask))
+        moved = {"size": found["size"], "counts": found["counts"].decode()}
+    else:
+        for ring in outline:
+            points = np.array(ring, np.float64).reshape(-1, 2)
+            moves = Moves.of([placement], [len(points)])
+            moved.append(moves.moved_points(points).round(_DIGITS).ravel().tolist())
+    return json.dumps(moved, separators=(",", ":"))
+
+
+def mask_of(text: str, placement: Placement) -> bytes:
+    """Returns a PNG of 1 within an outline and 0 around it, on the result.
+
+    Raises:
+      ImageHeaderError: the outline is not one, or of an image of another size.
+    """
+    return write_png(_placed(_parse(text), placement))
+
+
+def _parse(text: str) -> dict[str, Any] | list[Sequence[float]]:
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            (height, width), counts = found["size"], found["counts"]
+            packed = counts.encode() if isinstance(counts, str) else counts
+            return {"size": [int(height), int(width)], "counts": packed}
+        # Four numbers would be a box.
+        if all(len(ring) >= 6 and not len(ring) % 2 for ring in found):
+            return [[float(number) for number in ring] for ring in found]
+    except NOT_VALID:
+        pass
+    raise ImageHeaderError(
+        f"has an outline {text[:60]!r} (expected polygons of three points or more, or run "
+        "lengths with their size); correct it in its annotations"
+    )
+
+
+def _placed(outline: Any, placement: Placement) -> Image.Image:
+    coco = _coco()
+    (frame,) = Moves.of([placement], [1]).frames.tolist()
+    try:
+        if isinstance(outline, dict):
+            if outline["size"] != frame:
+                raise ValueError(f"it is of {outline['size']} pixels")
+            if isinstance(outline["counts"], list):
+                outline = coco.frPyObjects(outline, *frame)
+        else:
+            outline = coco.merge(coco.frPyObjects(outline, *frame)) if outline else None
+        empty = np.zeros(frame, np.uint8)
+        mask = empty if outline is None else np.ascontiguousarray(coco.decode(outline))
+    except NOT_VALID as error:
+        raise ImageHeaderError(
+            f"has an outline that cannot be drawn on {frame[0]:,} x {frame[1]:,} pixels: "
+            f"{error}; correct it in its annotations"
+        ) from error
+    return placed_mask(Image.fromarray(mask), placement, 0)
+
+
+def _coco() -> Any:
+    try:
+        from pycocotools import mask
+    except ImportError as error:
+        raise UsageError(
+            "`masks=png`, and run lengths on images that are transformed, need the package "
+            f"pycocotools, which is not installed ({error}): pip install pycocotools, or pip "
+            "install '.[coco]' in the folder of recordmill's source"
+        ) from error
+    return mask
