@@ -13,7 +13,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Literal, NamedTuple, Self, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -194,6 +194,25 @@ def _check_fraction(text: str) -> str:
     return text
 
 
+BalanceRule = Literal["undersample", "oversample", "weights"]
+
+
+def parse_balance(text: str) -> tuple[str, BalanceRule]:
+    """Parses a column and what balances the classes in it.
+
+    >>> parse_balance("species=undersample")
+    ('species', 'undersample')
+    """
+    column, _, rule = text.rpartition("=")
+    if not column or rule not in get_args(BalanceRule):
+        *others, last = get_args(BalanceRule)
+        raise ValueError(
+            f"expected a column and {', '.join(others)} or {last}, like "
+            f"species=undersample; found {text!r}"
+        )
+    return column, cast("BalanceRule", rule)
+
+
 class SplitSpec(FrozenModel):
     """One split: its name and its share of the rows, as text so that it is exact."""
 
@@ -319,11 +338,19 @@ class JobSpec(FrozenModel):
     columns: tuple[str, ...] = ()
     limit: Annotated[int, Field(ge=1)] | None = None
     sample: str | None = None  # as `Fraction` writes it: 1/100
+    balance: str | None = None
+
+    @property
+    def copies_rows(self) -> bool:
+        """Returns whether rows of small classes are copied."""
+        return (
+            self.balance is not None and parse_balance(self.balance)[1] == "oversample"
+        )
 
     @property
     def is_sampled(self) -> bool:
         """Returns whether rows that could be converted may be left out."""
-        return self.limit is not None or self.sample is not None
+        return any(each is not None for each in (self.limit, self.sample, self.balance))
 
     @property
     def reads_files(self) -> bool:

@@ -46,11 +46,12 @@ from recordmill.schemas.job import (
     check_version,
     identifier_from,
     load_map,
+    parse_balance,
     parse_share,
     parse_split_times,
     split_name,
 )
-from recordmill.schemas.options import JOB_FILE, Option, Style, offered_by
+from recordmill.schemas.options import JOB_FILE, WEIGHT, Option, Style, offered_by
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.storage_options import (
     BothSides,
@@ -66,6 +67,7 @@ Problems = dict[tuple[str | int, ...], str]
 TEXT_KINDS = (
     *("text", "file", "folder", "name", "version", "limit", "splits", "split_times"),
     *("inputs", "globs", "size", "memory", "beam", "function", "share", "prose", "url"),
+    "balance",
 )
 PATH_KINDS = ("file", "folder", "inputs")
 
@@ -164,6 +166,7 @@ _TYPES: dict[str, Any] = {
     ],
     "memory": Annotated[str, _checked(parse_memory)],
     "split_times": Annotated[Text, _checked(parse_split_times)],
+    "balance": Annotated[Text, _checked(parse_balance)],
     "splits": Annotated[
         Splits,
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
@@ -400,9 +403,14 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "append", what + _ONE
     if appends and overwrites:
         yield "append", f"adds to the dataset that `overwrite` would replace{_ONE}"
-    if appends and (sampled := _first(given, "limit", "sample")):
+    if appends and (sampled := _first(given, "limit", "sample", "balance")):
         what = "chooses among the rows of a whole dataset, so nothing can be appended"
         yield sampled, what + _ONE
+    if "balance" in given and "limit" in given:
+        yield "balance", f"the first rows of `limit` are not balanced{_ONE}"
+    if str(given.get("balance")).endswith("=weights") and "schema" in given:
+        what = f"{WEIGHT} is a feature beside those of the input, not of `schema`"
+        yield "balance", what + _ONE
 
 
 def _wrong_sources(

@@ -145,9 +145,12 @@ class MapEntry(_Entry):
 
 
 class SamplingEntry(_Entry):
-    """What sampling made of rows."""
+    """What sampling made of rows: fewer, and copies of some."""
 
     rows_left_out: Count
+    rows_copied: Count = 0
+
+    _omitted = ("rows_copied",)
 
 
 def other_rows(made: MapEntry | None, sampled: SamplingEntry | None) -> tuple[int, str]:
@@ -157,8 +160,9 @@ def other_rows(made: MapEntry | None, sampled: SamplingEntry | None) -> tuple[in
         number += made.rows_added - made.rows_dropped
         told += f", {made.rows_dropped:,} dropped and {made.rows_added:,} added by map"
     if sampled is not None:
-        number -= sampled.rows_left_out
+        number += sampled.rows_copied - sampled.rows_left_out
         told += f", {sampled.rows_left_out:,} left out by sampling"
+        told += f" and {sampled.rows_copied:,} copied" if sampled.rows_copied else ""
     return number, told
 
 

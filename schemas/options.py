@@ -25,6 +25,7 @@ from recordmill.schemas.errors import UsageError
 # `convert`; a pipeline has the arguments of WriteDataset; the template is Dataflow's.
 CONVERT, RUN, JOB_FILE, PIPELINE, TEMPLATE = "C", "R", "J", "P", "T"
 
+WEIGHT = "sample_weight"  # the feature of `balance=COLUMN=weights`; Keras's word
 Compression = Literal["none", "gzip"]
 Container = Literal["tfrecord", "array_record"]
 Payload = Literal["example", "sequence_example", "json", "raw"]
@@ -203,6 +204,12 @@ OPTIONS = (
         Option("sample", "share", "CRJT",
                "keep this share of the rows, chosen by `seed`: 1% or 0.01",
                default_text="all rows", metavar="P%", page="sampling.md"),
+        Option("balance", "balance", "CRJT",
+               "column of classes, and what gives them equal weight: fewer rows, copies "
+               "in the split train, or a feature sample_weight; the input is read again",
+               default_text="all rows",
+               metavar="COLUMN=undersample|oversample|weights",
+               page="sampling.md#balanced-classes"),
         Option("split_column", "text", "CRJPT",
                "column of a table that names the split of each row; it is no feature",
                default_text="`splits` decide", metavar="COLUMN",

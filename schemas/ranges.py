@@ -210,6 +210,7 @@ class RangeResult:
     rows_dropped: int = 0  # rows that a function (`map`) left out
     rows_added: int = 0  # rows that it made beside the first of each
     rows_left_out: int = 0  # rows that sampling left out
+    rows_copied: int = 0  # copies that balancing made
 
 
 KEY_SPACE = 1 << 64  # order keys are u64

@@ -159,7 +159,11 @@ def _understood(
     told = InputSummary.from_dict(before).updated(later)
     told = told.with_warnings(context.warn_empty(records))
     if any(shard.rejects.rows for shard in shards) or any(
-        each.rows_rejected or each.rows_dropped or each.rows_added or each.rows_left_out
+        each.rows_rejected
+        or each.rows_dropped
+        or each.rows_added
+        or each.rows_left_out
+        or each.rows_copied
         for each in results
     ):
         told = told.of_input()

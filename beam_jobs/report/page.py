@@ -176,6 +176,7 @@ def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
         facts["Rows added by map"] = f"{manifest.rows_added:,}"
     if manifest.sampling is not None:
         facts["Rows left out by sampling"] = f"{manifest.sampling.rows_left_out:,}"
+        facts["Rows copied"] = f"{manifest.sampling.rows_copied:,}"
     if manifest.appended:
         facts["Appended"] = count(manifest.appended, "time")
     if found := dict(understood.facts).get(DUPLICATES):

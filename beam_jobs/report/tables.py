@@ -120,6 +120,9 @@ def rows_text(manifest: Manifest) -> str:
     if sampled is not None:
         told.append(f"by sampling: {count(sampled.rows_left_out, 'row')} left out")
         fewer += f" + {sampled.rows_left_out:,} left out"
+        if copied := sampled.rows_copied:
+            told[-1] += f", {copied:,} copied"
+            more += f" + {copied:,} copied"
     if not told:
         return ""
     return (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 
 import pyarrow as pa
@@ -24,16 +22,16 @@ from recordmill.schemas.job import (
 )
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count, first_names
+from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import (
     WIDTH,
     RankSketch,
-    SmallestKeys,
     SplitLimits,
     expected_ends,
     find_limits,
 )
 from recordmill.transforms.exchange.keys import split_draws
-from recordmill.transforms.sources.base import RowSource, Source
+from recordmill.transforms.sources.base import Rows, RowSource, Source
 from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
@@ -46,7 +44,6 @@ from recordmill.transforms.sources.label_split import (
     require_times,
     sorted_names,
 )
-from recordmill.transforms.sources.sampling import SampledRows, order_keys
 from recordmill.transforms.statistics.input_statistics import (
     MAX_CLASSES,
     Sketches,
@@ -74,7 +71,7 @@ def schema_of_table(
     if not source.infers_types:
         rows = prepare()
         columns = rows.columns()
-        if label is not None and _own_names(rows, label):
+        if label is not None and own_names(rows, label):
             label = None  # no role: the source makes labels of its values
     features = [each for each in schema.features if each.name != label]
     roles = filter(None, (label, job.split_column))
@@ -110,12 +107,12 @@ def add_label_split(
     split_role: SplitRole | None = None
 
     def counted(option: str, column: str) -> Sketches:
-        error = _too_many(option, column)
+        error = too_many(option, column)
         return count_rows(source, ranges, column, error, workers=workers)
 
     if label is not None:
         _require_column(job, source, "label", label)
-        names = _own_names(source, label)  # the source makes labels of its values
+        names = own_names(source, label)  # the source makes labels of its values
         if not names and schema is not None:
             names = schema[label].class_names
             label_role = LabelRole(label, names)
@@ -199,7 +196,7 @@ def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
         )
 
 
-def _too_many(option: str, column: str) -> str:
+def too_many(option: str, column: str) -> str:
     """Returns the error for a column with too many values to be classes or splits."""
     return (
         f"`{option}` {column}: more than {MAX_CLASSES:,} different values; names of "
@@ -207,8 +204,10 @@ def _too_many(option: str, column: str) -> str:
     )
 
 
-def _own_names(source: RowSource, column: str) -> tuple[str, ...]:
+def own_names(source: RowSource, column: str) -> tuple[str, ...]:
     """Returns the names of the classes of a column that is a class label already."""
+    if isinstance(source, LabelSplitRows) and source.label is not None:
+        return source.label.names if source.label.column == column else ()
     if source.infers_types:
         return ()
     features = source.schema().features
@@ -258,33 +257,7 @@ def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
     return tuple(names)
 
 
-def add_sampling(
-    job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
-) -> RowSource:
-    """Returns the rows that a job keeps; reads the input for a limit."""
-    sampled, facts, share = SampledRows(source, job), [], Fraction(1)
-    if job.sample is not None:
-        share = Fraction(job.sample)
-        below = None if share == 1 else int(share * (1 << 64))
-        told = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
-        facts.append(("sample", told))
-        sampled = replace(sampled, sample_below=below)
-    if job.limit is not None:
-        sketch = partial(SmallestKeys, job.limit)
-        found = count_rows(
-            *(sampled, ranges, None, ""),
-            workers=workers,
-            sketch=sketch,
-            draws_of=partial(order_keys, job),
-        ).get(None, sketch())
-        kept = min(job.limit, found.count)
-        facts.append(("limit", f"the first {kept:,} of {count(found.count, 'row')}"))
-        share *= Fraction(kept, max(1, found.count))
-        sampled = replace(sampled, last_key=found.last())
-    return replace(sampled, share=float(share), facts=tuple(facts))
-
-
-_WIDER = 8  # times, if a limit was not within the window that was looked at
+WIDER = 8  # times, if a limit was not within the window that was looked at
 
 
 def is_exact(job: JobSpec) -> bool:
@@ -303,22 +276,32 @@ def find_exact_limits(
         comma = has_decimal_commas(job, source, column)
     fractions = [parse_fraction(split.fraction) for split in job.splits]
     width = WIDTH
+
+    def draws_of(_: InputRange, rows: Rows) -> tuple[Rows, U64]:
+        if rows.groups is not None:  # rows are counted one by one
+            raise UsageError(
+                "`map` makes several rows of one, which belong into one split, so the "
+                "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
+                "or return at most one row for each"
+            )
+        return rows, split_draws(rows.origins, job.seed)
+
     while True:
         found = count_rows(
             source,
             ranges,
             column,
-            _too_many("stratify_by", str(column)),
+            too_many("stratify_by", str(column)),
             workers=workers,
-            sketch=partial(RankSketch, expected_ends(fractions), width),
-            draws_of=lambda _, rows: split_draws(rows.origins, job.seed),
+            sketch=lambda _: RankSketch(expected_ends(fractions), width),  # noqa: B023
+            draws_of=draws_of,
             values_of=partial(keys_of, decimal_comma=comma),
         )
         sketches = {key or MISSING_KEY: sketch for key, sketch in found.items()}
         limits = find_limits(sketches, fractions)
         if limits is not None:
             return limits
-        width *= _WIDER
+        width *= WIDER
 
 
 def told_of(job: JobSpec, limits: SplitLimits) -> InputSummary:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import (
     add_label_split,
-    add_sampling,
     find_exact_limits,
     has_label_split,
     is_exact,
@@ -90,7 +89,9 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     workers = options.workers or usable_cores()
     if has_label_split(job):
         source = add_label_split(job, source, ranges, fixed_schema, workers)
-    if job.is_sampled:
+    if job.is_sampled:  # else nothing of it is imported
+        from recordmill.beam_jobs.service.sampling import add_copies, add_sampling
+
         source = add_sampling(job, source, ranges, workers)
     if run.append_plan is not None:
         if fixed_schema is not None:  # one that is declared stays the same by itself
@@ -145,6 +146,9 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             description=run.description,
         ),
     )
+    if job.copies_rows:
+        context, told_copies = add_copies(context, ranges, workers)
+        understood = understood.updated(told_copies)
     return PreparedRun(context, ranges, inputs, understood)
 
 

@@ -107,8 +107,10 @@ def build_manifest(
     made = _map_entry(context, ranges, observed)
     sampled = None
     if context.job.is_sampled:
-        left_out = sum(result.rows_left_out for result in ranges)
-        sampled = SamplingEntry(rows_left_out=left_out)
+        sampled = SamplingEntry(
+            rows_left_out=sum(result.rows_left_out for result in ranges),
+            rows_copied=sum(result.rows_copied for result in ranges),
+        )
     others, told = other_rows(made, sampled)
     if rows_read + others != records + rejected:
         raise RecordmillError(

@@ -26,6 +26,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import (
     InputRange,
     Reject,
@@ -36,6 +37,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.exchange.keys import position_keys, shuffle_keys
 from recordmill.transforms.file_content import Checksums
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.native.numpy_loops import U32
@@ -67,6 +69,12 @@ class Rows:
     # a hash for each row, where those with equal ones stay in one split; None:
     # `origins`
     groups: U64 | None = None
+
+    def order_keys(self, input_range: InputRange, job: JobSpec) -> U64:
+        """Returns the order key of each row, before any shift (`key_shift`)."""
+        if job.shuffle:
+            return shuffle_keys(self.origins, job.seed)
+        return position_keys(input_range, self.positions)
 
     def taken(self, kept: I64, batch: pa.RecordBatch | None = None) -> Rows:
         """Returns the rows of these indices, with another batch if one is given."""
@@ -103,6 +111,7 @@ class RowSink:
     dropped: int = 0
     added: int = 0  # rows beside the first that comes from a row of the input
     left_out: int = 0  # rows that sampling left out
+    copied: int = 0  # copies that balancing made
 
     def add(
         self,
@@ -203,6 +212,10 @@ class RowSource(ABC):
     @abstractmethod
     def on(self, source: Source) -> RowSource:
         """Returns the same rows of another source, which reads the same files."""
+
+    def unsampled(self) -> tuple[RowSource, float]:
+        """Returns all rows, and about what share of them this source has."""
+        return self, 1.0
 
     @property
     def infers_types(self) -> bool:

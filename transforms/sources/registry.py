@@ -201,7 +201,8 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
         columns = {declared.column_of(name) for name in declared.features}
     if columns:
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
-        others = (job.split_column, job.split_by, job.stratify_by, times)
+        balanced = job.balance.rpartition("=")[0] if job.balance else None
+        others = (job.split_column, job.split_by, job.stratify_by, times, balanced)
         columns |= {name for name in others if name is not None}
     request = Request(storage, as_text, tuple(sorted(columns)), job)
     return found.make_source(options, request)

@@ -9,7 +9,6 @@ schema is the one that a conversion without a schema would find.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.declared import DeclaredSchema, declare_schema
-from recordmill.schemas.errors import InputError, SchemaError, UsageError
+from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
@@ -388,8 +387,20 @@ Sketches = Mapping[str | None, RankSketch]
 _Sketch = TypeVar("_Sketch", RankSketch, SmallestKeys)
 
 
-def _origins(_: InputRange, rows: Rows) -> U64:
-    return rows.origins
+class _ByValue(dict[str | None, _Sketch]):
+    """Sketches by value, each made by a function of the value when it is asked for."""
+
+    def __init__(self, make: Callable[[str | None], _Sketch]) -> None:
+        super().__init__()
+        self._make: Callable[[str | None], _Sketch] = make
+
+    def __missing__(self, value: str | None) -> _Sketch:
+        self[value] = made = self._make(value)
+        return made
+
+
+def _all_rows(_: InputRange, rows: Rows) -> tuple[Rows, U64]:
+    return rows, rows.origins
 
 
 def count_rows(
@@ -399,31 +410,23 @@ def count_rows(
     too_many: str,
     *,
     workers: int,
-    sketch: Callable[[], _Sketch] = RankSketch,  # type: ignore[assignment]
-    draws_of: Callable[[InputRange, Rows], U64] = _origins,
+    sketch: Callable[[str | None], _Sketch] = lambda _: RankSketch(),  # type: ignore[assignment,return-value]
+    draws_of: Callable[[InputRange, Rows], tuple[Rows, U64]] = _all_rows,
     values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
 ) -> Mapping[str | None, _Sketch]:
     """Reads all rows of some ranges, and counts those of each value of a column.
 
-    Without a column all count together. What `draws_of` makes of rows is sketched by rank,
-    each value's by a new `sketch`. Where splits are to end somewhere, a row that was read
-    has to be one row.
+    Without a column all count together. `draws_of` returns the rows that count, and what
+    is sketched by rank, each value's by a new `sketch`.
     """
-    total = defaultdict[str | None, _Sketch](sketch)
-    has_ends = bool(sketch().ends)
+    total = _ByValue(sketch)
 
     def read(input_range: InputRange) -> dict[str | None, _Sketch]:
-        found = defaultdict[str | None, _Sketch](sketch)
-        for rows in _read(source, input_range, column):
-            if has_ends and rows.groups is not None:  # rows are counted one by one
-                raise UsageError(
-                    "`map` makes several rows of one, which belong into one split, so the "
-                    "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
-                    "or return at most one row for each"
-                )
-            if not len(rows.origins):
+        found = _ByValue(sketch)
+        for every in _read(source, input_range, column):
+            rows, draws = draws_of(input_range, every)
+            if not len(draws):
                 continue
-            draws = draws_of(input_range, rows)
             texts: Sequence[str | None] = [None]
             indices = np.zeros(len(draws), np.int64)
             if column is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from recordmill.transforms.exchange.keys import assign_splits
 from recordmill.transforms.sources.base import Findings, RowSource
 from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.tasks.workspace import Workspace
+
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.sampling import BalancedClasses
 
 Exchange = Literal["reference", "scratch", "engine"]
 
@@ -73,6 +76,7 @@ class RunContext:
     # whole dataset
     part: int = 0
     limits: SplitLimits | None = None  # where the job's splits end, if they are exact
+    copies: BalancedClasses | None = None  # how often rows of a split are copied
     publishing: Publishing = Publishing()  # for the last step
 
     def publishing_with(self, **changes: Any) -> RunContext:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.encode.waiting_rows import lengths_of, payload_rows
-from recordmill.transforms.exchange.keys import text_hash, value_hashes
+from recordmill.transforms.exchange.keys import copy_origins, text_hash, value_hashes
 from recordmill.transforms.exchange.pieces import cut_block, reject_pieces
 from recordmill.transforms.exchange.plan import (
     Histogram,
@@ -41,7 +42,6 @@ from recordmill.transforms.sources.label_split import (
     class_hashes,
     has_decimal_commas,
 )
-from recordmill.transforms.sources.sampling import order_keys
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.workspace import (
@@ -97,9 +97,17 @@ class RangeReader:
         self.encoded_types = assumed_types
         sink, observed = self.sink, self.sink.observed
         if self.by_reference:
-            batches = source.list_references(self.input_range, sink)
+            batches = list_rows(self.context, self.input_range, sink)
+        elif source.lists_rows and self.context.copies:  # each copy may be a reject
+            listed = list_rows(self.context, self.input_range, sink)
+            batches = chain.from_iterable(source.read_listed(r, sink) for r in listed)
         else:
-            batches = source.read(self.input_range, assumed_types, sink)
+            batches = with_copies(
+                self.context,
+                self.input_range,
+                source.read(self.input_range, assumed_types, sink),
+                sink,
+            )
         blocks: list[Block] = []
         held = 0
         for rows in batches:
@@ -138,7 +146,7 @@ class RangeReader:
         """Returns how many rows of the input were read, rejects included."""
         sink = self.sink
         unread = len(sink.rejects) - self.rows_invalid + sink.dropped - sink.added
-        return self.rows_given + unread + sink.left_out
+        return self.rows_given + unread + sink.left_out - sink.copied
 
     @property
     def checksums(self) -> Checksums:
@@ -170,6 +178,7 @@ class RangeReader:
             rows_dropped=sink.dropped,
             rows_added=sink.added,
             rows_left_out=sink.left_out,
+            rows_copied=sink.copied,
         )
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
@@ -220,13 +229,50 @@ def keys_and_splits(
     context: RunContext, input_range: InputRange, rows: Rows
 ) -> tuple[U64, npt.NDArray[np.uint8]]:
     """Returns the order key and the index of the split of each row."""
-    keys = order_keys(context.job, input_range, rows)
+    keys = rows.order_keys(input_range, context.job)
     if shift := context.source.key_shift:
         keys <<= np.uint64(shift)
     if rows.splits is not None:
         return keys, rows.splits
     groups, classes = _groups(context, rows), _classes(context, rows)
     return keys, context.splits_of(groups, input_range, classes)
+
+
+def with_copies(
+    context: RunContext, input_range: InputRange, batches: Iterator[Rows], sink: RowSink
+) -> Iterator[Rows]:
+    """Returns batches of rows, each row followed by its copies, which are in its split.
+
+    A copy has an order key of its own; where that is the position, it lies behind its row.
+    """
+    balance = context.copies
+    if balance is None:
+        return batches
+
+    def copied(rows: Rows) -> Rows:
+        _, splits = keys_and_splits(context, input_range, rows)
+        own = np.flatnonzero(splits == balance.split)
+        times = np.ones(len(splits), np.int64)
+        times[own] = balance.times_of(rows.taken(own))
+        found = rows.taken(np.repeat(np.arange(len(times)), times))
+        # Three rows, of which the second is there twice: found 0 1 1 2, copies 0 0 1 0.
+        copies = np.arange(len(found.origins)) - np.repeat(
+            times.cumsum() - times, times
+        )
+        sink.copied += len(copies) - len(times)
+        found.groups = found.origins if found.groups is None else found.groups
+        found.origins = copy_origins(found.origins, copies)
+        return found
+
+    return map(copied, batches)
+
+
+def list_rows(
+    context: RunContext, input_range: InputRange, sink: RowSink
+) -> Iterator[Rows]:
+    """Yields references to the rows of a range, and to their copies."""
+    listed = context.source.list_references(input_range, sink)
+    return with_copies(context, input_range, listed, sink)
 
 
 def _groups(context: RunContext, rows: Rows) -> U64:
@@ -379,7 +425,7 @@ def listed_histogram(
     context: RunContext, input_range: InputRange
 ) -> Iterator[PackedHistogram]:
     """Yields those of a range whose sizes are known before it is read."""
-    for rows in context.source.list_references(input_range, RowSink()):
+    for rows in list_rows(context, input_range, RowSink()):
         assert rows.planned_bytes is not None  # known unread
         keys, splits = keys_and_splits(context, input_range, rows)
         yield make_histogram(context, keys, splits, rows.planned_bytes)
@@ -490,7 +536,7 @@ def send_range(
         if found := len(reader.sink.rejects) - measured.rows_rejected:
             # Only with a plan from sizes, which did not know of rejects.
             lost = -sent
-            for rows in context.source.list_references(input_range, RowSink()):
+            for rows in list_rows(context, input_range, RowSink()):
                 keys, splits = keys_and_splits(context, input_range, rows)
                 lost += _rows_of_shards(plan, keys, splits)
             if (lost < 0).any() or lost.sum() != found:

@@ -21,12 +21,12 @@ from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_o
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_runs import Block
 from recordmill.transforms.sources.base import Findings, Rows, RowSink, map_readable
-from recordmill.transforms.sources.sampling import SampledRows
 from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
     BLOCK_BYTES,
     RangeReader,
+    list_rows,
     listed_histogram,
     make_histogram,
 )
@@ -88,8 +88,9 @@ def estimate_run(
         input_ranges = source.input.surveyed(ranges)
     else:
         input_ranges = source.input.sample_ranges(ranges)
-    if isinstance(source, SampledRows) and not whole:  # some ranges may keep no row
-        share, sampled = source.share, replace(context, source=source.inner)
+    if not whole:  # the ranges that are looked at may keep no row
+        every, share = source.unsampled()
+        sampled = replace(context, source=every)
     sample = _Sample(sampled, input_ranges, whole=whole)
     if source.sizes_known_upfront:
         parts = (
@@ -193,7 +194,7 @@ class _Sample:
         framed_bytes = sum(int(each.sum()) for each in lengths)
         self.positions += reader.input_range.num_positions
         self.rows += reader.rows_read
-        self.left_out += reader.sink.left_out
+        self.left_out += reader.sink.left_out - reader.sink.copied
         self.records += round(records * rows_each)
         self.framed_bytes += round(framed_bytes * rows_each)
         self.rejected += len(rejects) + round(reader.rows_invalid * (rows_each - 1))
@@ -208,8 +209,7 @@ class _Sample:
                 offsets, data = array_parts(binary_payloads(block.rows))
                 self._head += data.data[offsets[0] : offsets[-1]]
         if context.source.sizes_known_upfront:
-            references = context.source.list_references(reader.input_range, RowSink())
-            for rows in references:
+            for rows in list_rows(context, reader.input_range, RowSink()):
                 assert rows.planned_bytes is not None  # known before reading
                 self.planned_bytes += int(rows.planned_bytes.sum())
 

@@ -490,6 +490,7 @@ def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
     roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")
     asked = {option: getattr(job, option) for option in roles}
     asked["map"] = job.map and job.map.label
+    asked["balance"] = job.balance
     for option, value in asked.items() if options.records == "keep" else ():
         if value is not None:
             raise UsageError(

@@ -1,0 +1,191 @@
+"""Finds which rows a job keeps, copies or weighs, before the run: counts the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+
+from recordmill.beam_jobs.service.label_split import (
+    WIDER,
+    own_names,
+    require_class_column,
+    too_many,
+)
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.job import JobSpec, parse_balance
+from recordmill.schemas.options import WEIGHT
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.text import count, first_names
+from recordmill.transforms.arrow import U64
+from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch, SmallestKeys
+from recordmill.transforms.exchange.keys import sample_draws, text_hash
+from recordmill.transforms.sources.base import Rows, RowSource
+from recordmill.transforms.sources.file_splits import TRAIN_NAMES
+from recordmill.transforms.sources.label_split import (
+    MISSING_KEY,
+    has_decimal_commas,
+    keys_of,
+)
+from recordmill.transforms.sources.sampling import BalancedClasses, SampledRows
+from recordmill.transforms.statistics.input_statistics import count_rows
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.convert_range import keys_and_splits
+
+_SPACE = 1 << 64
+DrawsOf = Callable[[InputRange, Rows], tuple[Rows, U64]]
+
+
+def add_sampling(
+    job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
+) -> RowSource:
+    """Returns the rows that a job keeps, with their weights; copies are made later."""
+    sampled, facts, share = SampledRows(source, job), [], Fraction(1)
+    if job.sample is not None:
+        share = Fraction(job.sample)
+        below = None if share == 1 else int(share * _SPACE)
+        told = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
+        facts.append(("sample", told))
+        sampled = replace(sampled, sample_below=below)
+    if job.limit is not None:
+        keys_of_limit = SmallestKeys(job.limit)
+        found = count_rows(
+            *(sampled, ranges, None, ""),
+            workers=workers,
+            sketch=lambda _: SmallestKeys(keys_of_limit.limit),
+            draws_of=lambda each, rows: (rows, rows.order_keys(each, job)),
+        ).get(None, keys_of_limit)
+        kept = min(job.limit, found.count)
+        facts.append(("limit", f"the first {kept:,} of {count(found.count, 'row')}"))
+        share *= Fraction(kept, max(1, found.count))
+        sampled = replace(sampled, last_key=found.last())
+    if job.balance is not None and not job.copies_rows:
+        if job.balance.endswith("=weights") and WEIGHT in source.columns().names:
+            raise UsageError(
+                f"`balance` {job.balance}: the input has a column {WEIGHT} already. Name it "
+                "otherwise in the input, or leave out `balance`"
+            )
+        draws_of: DrawsOf = lambda _, rows: (rows, sample_draws(rows.origins, job.seed))  # noqa: E731
+        balance, counts = _find_balance(job, sampled, ranges, workers, draws_of)
+        facts.append(_told(job, source, counts))
+        total = max(1, sum(counts.values()))
+        kept = sum(
+            map(min, counts.values(), [min(counts.values(), default=0)] * len(counts))
+        )
+        share *= 1 if balance.weights is not None else Fraction(kept, total)
+        sampled = replace(sampled, balance=balance)
+    return replace(sampled, share=float(share), facts=tuple(facts))
+
+
+def add_copies(
+    context: RunContext, ranges: Sequence[InputRange], workers: int
+) -> tuple[RunContext, InputSummary]:
+    """Returns a run that copies rows of the split train, and what is told of it."""
+    job, names = context.job, context.split_names
+    train = next((n for n in names if n.casefold() in TRAIN_NAMES), None)
+    if train is None:
+        raise UsageError(
+            f"`balance` {job.balance}: copies are made in the split train alone, but the "
+            f"splits are {', '.join(names)}. Name one of them train, or undersample"
+        )
+    split = names.index(train)
+
+    def draws_of(input_range: InputRange, rows: Rows) -> tuple[Rows, U64]:
+        _, splits = keys_and_splits(context, input_range, rows)
+        own = rows.taken(np.flatnonzero(splits == split))
+        return own, sample_draws(own.origins, job.seed)
+
+    balance, counts = _find_balance(job, context.source, ranges, workers, draws_of)
+    told = _told(job, context.source, counts)
+    copies = replace(balance, split=split)
+    return replace(context, copies=copies), InputSummary((told,))
+
+
+def _find_balance(
+    job: JobSpec,
+    source: RowSource,
+    ranges: Sequence[InputRange],
+    workers: int,
+    draws_of: DrawsOf,
+) -> tuple[BalancedClasses, Mapping[str, int]]:
+    """Counts the rows of each class, and finds where those end that are kept or copied.
+
+    Of cat 5 and dog 2, undersampling keeps two rows of each, with the smallest draws;
+    oversampling makes 5 of dog: two of each row, and a third of the one with the smallest.
+    """
+    column, rule = parse_balance(str(job.balance))
+    if job.map is not None and source.infers_types:
+        raise UsageError(
+            f"`balance` with `map` needs an input whose columns have types; those of "
+            f"{job.source} are found while its rows are read. Leave out one of them, or "
+            "convert the table to Parquet"
+        )
+    require_class_column("balance", column, source.columns())
+    comma = has_decimal_commas(job, source, column)
+
+    def counted(sketch: Callable[[str | None], RankSketch]) -> dict[str, RankSketch]:
+        found = count_rows(
+            *(source, ranges, column, too_many("balance", column)),
+            workers=workers,
+            sketch=sketch,
+            draws_of=draws_of,
+            values_of=partial(keys_of, decimal_comma=comma),
+        )
+        return {key or MISSING_KEY: each for key, each in found.items()}
+
+    counts = {key: each.count for key, each in counted(lambda _: RankSketch()).items()}
+    if not counts:
+        raise InputError(f"`balance` {column}: there is no row to balance")
+    target = max(counts.values()) if rule == "oversample" else min(counts.values())
+    ranks = {key: 0 if rule == "weights" else target % n for key, n in counts.items()}
+    share = Fraction(job.sample or 1)  # of all draws, which sampled rows have
+    below, width = {key: [0] for key in counts}, WIDTH
+    while any(ranks.values()):
+
+        def sketch(key: str | None) -> RankSketch:
+            key = key or MISSING_KEY
+            end = ranks.get(key, 0) * share / counts.get(key, 1)
+            return RankSketch((int(end * _SPACE),), width)  # noqa: B023
+
+        limits = {k: each.limits([ranks[k]]) for k, each in counted(sketch).items()}
+        if None not in limits.values():
+            below = {key: found for key, found in limits.items() if found is not None}
+            break
+        width *= WIDER
+    keys = sorted(counts, key=text_hash)
+    times = [1 if rule == "weights" else target // counts[key] for key in keys]
+    weights = None
+    if rule == "weights":
+        total = sum(counts.values()) / len(counts)
+        weights = np.array([total / counts[key] for key in keys], np.float32)
+    balance = BalancedClasses(
+        *(column, comma, job.seed),
+        hashes=np.array([text_hash(key) for key in keys], np.uint64),
+        times=np.array(times, np.int64),
+        below=np.array([below[key][0] for key in keys], np.uint64),
+        weights=weights,
+    )
+    return balance, counts
+
+
+def _told(
+    job: JobSpec, source: RowSource, counts: Mapping[str, int]
+) -> tuple[str, str]:
+    """Returns what is told of balanced classes before the run."""
+    column, rule = parse_balance(str(job.balance))
+    names = own_names(source.unsampled()[0], column)
+    shown = []
+    for key in sorted(counts, key=lambda key: (-counts[key], key)):
+        name = names[int(key)] if names and key.isdigit() else key or "no value"
+        shown.append(f"{name} {counts[key]:,}")
+    each = {
+        "undersample": f"{min(counts.values()):,} rows of each are kept",
+        "oversample": f"copied to {max(counts.values()):,} rows of each in train",
+        "weights": f"weighed by {WEIGHT}",
+    }
+    told = f"{count(len(counts), 'class')} of {column}, {each[rule]}; rows: "
+    return "balance", told + first_names(shown)
