@@ -279,9 +279,14 @@ def _label_indices(
     return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
 
 
-def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors:
-    """Returns the indices that no class has."""
-    wrong = (indices < 0) | (indices >= len(classes))
+NO_LABEL = -1  # the index of a row without a label, as in test sets
+
+
+def index_errors(
+    indices: npt.NDArray[Any], classes: Sequence[str], lowest: int = 0
+) -> RowErrors:
+    """Returns the indices that no class has; with NO_LABEL as the lowest it is allowed."""
+    wrong = (indices < lowest) | (indices >= len(classes))
     return flag_invalid(wrong, lambda i: beyond_classes(indices[i], classes))
 
 
@@ -324,7 +329,8 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         return _parse(cells, feature).after(errors)
     made = cast_typed(array, dtype, feature.unit)
     if feature.classes:
-        errors = index_errors(_numbers(made.array), feature.classes)
+        lowest = NO_LABEL if feature.min == NO_LABEL else 0
+        errors = index_errors(_numbers(made.array), feature.classes, lowest)
         indices = without(made.array, mask_of(errors, len(array)))
         return CastResult(indices, merge(made.errors, errors))
     return made

@@ -17,7 +17,7 @@ from recordmill.schemas.feature_spec import (
 )
 from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64, offsets_of, value_lengths, value_offsets
-from recordmill.transforms.cast.typed_values import index_errors
+from recordmill.transforms.cast.typed_values import NO_LABEL, index_errors
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.columns import row_starts, take_apart
 from recordmill.transforms.encode.row_errors import (
@@ -30,10 +30,6 @@ from recordmill.transforms.encode.row_errors import (
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.tfrecord import FRAME_BYTES
-
-NO_LABEL = (
-    -1
-)  # of an example without a class, as TFDS has it in STL-10's unlabelled split
 
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
@@ -59,8 +55,7 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
     starts, values = _flatten_column(array, feature)
     errors: RowErrors = {}
     if feature.class_names:
-        labels = np.where(values == NO_LABEL, 0, values)
-        errors = index_errors(labels, feature.class_names)
+        errors = index_errors(values, feature.class_names, NO_LABEL)
     # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
     if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
         values = values.astype(np.float32)

@@ -28,7 +28,7 @@ from recordmill.schemas.feature_spec import Shape
 from recordmill.schemas.ranges import RowIssue
 from recordmill.schemas.text import NOT_VALID, count, first_names
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.cast.typed_values import beyond_classes
+from recordmill.transforms.cast.typed_values import NO_LABEL, beyond_classes
 from recordmill.transforms.encode.columns import (
     inside_lists,
     is_list,
@@ -43,8 +43,7 @@ _KEY = b"huggingface"
 _FILES = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})
 _LISTS = frozenset({"List", "LargeList", "Sequence"})
 _AS_STORED = frozenset({"Value", "Translation", "TranslationVariableLanguages", "Json"})
-NO_LABEL = "no label"  # the code of an issue
-_NO_CLASS = -1  # of a row without a label, as in test sets
+UNLABELLED = "no label"  # the code of an issue
 
 
 @dataclass(slots=True)
@@ -296,14 +295,12 @@ def check_labels(
             rows = rows[pc.list_parent_indices(column).to_numpy()]
             column = pc.list_flatten(column)
         labels = column.cast(pa.int64()).fill_null(0).to_numpy()
-        for at in np.flatnonzero(
-            (labels < _NO_CLASS) | (labels >= len(names))
-        ).tolist():
+        for at in np.flatnonzero((labels < NO_LABEL) | (labels >= len(names))).tolist():
             problems.setdefault(
                 int(rows[at]), f"{name}: {beyond_classes(labels[at], names)}"
             )
-        if without := int(np.count_nonzero(labels == _NO_CLASS)):
-            issues.append(RowIssue(NO_LABEL, name, without, uri))
+        if without := int(np.count_nonzero(labels == NO_LABEL)):
+            issues.append(RowIssue(UNLABELLED, name, without, uri))
     return problems, tuple(issues)
 
 
@@ -312,5 +309,5 @@ def told_of_labels(issues: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     return tuple(
         ("no label", f"{count(each.count, 'value')} -1 of {each.column}")
         for each in issues
-        if each.code == NO_LABEL
+        if each.code == UNLABELLED
     )

@@ -410,9 +410,12 @@ class ColumnarSource(Source):
         if self.fixed_schema is not None:
             return self.fixed_schema
         classes = self.meaning.classes
+        leaves_out = self.leaves_out and self.wanted
+        sizes = {each.name for each in self.meaning.sizes() if leaves_out}
         features = [
             replace(each, class_names=classes.get(each.column, ()))
             for each in plain_schema(self.columns(), nulls).features
+            if each.column not in sizes.difference(self.wanted)
         ]
         return with_images(Schema(tuple(features)), self.meaning.images, observed)
 

@@ -25,6 +25,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue, TypeFlags
 from recordmill.transforms.arrow import U64
+from recordmill.transforms.cast.typed_values import NO_LABEL
 from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.exchange.exact_splits import RankSketch, SmallestKeys
 from recordmill.transforms.machine import usable_cores
@@ -117,6 +118,11 @@ class Inferred:
     def declared(self) -> DeclaredSchema:
         """Returns the same as a schema file; inferred columns in the input's order."""
         declared = declare_schema(self.schema)
+        for name, feature in declared.features.items():
+            limits = self.stats.column(feature.column or name).limits
+            if feature.classes and limits and limits[0] == NO_LABEL:
+                lowest = feature.model_copy(update={"min": NO_LABEL})
+                declared.features[name] = lowest
         if not self.source.infers_types:
             return declared
         names = self.source.columns().names

@@ -116,6 +116,42 @@ def test_audio_is_checked(tmp_path: Path, kind: FileKind) -> None:
     assert ("by metadata", "audio audio") in reading.source.understood().facts
 
 
+def test_an_inferred_schema_takes_rows_without_labels(tmp_path: Path) -> None:
+    """Labels -1, as test sets have them: `min` says so."""
+    made = table({"label": LABEL}, label=pa.array([0, 1, -1]))
+    write_typed(made, "parquet", tmp_path / "a.parquet", 2)
+    told = command("schema", "infer", "parquet", tmp_path / "a.parquet").out
+    assert "label: {dtype: int64, classes: [cat, dog], min: -1}" in told
+    (tmp_path / "s.yaml").write_text(told)
+    out = tmp_path / "out"
+    given = ("parquet", tmp_path / "a.parquet", out, "--schema", tmp_path / "s.yaml")
+    ran = command("convert", *given)
+    assert ran.status == 0, ran.err
+    assert command("verify", "--deep", out).status == 0
+    (tmp_path / "s.yaml").write_text(told.replace(", min: -1", ""))
+    ran = command("convert", *given, "--overwrite")
+    assert "-1 is not a class index (0 to 1)" in ran.err
+
+
+def test_sizes_that_nobody_expects_are_left_out(tmp_path: Path) -> None:
+    """With the other columns that are."""
+    images = pa.array([{"bytes": png(n), "path": "a.png"} for n in range(3)], FILE)
+    made = table(
+        {"image": IMAGE, "label": LABEL}, image=images, label=pa.array([0] * 3)
+    )
+    write_typed(made, "parquet", tmp_path / "a.parquet", 2)
+    expected = "features: {image: {picture: {}}, label: {dtype: int64}}"
+    (tmp_path / "s.yaml").write_text(expected)
+    given = ("--expect-schema", tmp_path / "s.yaml", "--extra-columns", "ignore")
+    ran = command(
+        "convert", "parquet", tmp_path / "a.parquet", tmp_path / "out", *given
+    )
+    assert ran.status == 0, ran.err
+    assert {f["name"] for f in manifest_of(tmp_path / "out")["features"]} == {
+        *("image", "label")
+    }
+
+
 WEBP = {"_type": "Image", "mode": "RGB"}
 
 
