@@ -282,6 +282,26 @@ def export() -> None:
     """Puts a dataset into the files that another tool asks for."""
 
 
+def _export(
+    output: str,
+    folder: str,
+    storage: BothSides,
+    write: Callable[..., list[str]],
+    *,
+    as_json: bool,
+    reader: str,
+) -> None:
+    """Exports a dataset by a function, and shows for which reader it is."""
+    from recordmill.transforms.storage import open_store
+
+    store, manifest = _opened(output, storage)
+    target = open_store(folder, storage.output)
+    with _showing("export", as_json) as on_progress:
+        names = write(store, manifest, target, on_progress)
+    text = f"{folder}: {count(manifest.num_shards, 'shard')} for {reader}"
+    _show({"files": names}, text, as_json=as_json)
+
+
 @_command(
     "tfds",
     (
@@ -291,7 +311,9 @@ def export() -> None:
     short_help="For TFDS, also of appended parts and from gzip.",
     folders=("output", "folder"),
 )
-def tfds_command(output: str, folder: str, as_json: bool, storage: BothSides) -> None:
+def tfds_command(
+    output: str, folder: str, *, as_json: bool, storage: BothSides
+) -> None:
     """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
 
     A dataset without appended parts and without gzip needs no export. Local shards are
@@ -299,15 +321,51 @@ def tfds_command(output: str, folder: str, as_json: bool, storage: BothSides) ->
     """
     from recordmill.transforms.dataset.tfds import export_tfds
 
-    store, manifest = _opened(output, storage)
-    with _showing("export", as_json) as on_progress:
-        names = export_tfds(store, manifest, Path(folder), on_progress)
-    shards = count(manifest.num_shards, "shard")
-    text = f"{Path(folder)}: {shards} for tfds.builder_from_directory"
-    _show({"files": names}, text, as_json=as_json)
+    reader = "tfds.builder_from_directory"
+    _export(output, folder, storage, export_tfds, as_json=as_json, reader=reader)
 
 
-export.add_command(tfds_command)
+@_command(
+    "parquet",
+    ("a Parquet file for each shard", "recordmill export parquet out/table parquet"),
+    short_help="Parquet files, also for Hugging Face datasets.",
+    folders=("output", "folder"),
+)
+def parquet_command(
+    output: str, folder: str, *, as_json: bool, storage: BothSides
+) -> None:
+    """Fills FOLDER with the dataset of OUTPUT as Parquet files.
+
+    Hugging Face datasets reads images and class labels as such. _SUCCESS is written last.
+    """
+    from recordmill.transforms.rows.export_parquet import export_parquet
+
+    reader = "readers of Parquet"
+    _export(output, folder, storage, export_parquet, as_json=as_json, reader=reader)
+
+
+@_command(
+    "webdataset",
+    ("a tar shard for each shard", "recordmill export webdataset out/photos tars"),
+    short_help="Tar shards for WebDataset.",
+    folders=("output", "folder"),
+)
+def webdataset_command(
+    output: str, folder: str, *, as_json: bool, storage: BothSides
+) -> None:
+    """Fills FOLDER with the dataset of OUTPUT as tar shards for WebDataset.
+
+    Images, the only class label and arrays are files of their own, all else is in JSON.
+    _SUCCESS is written last.
+    """
+    from recordmill.transforms.rows.export_webdataset import export_webdataset
+
+    reader = "WebDataset"
+    _export(output, folder, storage, export_webdataset, as_json=as_json, reader=reader)
+
+
+for _format in (tfds_command, parquet_command, webdataset_command):
+    export.add_command(_format)
 
 
 @_command(

@@ -33,7 +33,7 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.names import format_labels, shard_file_name
 from recordmill.schemas.ranges import ShardResult
 from recordmill.schemas.text import json_bytes
+from recordmill.transforms.dataset.export import OnProgress, new_file, require_empty
 from recordmill.transforms.dataset.files import (
     class_names,
     open_file,
@@ -287,12 +288,9 @@ _BOX = _leaf(
 
 
 def export_tfds(
-    store: Store,
-    manifest: Manifest,
-    folder: Path,
-    on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
+    store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
 ) -> list[str]:
-    """Fills a new folder that tfds.builder_from_directory reads; returns its files.
+    """Fills a new place that tfds.builder_from_directory reads; returns its files.
 
     Local uncompressed shards are linked: they take no space, and stay when the dataset
     goes. Others are copied and verified. dataset_info.json is written last, so TFDS
@@ -300,7 +298,7 @@ def export_tfds(
     done, bytes in all) after each shard.
 
     Raises:
-      UsageError: the records are no examples; or there is something in the folder.
+      UsageError: the records are no examples; or there is something in the target.
       OutputError: a shard is not the file that the manifest describes.
     """
     if manifest.payload != "example":
@@ -309,12 +307,7 @@ def export_tfds(
             "example alone. Use the program that `recordmill inspect --tf` prints, or "
             "convert with `payload` example"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"{folder}: there is something in it; expected a folder that is not there, or "
-            "an empty one. Name another one, or remove it"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    require_empty(target)
     done, total = 0, manifest.num_bytes
     results = []
     for split, entry in manifest.splits.items():
@@ -323,7 +316,8 @@ def export_tfds(
                 *(manifest.name, split, number, len(entry.shards)),
                 container=manifest.container,
             )
-            size = _put(store, shard, manifest.compression, folder / name)
+            with new_file(target, name) as path:
+                size = _put(store, shard, manifest.compression, path)
             examples = size - FRAME_BYTES * shard.records
             results.append(
                 ShardResult(split, number, name, shard.records, size, examples, 0)
@@ -341,7 +335,7 @@ def export_tfds(
     )
     files[DATASET_INFO_NAME] = with_about(files.pop(DATASET_INFO_NAME), manifest.about)
     for name, data in files.items():
-        (folder / name).write_bytes(data)
+        target.put_bytes(data, name)
     return [result.file for result in results] + list(files)
 
 

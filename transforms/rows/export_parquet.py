@@ -1,0 +1,148 @@
+"""Writes a dataset as Parquet files, with what Hugging Face `datasets` has to know of them.
+
+    data/{split}-00000-of-00004.parquet      a file for each shard, the rows in its order
+
+Images are structs of bytes and path, class labels are int64: `datasets` reads them as Image and
+ClassLabel by the metadata `huggingface` of the schema, and so does `recordmill convert
+parquet`. Arrays, and values with a shape, are lists in lists.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema, Shape
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.arrow import I64, array_parts, offsets_of
+from recordmill.transforms.dataset.export import OnProgress, export_shards
+from recordmill.transforms.dataset.files import schema_of_dataset
+from recordmill.transforms.dataset.reader import ShardToRead
+from recordmill.transforms.decode.columns import nest
+from recordmill.transforms.storage import Store
+
+_GROUP_BYTES = 32 << 20  # of a row group, about, as Arrow holds it
+_FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def export_parquet(
+    store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
+) -> list[str]:
+    """Fills a new place with Parquet files; see `export_shards`."""
+    schema = schema_of_dataset(store, manifest)
+
+    def write(shard: ShardToRead, path: Path) -> None:
+        nothing = shard.decoded(pa.array([], pa.binary()), shard.schema, [])
+        told = {"info": {"features": _features(schema)}}
+        meta = {"huggingface": json.dumps(told, ensure_ascii=False)}
+        kinds = to_table(nothing, schema).schema.with_metadata(meta)
+        with pq.ParquetWriter(path, kinds) as file:
+            for batches in _groups(shard.batches()):
+                table = pa.Table.from_batches(
+                    to_table(each, schema) for each in batches
+                )
+                file.write_table(table.replace_schema_metadata(meta))
+
+    return export_shards(
+        *(store, manifest, target),
+        lambda split, number, total: (
+            f"data/{split}-{number:05d}-of-{total:05d}.parquet"
+        ),
+        *(write, on_progress),
+    )
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yields the batches of each row group."""
+    group, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def to_table(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Returns decoded columns as a table has them."""
+    columns = [_column(batch[spec.name], spec) for spec in schema.features]
+    names = [spec.name for spec in schema.features]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _column(column: pa.Array, spec: FeatureSpec) -> pa.Array:
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    if spec.sequence:
+        steps = _column(column.flatten(), replace(spec, sequence=False))
+        return nest(steps, [offsets_of(_lengths(column))], present)
+    if spec.content is Content.IMAGE:
+        paths = pa.nulls(len(column), pa.string())
+        mask = pa.array(~present)
+        return pa.StructArray.from_arrays([column, paths], fields=[*_FILE], mask=mask)
+    if spec.content is Content.ARRAY:
+        return _array(column, spec, present)
+    if spec.class_names and not spec.shape:
+        return column.cast(pa.int64())
+    if len(spec.shape) > 1 and spec.shape.count(None) < 2:
+        return _nested(column.flatten(), _lengths(column), spec.shape, present)
+    return column
+
+
+def _lengths(lists: pa.Array) -> I64:
+    lengths: I64 = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _array(column: pa.Array, spec: FeatureSpec, present: Any) -> pa.Array:
+    """Returns arrays as lists of numbers; of several unknown sides all as one list."""
+    offsets, data = array_parts(column)
+    dtype = np.dtype(spec.dtype).newbyteorder("<")
+    values = data[offsets[0] : offsets[-1]].view(dtype).astype(spec.dtype, copy=False)
+    shape = spec.shape if spec.shape.count(None) < 2 else (None,)
+    lengths = np.diff(offsets) // dtype.itemsize
+    return _nested(pa.array(values), lengths, shape, present)
+
+
+def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Array:
+    """Nests the values of each row, of which one side at most is unknown."""
+    known = math.prod(side for side in shape if side is not None)
+    unknown = lengths // known if known else np.zeros_like(lengths)
+    sides = [np.where(present, unknown if side is None else side, 0) for side in shape]
+    levels, lists = list[I64](), np.ones_like(lengths)  # lists of a level in each row
+    for side in sides:
+        levels.append(offsets_of(np.repeat(side, lists)))
+        lists = lists * side
+    return nest(values, levels, present)
+
+
+def _features(schema: Schema) -> dict[str, Any]:
+    """Returns what `datasets` is told of columns; it sees itself what others are."""
+    told = {}
+    for spec in schema.features:
+        feature: dict[str, Any] = {}
+        depth = int(spec.sequence)
+        if spec.content is Content.IMAGE:
+            feature = {"_type": "Image"}
+        elif spec.class_names:
+            feature = {"names": list(spec.class_names), "_type": "ClassLabel"}
+            depth += len(spec.shape)
+        elif 2 <= len(spec.shape) <= 5 and None not in spec.shape and not depth:
+            if spec.dtype not in ("string", "bytes"):
+                kind = f"Array{len(spec.shape)}D"
+                shape = list(spec.shape)
+                feature = {"shape": shape, "dtype": spec.dtype, "_type": kind}
+        for _ in range(depth if feature else 0):
+            feature = {"feature": feature, "_type": "Sequence"}
+        if feature:
+            told[spec.name] = feature
+    return told

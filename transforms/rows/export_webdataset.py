@@ -1,0 +1,212 @@
+"""Writes a dataset as tar shards, as the package webdataset and recordmill read them.
+
+    {split}-000000.tar        a file for each shard; its samples, in the order of its rows:
+
+    00000000.jpg              an image, by what its bytes are
+    00000000.cls              the only class label
+    00000000.json             all other values
+    00000000.{name}           bytes, and text or numbers whose name says so: txt, npy
+
+Names that files of a sample had before they were converted stay: `left.png`, `mp4`, `json/box/x`.
+The key of a sample is the value of the feature `key` if no other sample of its shard has it,
+else the number of the row in its split.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.dataset.export import OnProgress, export_shards
+from recordmill.transforms.dataset.files import schema_of_dataset
+from recordmill.transforms.dataset.reader import ShardToRead
+from recordmill.transforms.dataset.tfds import labels_files
+from recordmill.transforms.images.header import read_header
+from recordmill.transforms.rows.read_rows import to_dicts
+from recordmill.transforms.sources.webdataset.source import MemberKind, key_of, kind_of
+from recordmill.transforms.storage import Store
+
+KEY = "key"
+_JSON = "json/"
+_IMAGE_ENDINGS = {"jpeg": "jpg"}  # of formats that have another name
+_ENDINGS = {"array": "npy", "bytes": "bin"}  # where names do not say what files hold
+_WAY_OUT = "Rename it, or use `recordmill export parquet`"
+
+
+def export_webdataset(
+    store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
+) -> list[str]:
+    """Fills a new place with tar shards, and the labels files; see `export_shards`.
+
+    Raises:
+      UsageError: a feature fits into no file of a sample.
+    """
+    schema = schema_of_dataset(store, manifest)
+    layout = Layout(schema)
+    numbers = {split: count() for split in manifest.splits}
+
+    def write(shard: ShardToRead, path: Path) -> None:
+        seen = set[str]()
+        with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
+            for batch in shard.batches():
+                # A loop for each row: tarfile makes headers one by one.
+                for row in to_dicts(batch, schema):
+                    number = f"{next(numbers[shard.split]):08d}"
+                    key, files = layout.sample(row, number, seen)
+                    for ending, data in files.items():
+                        member = tarfile.TarInfo(f"{key}.{ending}")
+                        member.size = len(data)
+                        tar.addfile(member, io.BytesIO(data))
+
+    names = export_shards(
+        *(store, manifest, target),
+        lambda split, number, _: f"{split}-{number:06d}.tar",
+        *(write, on_progress),
+    )
+    labels = labels_files(schema)
+    for name, data in labels.items():
+        target.put_bytes(data, name)
+    return [*names, *labels]
+
+
+class Layout:
+    """Which file of a sample each feature becomes."""
+
+    def __init__(self, schema: Schema) -> None:
+        images = [s for s in schema.features if s.content is Content.IMAGE]
+        labels = [s for s in schema.features if s.class_names and not s.shape]
+        self._images: dict[str, str] = {}  # where an image's ending is not in its name
+        self._files: dict[str, str] = {}  # ending of the file, by feature
+        self._values = list[str]()  # features that are in JSON
+        for spec in schema.features:
+            name = spec.name.replace("/", ".").lower()
+            has_list = spec.shape and spec.content is not Content.IMAGE
+            if _is_bytes(spec) and (has_list or spec.sequence):
+                raise UsageError(
+                    f"feature {spec.name!r}: lists of bytes fit into no file of a "
+                    f"sample. {_WAY_OUT}"
+                )
+            if spec.content is Content.IMAGE and kind_of(name) != "image":
+                self._images[spec.name] = "" if len(images) == 1 else f"{name}."
+            elif labels == [spec]:
+                self._files[spec.name] = "cls"
+            elif (kind := _file_kind(spec)) is None:
+                self._values.append(spec.name)
+            else:
+                is_said = kind_of(name) == kind
+                self._files[spec.name] = name if is_said else f"{name}.{_ENDINGS[kind]}"
+
+    def sample(
+        self, row: Mapping[str, Any], number: str, seen: set[str]
+    ) -> tuple[str, dict[str, bytes]]:
+        """Returns the key and the files of a row; `seen` has the keys before."""
+        given = row.get(KEY)
+        key = number
+        if isinstance(given, str) and given not in seen:
+            key = given if key_of(f"{given}.x") == (given, "x") else number
+        while key in seen:
+            key += "-"
+        seen.add(key)
+        files: dict[str, bytes] = {}
+        known: dict[str, Any] = {KEY: key}  # what the sample says without JSON
+
+        def put(name: str, ending: str, data: bytes) -> None:
+            if ending in (*files, "json"):
+                raise UsageError(
+                    f"feature {name!r} would be the file KEY.{ending} of a sample, as "
+                    f"another one is. {_WAY_OUT}"
+                )
+            files[ending] = data
+
+        for name, ending in (*self._files.items(), *self._images.items()):
+            value = row[name]
+            if value is None:
+                continue
+            if name in self._images:
+                header = read_header(value)
+                ending += _IMAGE_ENDINGS.get(header.format, header.format)
+            if kind_of(ending) == "image":
+                header = read_header(value)
+                known |= {
+                    f"{name}/height": header.height,
+                    f"{name}/width": header.width,
+                }
+            put(name, ending, _encoded(name, value, ending))
+        values = {
+            name: row[name]
+            for name in self._values
+            if row[name] is not None and not _is_same(known.get(name), row[name])
+        }
+        if values or not files:
+            files["json"] = _json_of(values)
+        return key, files
+
+
+def _is_same(known: Any, value: Any) -> bool:
+    return isinstance(value, str | int) and known == value
+
+
+def _is_bytes(spec: FeatureSpec) -> bool:
+    """Tells whether values are bytes that are neither text nor numbers."""
+    return spec.content is Content.IMAGE or (
+        spec.kind is Kind.BYTES
+        and (spec.content is Content.VALUES or spec.dtype == "bytes")
+        and spec.dtype != "string"
+    )
+
+
+def _file_kind(spec: FeatureSpec) -> MemberKind | None:
+    """Returns what the file of a feature holds; None if it is in JSON."""
+    if spec.name.startswith(_JSON) or spec.sequence:
+        return None
+    if spec.content is Content.IMAGE:
+        return "image"
+    if _is_bytes(spec):
+        return "bytes"
+    said, is_text = kind_of(spec.name), spec.dtype == "string"
+    is_array = spec.content in (Content.ARRAY, Content.TENSOR) or said == "array"
+    if is_array and not is_text:
+        return "array"
+    is_fit = (said == "text" and is_text) or (
+        said == "integer" and spec.kind is Kind.INT64
+    )
+    return said if is_fit and not spec.shape else None
+
+
+def _encoded(name: str, value: Any, ending: str) -> bytes:
+    """Returns a value as the file that holds nothing else."""
+    if isinstance(value, bytes):
+        return value
+    if kind_of(ending) != "array":
+        return str(int(value) if isinstance(value, bool) else value).encode()
+    file = io.BytesIO()
+    try:
+        np.save(file, np.asarray(value), allow_pickle=False)
+    except ValueError as error:
+        raise UsageError(f"feature {name!r}: {error}. {_WAY_OUT}") from error
+    return file.getvalue()
+
+
+def _json_of(values: Mapping[str, Any]) -> bytes:
+    """Returns values as a JSON object; those of json/box/x are in objects, as they were."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        place, last = found, name.removeprefix(_JSON)
+        while name.startswith(_JSON) and "/" in last:
+            folder, _, rest = last.partition("/")
+            inner = place.setdefault(folder, {})
+            if not isinstance(inner, dict):  # a value and an object of one name
+                break
+            place, last = inner, rest
+        place[last] = value
+    return json.dumps(found, ensure_ascii=False, default=np.ndarray.tolist).encode()
