@@ -147,6 +147,9 @@ def test_what_has_no_partner(data: Path) -> None:
     converted("--unlisted", "leave_out", "--overwrite")
     assert sorted(rows()) == list("acde")
     assert recordmill("rejects", "out").out == "0 rows rejected\n"
+    assert "or the folder of the others with --exclude" in ran.err
+    converted("--exclude", "masks/*", "--overwrite")
+    assert sorted(rows()) == list(NAMES)
 
 
 def test_masks_that_do_not_fit(data: Path) -> None:
@@ -189,6 +192,10 @@ def test_masks_of_other_names_are_asked_for(data: Path) -> None:
     converted("--pair", "none")
 
 
+def test_a_pair_is_not_named_like_another_feature(data: Path) -> None:
+    assert "--pair: a name is that of a feature" in refused_by("--pair", "image=masks")
+
+
 def test_texts_beside_images(data: Path) -> None:
     for folder in ("captions", "meta"):
         (data / folder).mkdir()
@@ -220,7 +227,8 @@ def test_appended_images_bring_their_masks(data: Path) -> None:
     for folder, end in (("images", "jpg"), ("masks", "png")):
         path = data / folder / f"a.{end}"
         path.with_stem("f").write_bytes(path.read_bytes())
-    converted("--append")
+    (data / "masks/y.png").write_bytes((data / "masks/a.png").read_bytes())
+    assert "such as masks/y.png" in converted("--append").err
     assert np.array_equal(pixels(rows()["f"]["masks"]), mask_of(0))
     (data / "images/g.jpg").write_bytes((data / "images/a.jpg").read_bytes())
     assert "expected a file 'masks/g.*'" in refused_by("--append")

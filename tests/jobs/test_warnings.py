@@ -143,7 +143,7 @@ RUNS: dict[str, Case] = {
         TABLE, "--label-map", "map.txt", more={"map.txt": "cat\ndog\ncow\n"}
     ),
     "classes-like-splits": images("train/1.jpg", "cat/2.jpg"),
-    "classes-like-masks": images("images/cat/1.jpg", "masks/cat/1.jpg"),
+    "classes-like-masks": images("left/cat/1.jpg", "right/cat/1.jpg"),
     "empty-folder": with_empty_folder,
     "no-class": images("cat/1.jpg", "dog/2.jpg", "3.jpg", options="--max-rejects 1"),
     "unlisted-images": labelled("file,label\na.jpg,cat\n", "--max-rejects", 1),

@@ -86,10 +86,8 @@ def all_decodable(observed: TypeFlags) -> bool | None:
 
 def decodable_in(schema: Schema) -> bool:
     """Tells whether readers of a dataset decode its images."""
-    return any(
-        feature.content is Content.IMAGE and feature.dtype != "bytes"
-        for feature in schema.features
-    )
+    images = [each for each in schema.features if each.content is Content.IMAGE]
+    return bool(images) and all(each.dtype != "bytes" for each in images)
 
 
 # Other sources have columns of images that stay as they are.

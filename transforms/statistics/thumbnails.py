@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
-from recordmill.transforms.images.decode import open_image, to_8_bits
+from recordmill.transforms.images.decode import GRAY_16, open_image, to_8_bits
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SIDE = 112  # pixels of the longer side, at most
 MAX_PIXELS = 1 << 26  # of an image that is decoded: 200 MB as RGB
 _QUALITY = 78
+_FEW = 64  # samples below are stretched
 _EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
 
 
@@ -89,7 +90,13 @@ def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
         with _opened(value, feature) as opened:
             width, height = opened.size
             opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            small, file = to_8_bits(opened), io.BytesIO()
+            shown = opened
+            if feature.shape[2:] == (1,) and opened.mode in ("L", *GRAY_16):
+                # Of masks with few numbers nothing would be seen.
+                few = _FEW << (0 if opened.mode == "L" else 8)
+                if int(opened.getextrema()[1]) < few:  # type: ignore[arg-type]
+                    shown = opened.convert("I")
+            small, file = to_8_bits(shown), io.BytesIO()
             small.thumbnail((SIDE, SIDE))
             is_exact = small.width * small.height <= _EXACT_PIXELS
             form = "PNG" if is_exact else "WEBP"

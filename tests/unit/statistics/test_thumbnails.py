@@ -62,6 +62,16 @@ def test_small_ones_keep_every_pixel() -> None:
     assert np.array_equal(np.asarray(opened(made)), pixels)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_masks_of_few_numbers_can_be_seen(dtype: str) -> None:
+    file = io.BytesIO()
+    mask = np.arange(400, dtype=dtype).reshape(20, 20) // 200
+    Image.fromarray(mask).save(file, "PNG")
+    spec = feature(shape=(None, None, 1), content=Content.IMAGE)
+    made = np.asarray(opened(thumbnail_of(file.getvalue(), spec)))
+    assert np.array_equal(made, mask * 255)
+
+
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_pixels_of_any_channels(channels: int) -> None:
     spec = feature(shape=(200, 100, channels), content=Content.ARRAY)

@@ -696,11 +696,12 @@ def _finish(
     elif len(unlisted):
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
+        pair = ", or the folder of the others with `exclude`" if draft.partners else ""
         draft.warn(
             options.kind.unlisted,
             f"{count(len(unlisted), options.kind.noun)} will be rejected, such as "
             f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
-            "`unlisted=leave_out` to leave them out",
+            f"`unlisted=leave_out` to leave them out{pair}",
         )
     kept = draft.left_out == ""
     paths = draft.images.paths.filter(pa.array(~kept)).to_pylist()
@@ -868,7 +869,6 @@ def _columns(draft: _Draft, order: I64) -> pa.Table:
 def appended(
     before: Annotations,
     whole: Annotations,
-    new: FoundImages,
     new_paths: pa.ChunkedArray,
     schema: Schema | None,
 ) -> Annotations:
@@ -891,6 +891,7 @@ def appended(
                 f"{first_names(list(before.classes))}, and its labels are positions in "
                 f"that list. Give it one of these labels, {CONVERT_AGAIN}"
             )
+    told = {*new_paths.to_pylist()} if whole.skipped else ()
     # What all images of a dataset have, new ones may not lack.
     required = set(whole.features) - before.optional if schema is not None else ()
     problems = table[PROBLEM]
@@ -906,7 +907,7 @@ def appended(
         classes=before.classes,
         optional=before.optional,
         partners=before.partners,
-        skipped=tuple((reason, file.path) for file, reason in new.others),
+        skipped=tuple(each for each in whole.skipped if each[1] in told),
     )
 
 

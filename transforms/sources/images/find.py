@@ -610,7 +610,7 @@ def _same_trees(
         return []
     what = (
         f"the classes {_quoted(same)} hold folders of the same names with as many files. "
-        "If some are masks of the others, name them with `pair`; if the folders in "
+        "If some are masks of the others, use `pair=mask=FOLDER`; if the folders in "
         f"them are the classes, use `label_from={min(g.label for g in every) + 1}`"
     )
     return [InputWarning("classes-like-masks", what)]
@@ -621,9 +621,12 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
 
     As pairs have that nothing names as such; and numbered images of balanced classes.
     """
-    _, of_folder = np.unique([place.label for place in places], return_inverse=True)
+    labels = [place.label for place in places]
+    names = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    of_folder = np.array([names[label] for label in labels])
     codes = of_folder[images.folders.indices.to_numpy()]
-    _, firsts, counts = np.unique(codes, return_index=True, return_counts=True)
+    counts, firsts = np.bincount(codes), np.zeros(len(names), np.int64)
+    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
     alike = defaultdict[tuple[int, str], list[InputFile]](list)
     for file, number in zip(images.take(pa.array(firsts)), counts, strict=True):
         alike[int(number), PurePosixPath(file.path).stem].append(file)

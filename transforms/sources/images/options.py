@@ -525,6 +525,9 @@ class ImagesOptions(FileOptions):
                 "split: leave out one of them, or the splits in `annotations`": (
                     self.split_lists and any(split for split, _ in self.object_files)
                 ),
+                "`pair`: a name is that of a feature of the images: give another one": (
+                    not super().reserved.isdisjoint(name for name, _ in self.pairs)
+                ),
                 "`boxes_outside` is for `annotations`: leave it out": (
                     self.boxes_outside != "clip" and not may_have
                 ),

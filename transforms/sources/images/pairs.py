@@ -12,10 +12,10 @@ A folder of such files stands for one of images, and a file for the image of its
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,61 +86,83 @@ class Pair(NamedTuple):
     matches: tuple[Match, ...]
 
 
-@dataclass
+Found = tuple[int, str, Match]  # number of names that match, kind of the files
+
+
 class _Tree:
     """The names of files by folder and kind."""
 
-    files: Inventory
-    _names: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        folders = self.files.folders
-        self.folders: list[str] = folders.dictionary.to_pylist()
-        codes = folders.indices.to_numpy()
-        self._order = np.argsort(codes, kind="stable")
-        self._starts = np.searchsorted(codes[self._order], range(len(self.folders) + 1))
-        self._code = {name: code for code, name in enumerate(self.folders)}
-        self.kinds = np.full(len(codes), len(_KINDS), np.int8)
+    def __init__(self, files: Inventory) -> None:
+        self.files, self.root = files, input_root(files)
+        self.kinds = np.full(len(files), len(_KINDS))
         for kind, endings in enumerate(_ENDINGS):
-            self.kinds[np.asarray(self.files.ends_with(endings))] = kind
-        self._stems = _stems(self.files.paths)
-        self.beside: dict[Folder, set[str]] = defaultdict(set)
+            self.kinds[np.asarray(files.ends_with(endings))] = kind
+        self.codes = files.folders.indices.to_numpy()
+        self.folders: list[str] = files.folders.dictionary.to_pylist()
+        columns = {
+            "folder": self.codes,
+            "kind": self.kinds,
+            "name": _stems(files.paths),
+        }
+        groups = pa.table(columns).group_by(["folder", "kind"], use_threads=False)
+        listed = groups.aggregate([("name", "list")]).to_pydict().values()
+        self._names: dict[tuple[str, str], list[str]] = {
+            (self.folders[code], _KINDS[kind]): names
+            for code, kind, names in zip(*listed, strict=True)
+            if kind < len(_KINDS)
+        }
+        self._beside: dict[Folder, set[str]] = defaultdict(set)
         for folder in self.folders:
-            if folder and self.names(folder):
-                parts = tuple(folder.split("/"))
-                for depth in range(len(parts)):
-                    self.beside[parts[:depth]].add(parts[depth])
+            parts = tuple(folder.split("/"))
+            for depth in range(len(parts) if folder and self.names(folder) else 0):
+                self._beside[parts[:depth]].add(parts[depth])
 
     def names(self, folder: str, kind: str = "image") -> list[str]:
         """Returns the names of the files of a kind in a folder, without their endings."""
-        if (folder, kind) not in self._names:
-            found: list[str] = []
-            if (code := self._code.get(folder)) is not None:
-                at = self._order[self._starts[code] : self._starts[code + 1]]
-                at = at[self.kinds[at] == _KINDS.index(kind)]
-                found = self._stems.take(pa.array(at)).to_pylist()
-            self._names[folder, kind] = found
-        return self._names[folder, kind]
+        return self._names.get((folder, kind), [])
 
-    def best(
+    def find(
         self,
-        folder: str,
-        others: Sequence[tuple[Folder, int | None]],
+        own: Folder,
+        holds_images: Callable[[str], bool],
         kinds: Sequence[str] = _KINDS,
-    ) -> tuple[int, str, Match]:
-        """Returns how many names of a folder are those of images, their kind, and where.
+        *,
+        inside: bool = True,
+    ) -> Iterator[Found]:
+        """Finds the folders of images for which folders of partners stand.
 
-        The others are folders that may hold the images, and what to cut from their names.
+        Args:
+          own: what the latter have in their paths.
+          holds_images: whether the name of a folder may be in its place.
+          kinds: of files that may be partners.
+          inside: whether nothing may be.
         """
-        found = 0, "image", Match(folder, None)
-        for parts, cut in others:
-            other = "/".join(parts)
-            images = self.names(other) if other != folder else []
-            for kind in kinds if images else ():
-                number, ends = _common(self.names(folder, kind), images)
-                if number > found[0]:
-                    found = number, kind, Match(folder, other, cut, *ends)
-        return found
+        for folder in self.folders:
+            parts = tuple(folder.split("/"))
+            every = range(len(parts))
+            at = next((n for n in every if parts[n : n + len(own)] == own), None)
+            if at is None:
+                continue
+            before, after = parts[:at], parts[at + len(own) :]
+            others: list[tuple[Folder, int | None]] = [
+                ((*before, name, *after), None if likely_splits([name]) else at)
+                # Of train and val, both with numbered images, train is that of train_masks.
+                for name in sorted(
+                    self._beside[before], key=lambda n: (n not in own[0], n)
+                )
+                if holds_images(name)
+            ]
+            yield max(
+                (
+                    (number, kind, Match(folder, "/".join(other), cut, *ends))
+                    for other, cut in [*others, *[((*before, *after), None)] * inside]
+                    for kind in kinds
+                    if (images := self.names("/".join(other)))
+                    for number, ends in [_common(self.names(folder, kind), images)]
+                ),
+                key=lambda each: each[0],
+                default=(0, kinds[0], Match(folder, None)),
+            )
 
 
 def _stems(paths: pa.ChunkedArray) -> pa.Array:
@@ -165,71 +187,69 @@ def _end(names: Sequence[str]) -> str:
     """Returns what several names end with, from a mark between words."""
     if len(names) < 2:
         return ""
-    number = _shared([tuple(name[::-1]) for name in names])
-    end = names[0][len(names[0]) - number :]
-    first = _BETWEEN.search(end)
-    return end[first.start() :] if first else ""
-
-
-def _shared(names: Sequence[Folder]) -> int:
-    """Returns how many parts all names begin with."""
-    each = enumerate(zip(min(names), max(names), strict=False))
-    return next((at for at, (a, b) in each if a != b), len(min(names)))
+    ends = (names[0][mark.start() :] for mark in _BETWEEN.finditer(names[0]))
+    return next((end for end in ends if all(n.endswith(end) for n in names)), "")
 
 
 def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
     """Finds the pairs that are named, or that the names of folders tell."""
     tree = _Tree(files)
-    named: dict[str, list[Folder]] = defaultdict(list)
-    for name, folder in options.pairs:
-        named[name].append(tuple(folder.strip("/").split("/")))
+    found: dict[str, list[Found]] = defaultdict(list)
     if not options.pairs:
-        named = _guess(tree)
-    taken = {parts[0] for each in named.values() for parts in each}
-    return tuple(_pair(tree, name, each, taken) for name, each in named.items())
+        found = _guess(tree)
+    named = [(name, tuple(path.strip("/").split("/"))) for name, path in options.pairs]
+    others = {own[0] for _, own in named}
+    for name, own in named:
+        found[name] += tree.find(own, lambda other: other not in others)
+        if not found[name]:
+            raise InputError(
+                f"`pair`: {tree.root}: no input file is in a folder {'/'.join(own)!r}; its "
+                f"folders are {first_names(list(map(repr, tree.folders)))}: name one of "
+                "them, give the folder that holds images and partners as the input, or use "
+                "`pair=none`"
+            )
+        if not any(number for number, *_ in found[name]):
+            raise InputError(
+                f"`pair`: {tree.root}{found[name][0][2].folder}: none of its files "
+                f"({' '.join(sum(_ENDINGS, ()))}) has the name of an image, expected "
+                "masks/1.png for images/1.jpg. Name each like its image, or use `pair=none`"
+            )
+    return tuple(_pair(tree, *each) for each in found.items())
 
 
-def _guess(tree: _Tree) -> dict[str, list[Folder]]:
-    """Returns the folders of partners by the names of their features."""
-    found: dict[str, list[Folder]] = defaultdict(list)
-    doubtful: dict[str, str] = {}
-    for folder in tree.folders:
-        parts = tuple(folder.split("/"))
-        for at, depth in ((a, d) for a in range(len(parts)) for d in (1, 2)):
-            own = parts[at : at + depth]
-            words = [PARTNERS.fullmatch(part) for part in own]
-            if len(own) < depth or None in words:
-                continue
-            base = (words[0]["base"] if words[0] else "") or ""
-            before, after = parts[:at], parts[at + depth :]
-            others = [
-                ((*before, other, *after), None if base else at)
-                for other in sorted(tree.beside[before])
-                if _holds_images(other, base)
-            ]
-            kinds = ("image", "json") if words[-1] and words[-1]["mask"] else _KINDS
-            inside = [] if base else [((*before, *after), None)]
-            number, kind, _ = tree.best(folder, [*others, *inside], kinds)
-            if number and 2 * number >= len(tree.names(folder, kind)):
-                name = own[-1] if not base or depth > 1 else own[0][len(base) :]
-                name = name.lstrip("-_ ")
-                if own not in found[name]:
-                    found[name].append(own)
-                doubtful.pop(folder, None)
-                break
-            held = ["/".join(other) for other, _ in others]
-            held = [other for other in held if tree.names(other) and other != folder]
-            if held and tree.names(folder):
-                doubtful[folder] = held[0]
-    for folder, other in doubtful.items():
-        root = input_root(tree.files)
-        raise InputError(
-            f"{root}{folder}: is named like a folder of masks, but its "
-            f"{count(len(tree.names(folder)), 'image')}, such as "
-            f"{tree.names(folder)[0]!r}, have other names than those in {other!r}, such "
-            f"as {tree.names(other)[0]!r}. If they are masks, name each like its image; "
-            "if both folders are classes, use `pair=none`"
-        )
+def _guess(tree: _Tree) -> dict[str, list[Found]]:
+    """Finds folders of partners by their names, and by those of the images' folders."""
+    every = {tuple(folder.split("/")) for folder in tree.folders}
+    single = {parts[at : at + 1] for parts in every for at in range(len(parts))}
+    double = {parts[at : at + 2] for parts in every for at in range(len(parts) - 1)}
+    found: dict[str, list[Found]] = defaultdict(list)
+    taken: set[Folder] = set()
+    doubtful: list[Match] = []
+    for own in [*sorted(single), *sorted(double)]:
+        words = [word for part in own if (word := PARTNERS.fullmatch(part))]
+        if len(words) < len(own) or own[:1] in taken:
+            continue
+        mask, base = words[-1]["mask"], words[0]["base"] or ""
+        kinds = ("image", "json") if mask else _KINDS
+        named = partial(_holds_images, base=base)
+        matches = list(tree.find(own, named, kinds, inside=not base))
+        if any(
+            2 * number >= len(tree.names(match.folder, kind)) > 0
+            for number, kind, match in matches
+        ):
+            found[mask if base else own[-1]] += matches
+            taken.add(own)
+        elif not base:
+            doubtful += [match for number, _, match in matches if not number]
+    for folder, images, *_ in doubtful:
+        if images is not None and tree.names(folder) and not taken:
+            raise InputError(
+                f"{tree.root}{folder}: is named like a folder of masks, but its "
+                f"{count(len(tree.names(folder)), 'image')}, such as "
+                f"{tree.names(folder)[0]!r}, have other names than those in {images!r}, such "
+                f"as {tree.names(images)[0]!r}. If they are masks, name each like its image; "
+                "if both folders are classes, use `pair=none`"
+            )
     return found
 
 
@@ -240,58 +260,18 @@ def _holds_images(name: str, base: str) -> bool:
     return _IMAGES.fullmatch(rest) is not None or (bool(base) and not rest)
 
 
-def _nearest(own: str, other: str) -> tuple[bool, str]:
-    return not own.startswith(other), other
-
-
-def _pair(tree: _Tree, name: str, folders: Sequence[Folder], taken: set[str]) -> Pair:
-    """Returns the pair of some folders."""
+def _pair(tree: _Tree, name: str, found: Sequence[Found]) -> Pair:
     total: dict[str, int] = defaultdict(int)
-    matches = []
-    for folder in tree.folders:
-        parts = tuple(folder.split("/"))
-        for own in folders:
-            places = [
-                at for at in range(len(parts)) if parts[at : at + len(own)] == own
-            ]
-            if not places:
-                continue
-            before, after = parts[: places[0]], parts[places[0] + len(own) :]
-            # Of train and val, both with numbered images, train is that of train_masks.
-            nearest = partial(_nearest, own[0])
-            others = [
-                (
-                    (*before, each, *after),
-                    None if likely_splits([each]) else len(before),
-                )
-                for each in sorted(tree.beside[before] - taken, key=nearest)
-            ]
-            inside = (*before, *after), None
-            number, kind, match = tree.best(folder, [*others, inside])
-            total[kind] += number
-            matches.append(match)
-            break
-    root = input_root(tree.files)
-    told = first_names(["/".join(each) for each in folders])
-    if not matches:
-        raise InputError(
-            f"`pair`: {root}: no input file is in a folder {told!r}; its folders are "
-            f"{first_names(list(map(repr, tree.folders)))}: name one of them, give the folder "
-            "that holds images and partners as the input, or use `pair=none`"
-        )
+    for number, kind, _ in found:
+        total[kind] += number
     kind = max(total, key=total.__getitem__)
-    if not total[kind]:
-        raise InputError(
-            f"`pair`: {root}{matches[0].folder}: none of its files has the name of an image "
-            f"(of the kinds {' '.join(sum(_ENDINGS, ()))}; {_UNREAD_ENDING} is not supported), "
-            "expected masks/1.png for images/1.jpg. Name each like its image, or use "
-            "`pair=none`"
-        )
-    own_folders = {match.folder for match in matches}
-    is_own = np.array([folder in own_folders for folder in tree.folders])
-    codes = tree.files.folders.indices.to_numpy()
-    is_kind = tree.kinds == _KINDS.index(kind)
-    files = tree.files.where(pa.array(is_own[codes] & is_kind))
+    own = {match.folder for _, _, match in found}
+    is_own = np.array([folder in own for folder in tree.folders])[tree.codes]
+    files = tree.files.where(pa.array(is_own & (tree.kinds == _KINDS.index(kind))))
+    # The other folders have no images of these names.
+    matches = (
+        match if number else Match(match.folder, None) for number, _, match in found
+    )
     return Pair(name, kind, files, tuple(matches))
 
 
@@ -318,42 +298,41 @@ class Paired(NamedTuple):
         if {options.split_from, options.label_from} - {AUTO, NONE}:
             return images, options
         folders = images.folders
-        names: list[str] = folders.dictionary.to_pylist()
-        cuts = [self._cut(name) for name in names]
-        shorter = list(map(_without, names, cuts))
+        shorter = [self._without(folder) for folder in folders.dictionary.to_pylist()]
         kept = pa.array(shorter, pa.string()).take(folders.indices)
         last = pc.replace_substring_regex(images.paths, "^.*/", "").combine_chunks()
         slash = pc.if_else(pc.equal(kept, ""), "", "/")
         paths = pc.binary_join_element_wise(kept, slash, last, "")
-        given = images.table["given"].combine_chunks().dictionary_encode()
-        both = np.stack([given.indices.to_numpy(), folders.indices.to_numpy()])
-        each, index = np.unique(both, axis=1, return_inverse=True)
-        above = given.dictionary.to_pylist()
-        found = [_without(above[a], cuts[b]) for a, b in each.T.tolist()]
-        above = pa.array(found, pa.string()).take(pa.array(index.reshape(-1)))
         images = images.having("path", pa.chunked_array([paths]))
-        images = images.having("given", pa.chunked_array([above]))
-        parts = [tuple(name.split("/")) if name else () for name in shorter]
-        tops = {part[_shared(parts) :] for part in parts}
-        splits = {part[0] for part in tops if part}
-        is_flat = max(map(len, tops)) < 2 and likely_splits(splits) == splits
+        # Inputs that are a folder of images and one of masks are one input.
+        given = pa.chunked_array(
+            [pa.array([""]).take(pa.array(np.zeros(len(paths), int)))]
+        )
+        images = images.having("given", given)
+        top = os.path.commonpath(shorter)
+        below = {folder.removeprefix(top).strip("/") for folder in shorter} - {""}
+        is_flat = likely_splits(below) == below and not any(
+            "/" in each for each in below
+        )
         if options.label_from == AUTO and options.labels_by_folder and is_flat:
             options = options.model_copy(update={"label_from": NONE})
         return images, options
 
-    def _cut(self, folder: str) -> int | None:
-        """Returns the index of the part of a folder's name that only says: images."""
-        matches = [match for pair in self.pairs for match in pair.matches]
-        for match in matches:
-            if match.images == folder:
-                return match.cut
+    def _without(self, folder: str) -> str:
+        """Returns a folder without the part of its name that only says: images."""
+        matches = [
+            match for pair in self.pairs for match in pair.matches if match.images
+        ]
+        cuts = {match.images: match.cut for match in matches}
         parts = folder.split("/")
         known = {
-            m.images.split("/")[m.cut]
-            for m in matches
-            if m.images and m.cut is not None
+            images.split("/")[cut]
+            for images, cut in cuts.items()
+            if images and cut is not None
         }
-        return next((at for at, part in enumerate(parts) if part in known), None)
+        every = (at for at, part in enumerate(parts) if part in known)
+        cut = cuts[folder] if folder in cuts else next(every, None)
+        return "/".join(part for at, part in enumerate(parts) if at != cut)
 
     def add_to(
         self, draft: _Draft, storage: StorageOptions
@@ -364,23 +343,8 @@ class Paired(NamedTuple):
         return tuple(partner for partner, _ in found), alone
 
     def describe(self) -> str:
-        """Returns what fixes the bytes of a dataset."""
-        told = [
-            (pair.name, pair.kind, *map(tuple, pair.matches)) for pair in self.pairs
-        ]
-        return f" pairs {told}"
-
-
-def _without(folder: str, cut: int | None) -> str:
-    """Returns a folder without one part of its name.
-
-    >>> _without("a/images/b", 1)
-    'a/b'
-    """
-    parts = folder.split("/")
-    if cut is not None and cut < len(parts):
-        del parts[cut]
-    return "/".join(parts)
+        """Returns what fixes the bytes of a dataset beside the paths of its files."""
+        return f" pairs {[pair.name for pair in self.pairs]}"
 
 
 _COLUMNS = ("path", "size", "version")

@@ -449,7 +449,7 @@ class FilesSource(Source):
             paired=find_paired(kept, self.options),
         )
         whole = known(FoundImages(*map(add, old, new)), named, paired=paired)
-        found = appended(before, whole, new, listed.paths, append.schema)
+        found = appended(before, whole, listed.paths, append.schema)
         return replace(self, found=found)
 
     def understood(self, found: Findings | None = None) -> InputSummary:
