@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from recordmill.transforms.dataset.reader import read_records
+from recordmill.transforms.dataset.reader import read_whole_frames
 from recordmill.transforms.storage.input_stream import InputStream, ReadBytes
 from recordmill.transforms.tfrecord import crc32c, mask
 
@@ -18,8 +18,8 @@ def read_file(
 ) -> Iterator[bytes]:
     """The records of a file, up to the first that is damaged."""
     file = InputStream(read, size, uri=uri, compression=compression)
-    for window in read_records(file):
-        yield from window.to_pylist()
+    for frames, num_whole in read_whole_frames(file):
+        yield from frames.records()[:num_whole].to_pylist()
 
 
 def read_bytes(data: bytes, *how: str) -> Iterator[bytes]:

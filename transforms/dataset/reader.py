@@ -27,7 +27,6 @@ from recordmill.schemas.options import Container, Payload
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of, value_lengths
 from recordmill.transforms.dataset.files import open_file, require_size, require_written
 from recordmill.transforms.dataset.record_index import index_text, parse_index
-from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.input_stream import InputStream
@@ -37,6 +36,7 @@ from recordmill.transforms.tfrecord import (
     HEAD_BYTES,
     TAIL_BYTES,
     WINDOW_BYTES,
+    FrameWindow,
     damaged_frame,
     find_frames,
     frame_bytes,
@@ -92,14 +92,35 @@ class ShardToRead:
         if self.container == "array_record":
             yield from ArrayRecordShard(self).windows()
             return
+        for frames, num_whole in self._frames(on_bytes, any_size=any_size):
+            records = frames.records()
+            for start in range(0, num_whole, WINDOW_RECORDS):
+                yield records[start : min(num_whole, start + WINDOW_RECORDS)]
+
+    def lengths(
+        self,
+        on_bytes: Callable[[int], None] = lambda _: None,
+        *,
+        any_size: bool = False,
+    ) -> Iterator[I64]:
+        """Yields the sizes of the records, verified as those of `windows`; copies none."""
+        if self.container == "array_record":
+            yield from map(value_lengths, ArrayRecordShard(self).windows())
+            return
+        for frames, num_whole in self._frames(on_bytes, any_size=any_size):
+            yield frames.lengths[:num_whole] - FRAME_BYTES
+
+    def _frames(
+        self, on_bytes: Callable[[int], None], *, any_size: bool
+    ) -> Iterator[tuple[FrameWindow, int]]:
         if not any_size:
             require_size(self.store, self.entry)
         num_records = 0
         how = self.compression, on_bytes
         with open_file(self.store, self.entry.file, *how) as file:
-            for window in read_records(file):
-                num_records += len(window)
-                yield window
+            for frames, num_whole in read_whole_frames(file):
+                num_records += num_whole
+                yield frames, num_whole
             require_written(file, self.entry, num_records)
 
     def only(self, names: Collection[str]) -> Schema:
@@ -123,6 +144,8 @@ class ShardToRead:
         self, records: pa.BinaryArray, schema: Schema, indices: Sequence[int]
     ) -> pa.RecordBatch:
         """Decodes records, which have these indices in the shard; see `batches`."""
+        from recordmill.transforms.decode.payloads import decode_payload  # 50 ms
+
         found = decode_payload(records, schema, self.payload)
         for row, reason in found.row_errors:
             raise OutputError(
@@ -138,7 +161,7 @@ class ShardToRead:
 
     def index(self) -> I64:
         """Reads all records; returns where each frame begins, and where the last ends."""
-        lengths = [value_lengths(window) for window in self.windows()]
+        lengths = [*self.lengths()]
         return offsets_of(
             np.concatenate([np.zeros(0, np.int64), *lengths]) + FRAME_BYTES
         )
@@ -168,8 +191,8 @@ def shards_to_read(
     ]
 
 
-def read_records(file: InputStream) -> Iterator[pa.BinaryArray]:
-    """Yields the records of a file, up to the first one that is damaged.
+def read_whole_frames(file: InputStream) -> Iterator[tuple[FrameWindow, int]]:
+    """Yields frames, and how many of them come before the first one that is damaged.
 
     Raises:
       CorruptRecordError: a record is damaged; names file, record and byte offset.
@@ -188,12 +211,11 @@ def read_records(file: InputStream) -> Iterator[pa.BinaryArray]:
     index = end = 0
     stop = None if file.is_packed else file.size
     for frames in read_frames(read, 0, stop, WINDOW_BYTES, searches=False):
-        records, num_whole = frames.records(), len(frames.starts)
+        num_whole = len(frames.starts)
         if frames.lost:
             lost = frames.lost[0]
             num_whole = int(np.searchsorted(frames.offsets, lost.offset))
-        for start in range(0, num_whole, WINDOW_RECORDS):
-            yield records[start : min(num_whole, start + WINDOW_RECORDS)]
+        yield frames, num_whole
         index += num_whole
         if frames.lost:
             # Only what breaks off, of which nothing is kept, may be of damage elsewhere.

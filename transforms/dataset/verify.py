@@ -382,24 +382,29 @@ def _check_shard(
     shard: ShardEntry,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; returns (number of whole records, problems)."""
-    # Only here: they import all that decodes records, which runs do not need.
-    from recordmill.transforms.dataset.deep_check import DeepCheck
+    # Only here: it imports all that reads records, which runs do not need.
     from recordmill.transforms.dataset.reader import ShardToRead
 
     is_framed = manifest.container == "tfrecord"
     how = manifest.compression, manifest.container, schema or schema_of(manifest)
     to_read = ShardToRead(store, "", shard, *how, manifest.payload)
-    deep = DeepCheck(to_read.schema, manifest.payload, is_framed=is_framed)
-    records, damage = 0, ""
+    deep, records, damage = None, 0, ""
+    if schema is not None:  # which imports all that decodes them
+        from recordmill.transforms.dataset.deep_check import DeepCheck
+
+        deep = DeepCheck(schema, manifest.payload, is_framed=is_framed)
     try:
         if not is_framed:
             with open_file(store, shard.file, on_bytes=on_bytes) as file:
                 require_written(file, shard)
-            if schema is None:  # they are those that were counted when it was written
+            if deep is None:  # they are those that were counted when it was written
                 return shard.records, []
-        for window in to_read.windows(on_bytes, any_size=True):
-            records += len(window)
-            if schema is not None:
+        if deep is None:
+            for lengths in to_read.lengths(on_bytes, any_size=True):
+                records += len(lengths)
+        else:
+            for window in to_read.windows(on_bytes, any_size=True):
+                records += len(window)
                 deep.add(window)
     except CorruptRecordError as error:
         damage = f"record {error.record_index} at byte {error.offset}: {error.what}"
@@ -407,7 +412,8 @@ def _check_shard(
         damage = str(error).removeprefix(f"{to_read.uri}: ")
     except OSError as error:
         damage = f"cannot be read: {error}"
-    problems = [Problem(shard.file, text, "values") for text in deep.problems()]
+    texts = deep.problems() if deep else ()
+    problems = [Problem(shard.file, text, "values") for text in texts]
     return records, [*problems, *([Problem(shard.file, damage)] if damage else [])]
 
 
