@@ -165,7 +165,7 @@ def list_all_inputs(
         what = f"passed over: {left}, as it lies inside the input"
         warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
-    files, current = only_current(files, job.source, storage)
+    files, current = only_current(files, job.source, storage, left_out)
     files, aside = without_documents(files, job.source, storage)
     if not source.handles_unreadable and (unreadable := files.unreadable):
         raise unreadable_error(unreadable[0])

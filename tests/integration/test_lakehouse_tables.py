@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,20 @@ def iceberg(folder: Path) -> Any:
 
 def convert(*arguments: Any) -> Ran:
     return command("convert", "parquet", *arguments)
+
+
+def test_files_with_other_columns_are_left_out_as_the_error_says(
+    tmp_path: Path,
+) -> None:
+    write_deltalake(tmp_path / "sales", ROWS)
+    more = ROWS.append_column("y", ROWS["x"])
+    write_deltalake(tmp_path / "sales", more, mode="append", schema_mode="merge")
+    ran = convert(tmp_path / "sales", tmp_path / "out")
+    (way_out,) = re.findall(r"use --exclude (\S+\.parquet)", ran.err)
+    ran = convert(tmp_path / "sales", tmp_path / "out", "--exclude", way_out)
+    assert ran.status == 0, ran.err
+    assert "version 1, 1 file" in ran.err
+    assert rows_of(tmp_path / "out") == expected(ROWS)  # of x, which both have
 
 
 def test_delta_table_is_read_at_its_version(tmp_path: Path) -> None:

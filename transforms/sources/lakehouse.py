@@ -49,9 +49,14 @@ class Snapshot(NamedTuple):
 
 
 def only_current(
-    files: Inventory, source: str, storage: StorageOptions
+    files: Inventory,
+    source: str,
+    storage: StorageOptions,
+    left_out: frozenset[str] = frozenset(),
 ) -> tuple[Inventory, InputSummary]:
     """Returns the files without those of tables that are not of the current version.
+
+    The files that were left out already, by their paths, are not missed.
 
     Raises:
       InputError: a table cannot be read as a list of files, or its files are named apart
@@ -71,14 +76,15 @@ def only_current(
         )
         kind = "Delta" if is_delta else "Iceberg"
         named = {file.path.removeprefix(folder) for file in own}
-        if gone := sorted(found.paths - named):
+        current = {path for path in found.paths if folder + path not in left_out}
+        if gone := sorted(current - named):
             raise InputError(
                 f"{uri}: version {found.version} of this {kind} table has "
                 f"{count(len(gone), 'file')} that cannot be found, such as {gone[0]}. If "
                 "a job is writing the table, run again; if files were removed, restore "
                 "them or read another copy"
             )
-        kept = {folder + path for path in found.paths}
+        kept = {folder + path for path in current}
         old = sum(
             file.path.endswith(".parquet") and file.path not in kept
             for file in own
