@@ -282,7 +282,7 @@ _KILOBITS: Final = {
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
 _MP3_RATES: Final = (44_100, 48_000, 32_000)
-_TAGS: Final = (b"APETAGEX", b"LYRICSBEGIN", b"TAG", b"ID3")  # may be behind the frames
+_BEHIND_MP3: Final = re.compile(rb"APETAGEX|LYRICSBEGIN|TAG|ID3|\0{1,4096}\Z")
 _MP3_FRAME: Final = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb][^\0-\x0f\xf0-\xff]")
 
 
@@ -291,9 +291,9 @@ def _read_mp3(data: bytes, start: int, end: int) -> AudioHeader:
     rate = channels = skipped = 0
     # A loop per frame, of 26 ms each: half a microsecond for it.
     while at + 4 <= end:
-        if count and data.startswith(_TAGS, at):
-            break
         if not _MP3_FRAME.match(data, at) or data[at + 2] & 12 == 12:
+            if count and _BEHIND_MP3.match(data, at, end):
+                break
             raise AudioHeaderError(
                 f"MP3 is damaged: {data[at : at + 4].hex(' ')} at byte {at:,} (expected "
                 f"a frame behind the {count:,} before it)"

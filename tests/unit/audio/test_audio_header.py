@@ -74,6 +74,7 @@ def test_tags_around_it(form: str) -> None:
     if form == "layer3.mp3":
         ape = b"APETAGEX" + bytes(90) + behind
         assert read_audio_header(data + ape) == read_audio_header(data)
+        assert read_audio_header(data + bytes(999)) == read_audio_header(data)
 
 
 def test_an_mp3_without_table_of_contents() -> None:
@@ -113,7 +114,7 @@ def test_a_flac_that_ends_earlier_than_it_says() -> None:
         (sound("16.wav")[:500], "WAV is cut short: 500 bytes (expected 8,044: 8,000 of"),
         (b"OggS" + bytes(22) + b"\0", "Ogg is cut short: 27 bytes"),
         (b"OggS\0\4" + bytes(20) + b"\1\1x", "Ogg holds b'x' (expected Vorbis or Opus)"),
-        (b"\xff\xfb\x90\xc0" + bytes(500), "MP3 is damaged: 00 00 00 00 at byte 417"),
+        (b"\xff\xfb\x90\xc0" + bytes(5000), "MP3 is damaged: 00 00 00 00 at byte 417"),
         (b"fLaC\x80\0\0\x04abcd", "flac ends inside its header after 12 bytes"),
         (sound("16.wav", 0), "wav of rate 8000, 1 channels and 0 frames (expected 1 or"),
     ],
