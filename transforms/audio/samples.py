@@ -21,6 +21,7 @@ from recordmill.transforms.audio.header import AudioHeader, AudioHeaderError
 
 SAMPLE_BYTES: Final = 2
 _SCALE: Final = 1 << 15
+_BLOCK: Final = 1 << 20
 
 
 def require_soundfile() -> ModuleType:
@@ -89,7 +90,11 @@ def _decode(data: bytes, header: AudioHeader) -> bytes:
 
 
 def _scaled(found: npt.NDArray[Any]) -> bytes:
-    if not np.isfinite(found).all():
-        raise AudioHeaderError("has samples that are not numbers (NaN or infinite)")
-    scaled = np.rint(found.clip(-1, 1) * np.float32(_SCALE))
-    return np.minimum(scaled, _SCALE - 1).astype("<i2").tobytes()
+    parts = []
+    for start in range(0, len(found), _BLOCK):  # else each step copies all
+        block = found[start : start + _BLOCK]
+        if not np.isfinite(block).all():
+            raise AudioHeaderError("has samples that are not numbers (NaN or infinite)")
+        scaled = np.rint(block.clip(-1, 1) * np.float32(_SCALE))
+        parts.append(np.minimum(scaled, _SCALE - 1).astype("<i2").tobytes())
+    return b"".join(parts)
