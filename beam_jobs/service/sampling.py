@@ -51,15 +51,14 @@ def add_sampling(
         told = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
         facts.append(("sample", told))
         sampled = replace(sampled, sample_below=below)
-    if job.limit is not None:
-        keys_of_limit = SmallestKeys(job.limit)
+    if limit := job.limit:
         found = count_rows(
             *(sampled, ranges, None, ""),
             workers=workers,
-            sketch=lambda _: SmallestKeys(keys_of_limit.limit),
+            sketch=lambda _: SmallestKeys(limit),
             draws_of=lambda each, rows: (rows, rows.order_keys(each, job)),
-        ).get(None, keys_of_limit)
-        kept = min(job.limit, found.count)
+        ).get(None, SmallestKeys(limit))
+        kept = min(limit, found.count)
         facts.append(("limit", f"the first {kept:,} of {count(found.count, 'row')}"))
         share *= Fraction(kept, max(1, found.count))
         sampled = replace(sampled, last_key=found.last())
@@ -72,11 +71,8 @@ def add_sampling(
         draws_of: DrawsOf = lambda _, rows: (rows, sample_draws(rows.origins, job.seed))  # noqa: E731
         balance, counts = _find_balance(job, sampled, ranges, workers, draws_of)
         facts.append(_told(job, source, counts))
-        total = max(1, sum(counts.values()))
-        kept = sum(
-            map(min, counts.values(), [min(counts.values(), default=0)] * len(counts))
-        )
-        share *= 1 if balance.weights is not None else Fraction(kept, total)
+        if balance.weights is None:
+            share *= Fraction(min(counts.values()) * len(counts), sum(counts.values()))
         sampled = replace(sampled, balance=balance)
     return replace(sampled, share=float(share), facts=tuple(facts))
 

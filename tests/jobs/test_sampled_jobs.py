@@ -16,6 +16,7 @@ from job_tools import (
     examples_of,
     ints,
     manifest_of,
+    python,
     recordmill,
 )
 
@@ -211,6 +212,16 @@ def test_what_is_refused(options: list[Argument], told: str, tmp_path: Path) -> 
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *options)
     assert ran.status != 0
     assert told in ran.err
+
+
+def test_other_runs_import_nothing_of_it(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from recordmill.beam_jobs.cli.main import run\n"
+        "status = run(['convert', 'csv', *sys.argv[1:]])\n"
+        "print(status, [name for name in sys.modules if name.endswith('.sampling')])\n"
+    )
+    assert python(code, IRIS, tmp_path / "out").out == "0 []\n"
 
 
 def test_nothing_is_appended_to_a_sample(table: Path, tmp_path: Path) -> None:

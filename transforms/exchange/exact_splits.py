@@ -88,7 +88,10 @@ class RankSketch:
 
 
 class SmallestKeys:
-    """The smallest of many keys, which need not be even: 16 bytes for each at most."""
+    """The smallest of many keys, which need not be even: 40 bytes for each at most.
+
+    That is two keys of each that is looked for, and the same again while they are sorted out.
+    """
 
     ends = ()
 
@@ -127,7 +130,8 @@ class SmallestKeys:
         held = np.concatenate([np.zeros(0, np.uint64), *self._held])
         if len(held) <= self.limit:
             return held
-        return np.partition(held, self.limit - 1)[: self.limit]
+        held.partition(self.limit - 1)
+        return held[: self.limit].copy()
 
 
 def _shift_of(count: int, width: int) -> int:
