@@ -174,6 +174,9 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     )
     if text := rows_text(manifest):
         console.print(text)
+    for key, text in manifest.about.items():
+        line = printable(f"{key}: {' '.join(text.split())}")
+        console.print(line, soft_wrap=True)
 
 
 def _classes(label: LabelCounts) -> Table:

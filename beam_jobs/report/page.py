@@ -179,6 +179,7 @@ def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
         facts["Rows copied"] = f"{manifest.sampling.rows_copied:,}"
     if manifest.appended:
         facts["Appended"] = count(manifest.appended, "time")
+    facts |= {key.capitalize(): text for key, text in manifest.about.items()}
     if found := dict(understood.facts).get(DUPLICATES):
         facts["Duplicates"] = found
     return list(starmap(Fact, {**facts, "Fingerprint": manifest.fingerprint}.items()))

@@ -16,6 +16,7 @@ for folder in sys.argv[1:]:
     info = tfds.builder_from_directory(folder).info
     print(json.dumps([info.description, info.citation, info.homepage,
                       info.redistribution_info.license]))
+    assert len(tfds.builder_from_directory(folder).as_dataset(split="train")) == 150
 """
 
 
@@ -23,7 +24,8 @@ def test_tfds_shows_the_texts(tmp_path: Path) -> None:
     out, zipped = tmp_path / "out", tmp_path / "zipped"
     texts = ["--description", "Flowers\n\nof café", "--citation", "@misc{iris}"]
     texts += ["--homepage", "https://example.org/iris", "--license", "MIT", "--card"]
-    convert("csv", IRIS, out, *texts)
+    convert("csv", IRIS, out, "--license", "CC0-1.0")
+    convert("csv", IRIS, out, *texts)  # over the same shards
     convert("csv", IRIS, zipped, *texts, "--compression", "gzip")
     exported = tmp_path / "exported"
     assert recordmill("export", "tfds", zipped, exported).status == 0

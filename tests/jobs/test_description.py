@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from append_tools import stand
+from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import IRIS, SAMPLES, Argument, convert, manifest_of, recordmill
 
+from recordmill.schemas.errors import OutputError
 from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.storage import LocalStore
 
 TEXTS = {
     "description": "Flowers\n\nof three kinds: café",
@@ -67,6 +70,11 @@ def test_texts_are_in_every_file_that_has_a_place_for_them(tmp_path: Path) -> No
     assert card["url"] == TEXTS["homepage"]
     assert card["maintainer"]["name"] == TEXTS["contact"]
     require_sums(said)
+    shown = recordmill("inspect", said).out
+    assert "description: Flowers of three kinds: café" in shown
+    assert "license: CC-BY-4.0" in shown
+    recordmill("report", said, "-o", tmp_path / "page.html")
+    assert "@misc{iris}" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -234,3 +242,62 @@ def test_texts_that_nobody_could_read_are_refused(
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", f"--{option}", text)
     assert ran.status == 2
     assert said in ran.err
+
+
+def test_rejects_and_index_files_stay(tmp_path: Path) -> None:
+    out, rows = tmp_path / "out", tmp_path / "rows.csv"
+    rows.write_text("a,b\n1,x\n2,y\n3\n4,z\n")
+    job: list[Argument] = [rows, out, "--max-rejects", 1, "--index"]
+    convert("csv", *job)
+    before = {name: stand(out)[name] for name in stand(out) if "rejects" in name}
+    assert before
+    convert("csv", *job, *OPTIONS, "--card")
+    assert before.items() <= stand(out).items()
+    require_sums(out)
+    assert "expected 2 columns, found 1" in recordmill("rejects", out).out
+    assert recordmill("clean", out, "--dry-run").out == ""
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_dataset_in_a_store_gets_another_description(tmp_path: Path) -> None:
+    MemoryFileSystem.store.clear()
+    out = "memory://bucket/iris"
+    convert("csv", IRIS, out, "--license", "MIT")
+    convert("csv", IRIS, out, *OPTIONS, "--card")
+    assert recordmill("verify", out).status == 0
+    MemoryFileSystem().get("/bucket/iris/", str(tmp_path / "iris/"), recursive=True)
+    require_sums(tmp_path / "iris")
+    assert manifest_of(tmp_path / "iris")["about"] == TEXTS
+    MemoryFileSystem.store.clear()
+
+
+@pytest.mark.parametrize("stop", range(1, 12))
+def test_stopped_at_any_write_the_dataset_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """It has the old description or the new one; the same command ends with the new."""
+    out = tmp_path / "iris"
+    convert("csv", IRIS, out, "--license", "MIT", "--card")
+    writes = 0
+
+    def counted(write: Any) -> Any:
+        def stopping(self: LocalStore, *arguments: Any, **more: Any) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes == stop:
+                raise OutputError("the disk fails")
+            return write(self, *arguments, **more)
+
+        return stopping
+
+    with monkeypatch.context() as patch:
+        for name in ("put_bytes", "swap"):
+            patch.setattr(LocalStore, name, counted(getattr(LocalStore, name)))
+        recordmill("convert", "csv", IRIS, out, *OPTIONS, "--card")
+    assert writes >= stop
+    assert manifest_of(out)["about"] in (TEXTS, {"license": "MIT"})
+    assert len(manifest_of(out)["splits"]["train"]["shards"]) == 1
+    convert("csv", IRIS, out, *OPTIONS, "--card")
+    assert manifest_of(out)["about"] == TEXTS
+    require_sums(out)
+    assert not (out / ".recordmill").exists()
