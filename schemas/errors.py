@@ -123,6 +123,10 @@ class DamagedScratchError(RecordmillError):
     """Scratch of an earlier try that is damaged; it was forgotten, to be made again."""
 
 
+class WorkerDiedError(RecordmillError):
+    """A worker ended during the run; the runner itself would wait for it for ever."""
+
+
 class RowsError(RecordmillError):
     """Rows of a batch that a feature cannot hold: the reason of each, by its index."""
 

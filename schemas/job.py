@@ -437,12 +437,16 @@ class RunOptions:
         >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
         False
         """
-        runner: str | None = None
+        return is_embedded_runner(self.beam_option("--runner"))
+
+    def beam_option(self, wanted: str) -> str | None:
+        """Returns the value of one of Beam's options, or None."""
+        found: str | None = None
         for index, arg in enumerate(self.beam_args):
             name, equals, value = arg.partition("=")
-            if name == "--runner":
-                runner = value if equals else "".join(self.beam_args[index + 1 :][:1])
-        return is_embedded_runner(runner)
+            if name == wanted:
+                found = value if equals else "".join(self.beam_args[index + 1 :][:1])
+        return found
 
 
 def is_embedded_runner(name: str | None) -> bool:

@@ -260,7 +260,8 @@ OPTIONS = (
                "publish nothing if there is a warning, for runs that nobody watches",
                default=False, page="jobs.md#warnings"),
         Option("workers", "integer", "CRJ",
-               "threads of the embedded runner; 0: all cores", default=0,
+               "workers of the embedded runner: threads, or processes for large inputs; "
+               "0: all cores", default=0,
                default_text="all cores", bounds=(0, None), metavar="N"),
         Option("beam", "beam", "J",
                "options of Beam, like --runner=...; the command takes them after --",

@@ -184,6 +184,8 @@ class SortedRunRef:
     payload_crc32c: int  # checksum of the .records file
     # whether the process that made it holds it, and there are no files
     in_memory: bool = False
+    # path and link of the file in memory that other processes read it from
+    memory_file: tuple[str, str] | None = None
 
 
 # A checkpoint of a version with other keys is not taken for one without issues.

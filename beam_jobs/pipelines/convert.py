@@ -20,7 +20,6 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import cast
 
@@ -62,10 +61,10 @@ from recordmill.transforms.tasks.convert_range import (
     measure_range,
     range_histogram,
     send_range,
+    survey_range,
 )
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.progress_reader import note_end, save_plan_totals
-from recordmill.transforms.tasks.workspace import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
 
@@ -266,7 +265,8 @@ def convert_one(
     input_range, types = guessed
     convert = measure_range if context.exchange == "engine" else convert_range
     with report_errors_to_launcher(context.workspace):
-        return convert(context, input_range, types, redo)
+        result: RangeResult = context.execute(convert, input_range, types, redo)
+        return result
 
 
 def redo_one(
@@ -281,7 +281,7 @@ def redo_one(
 
 def count_range(result: RangeResult, context: RunContext) -> Iterator[PackedHistogram]:
     with report_errors_to_launcher(context.workspace):
-        yield from range_histogram(context, result)
+        yield from context.execute(range_histogram, result)
 
 
 def list_runs(_: ShardPlan, results: Iterable[RangeResult]) -> list[SortedRunRef]:
@@ -294,7 +294,8 @@ def write_one(
     task: ShardTask, context: RunContext, runs: list[SortedRunRef]
 ) -> ShardResult:
     with report_errors_to_launcher(context.workspace):
-        return write_shard(context, task, runs)
+        result: ShardResult = context.execute(write_shard, task, runs)
+        return result
 
 
 # Pieces of one range: less than 100 messages of 10 MB, the size that Python workers
@@ -395,7 +396,7 @@ def input_ranges_of(
         surveys = (
             pipeline
             | "Ranges" >> beam.Create(ranges)
-            | "SurveyRanges" >> beam.Map(survey_range, context)  # (index, survey)
+            | "SurveyRanges" >> beam.Map(survey_one, context)  # (index, survey)
             | beam.CombineGlobally(ToListCombineFn()).without_defaults()
         )
     else:
@@ -408,23 +409,9 @@ def input_ranges_of(
     )
 
 
-@dataclass(frozen=True)
-class SurveyResult:
-    """The survey of one range, as its checkpoint."""
-
-    range: InputRange
-    found: int
-
-
-def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int]:
+def survey_one(input_range: InputRange, context: RunContext) -> tuple[int, int]:
     with report_errors_to_launcher(context.workspace):
-        name = f"survey-{input_range.index:06d}"
-        earlier = load_checkpoint(context.workspace, name, SurveyResult)
-        if earlier is not None and earlier.range == input_range:
-            return input_range.index, earlier.found
-        number = context.source.input.survey(input_range)
-        save_checkpoint(context.workspace, name, SurveyResult(input_range, number))
-        return input_range.index, number
+        return input_range.index, context.execute(survey_range, input_range)
 
 
 def resolve_ranges(

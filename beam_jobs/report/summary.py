@@ -254,6 +254,7 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
         "finished_ranges": plan.finished_ranges,
         "removed": list(plan.removed),
         "exchange": prepared.context.exchange,
+        "processes": prepared.processes,
         "exact": estimate.is_exact,
         "rows": estimate.rows,
         "rows_rejected": estimate.rejected,
@@ -298,5 +299,7 @@ def _plan_lines(plan: RunPlan) -> list[str]:
             f"{count(split.shards, 'shard')} of {each}"
         )
     lines.append(f"  exchange {prepared.context.exchange}")
+    if prepared.processes:
+        lines.append(f"  workers  {count(prepared.processes, 'process')}")
     lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]
     return lines + warnings

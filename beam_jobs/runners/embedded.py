@@ -1,8 +1,9 @@
-"""Runs a pipeline on the embedded runner, and notices when one of its workers dies.
+"""Runs a pipeline on the embedded runner.
 
 Beam's DirectRunner can download and start another engine, so here "DirectRunner" means
 Beam's FnApiRunner. Its workers are threads: Arrow, NumPy and file calls release the
-interpreter lock, so threads measured faster than processes, and they start at once.
+interpreter lock, and threads start at once. For large inputs they hand their tasks to
+processes (transforms/tasks/processes.py).
 """
 
 from __future__ import annotations
@@ -24,17 +25,10 @@ from apache_beam.options.pipeline_options import (
     TestOptions,
     TypeOptions,
 )
-from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability.fn_api_runner.fn_runner import (
-    ExtendedProvisionInfo,
-    FnApiRunner,
-)
-from apache_beam.runners.portability.portable_runner import (
-    JobServiceHandle,
-    PortableRunner,
-)
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import is_embedded_runner
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.parallel import run_in_thread
@@ -46,10 +40,6 @@ POLL_SECONDS = 0.05
 # A worker that returns from Arrow or NumPy waits this long for the interpreter lock;
 # with Python's default of 5 ms two workers lose 10 % of their time.
 SWITCH_SECONDS = 0.0005
-
-
-class WorkerDiedError(RecordmillError):
-    """A worker ended during the run; the runner itself would wait for it for ever."""
 
 
 class KeptViews(PipelineOptions):
@@ -116,9 +106,9 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         # The types of the steps are checked where the tests run them on other runners.
         options.view_as(TypeOptions).pipeline_type_check = False
         # In this mode several workers are threads (whatever Beam logs), and no bundle
-        # is sent through gRPC.
-        if "--direct_running_mode" not in arguments:
-            direct.direct_running_mode = "in_memory"
+        # is sent through gRPC. Tasks may be executed by processes all the same, which
+        # is what is asked for with multi_processing (service/prepare.py).
+        direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in arguments:
             direct.direct_num_workers = workers or usable_cores()
     else:
@@ -154,14 +144,10 @@ def only_translates(options: PipelineOptions) -> bool:
     return True
 
 
-def works_in_threads(options: PipelineOptions) -> bool:
-    """Tells whether all workers are threads of this process, which share its memory."""
-    direct = options.view_as(DirectOptions)
-    return is_embedded(options) and direct.direct_running_mode == "in_memory"
-
-
-def runner_name(options: PipelineOptions) -> str:
-    """Returns the name of the runner for messages."""
+def runner_name(options: PipelineOptions, processes: int = 0) -> str:
+    """Returns the name of the runner for messages; its tasks may be run by processes."""
+    if processes:
+        return f"embedded ({processes} processes)"
     if is_embedded(options):
         direct = options.view_as(DirectOptions)
         return f"embedded ({direct.direct_num_workers} workers)"
@@ -176,7 +162,6 @@ def run_pipeline(
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
     Raises:
-      WorkerDiedError: a worker thread or process ended during the run.
       Exception: the error with which the pipeline failed.
     """
     if not is_embedded(options):
@@ -186,20 +171,12 @@ def run_pipeline(
         return
 
     def run() -> None:
-        pipeline = beam.Pipeline(runner=_embedded(options), options=options)
+        pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
         build(pipeline)
         pipeline.run().wait_until_finish()
 
-    def poll() -> None:
-        on_poll()
-        if deaths:
-            raise WorkerDiedError(
-                f"a worker died: {deaths[0]}. Was it out of memory, or killed? Run "
-                "the same command again to resume"
-            )
-
-    with _watching_workers() as deaths, _switching_threads_often():
-        run_in_thread(run, threading.Event(), poll, POLL_SECONDS)
+    with _switching_threads_often():
+        run_in_thread(run, threading.Event(), on_poll, POLL_SECONDS)
 
 
 # Flink holds each group of GroupByKey in memory as one value, and makes one bundle of all
@@ -217,15 +194,6 @@ def is_flink(pipeline: beam.Pipeline) -> bool:
     return runs_on_flink(pipeline)
 
 
-def _embedded(options: PipelineOptions) -> FnApiRunner:
-    # Without provision info the workers of multi_processing would get no options.
-    all_options = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    info = beam_provision_api_pb2.ProvisionInfo(
-        pipeline_options=all_options, retrieval_token="unused-retrieval-token"
-    )
-    return FnApiRunner(provision_info=ExtendedProvisionInfo(info))
-
-
 @contextmanager
 def _switching_threads_often() -> Iterator[None]:
     before = sys.getswitchinterval()
@@ -234,28 +202,3 @@ def _switching_threads_often() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-@contextmanager
-def _watching_workers() -> Iterator[list[BaseException]]:
-    """Collects the errors that end worker threads.
-
-    The runner does not check that its workers are alive. It starts each in a thread
-    named "run_worker", which ends with an error when the worker does: the thread
-    itself, or the process for which it waits.
-    """
-    deaths: list[BaseException] = []
-    before = threading.excepthook
-
-    def collect(hook: threading.ExceptHookArgs) -> None:
-        name = hook.thread.name if hook.thread else ""
-        if name.startswith("run_worker") and hook.exc_value is not None:
-            deaths.append(hook.exc_value)
-        else:
-            before(hook)
-
-    threading.excepthook = collect
-    try:
-        yield deaths
-    finally:
-        threading.excepthook = before

@@ -79,6 +79,7 @@ class PreparedRun:
     ranges: list[InputRange]  # the input ranges, one task each
     inputs: Inputs  # the inventory that they were cut from
     understood: InputSummary  # what the source took the input for
+    processes: int = 0  # that execute its tasks; 0 if threads do
 
 
 def prepare_run(run: ResolvedRun) -> PreparedRun:
@@ -149,7 +150,32 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     if job.copies_rows:
         context, told_copies = add_copies(context, ranges, workers)
         understood = understood.updated(told_copies)
-    return PreparedRun(context, ranges, inputs, understood)
+    processes = _processes(options, context.exchange, ranges, inputs.num_bytes)
+    return PreparedRun(context, ranges, inputs, understood, processes)
+
+
+# A process takes half a second of a core to start. Threads are as fast for less input than
+# this; two of them for more, as they seldom wait for each other.
+PROCESS_BYTES, BYTES_BY_WORKERS = 256 << 20, 2 << 30
+
+
+def _processes(
+    options: RunOptions, exchange: str, ranges: list[InputRange], num_bytes: int
+) -> int:
+    """Returns how many processes execute the tasks of a run; 0 if threads do.
+
+    Beam's own option for that decides, if it is there.
+    """
+    if not options.is_embedded or exchange == "engine" or len(ranges) < 2:
+        return 0
+    asked = options.beam_option("--direct_num_workers") or ""
+    workers = int(asked) if asked.isdecimal() else options.workers
+    workers = workers or usable_cores()
+    mode = options.beam_option("--direct_running_mode")
+    least = max(PROCESS_BYTES, BYTES_BY_WORKERS // workers)
+    if mode is None and (workers < 2 or num_bytes < least):
+        return 0
+    return min(workers, len(ranges)) if mode in (None, "multi_processing") else 0
 
 
 def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:

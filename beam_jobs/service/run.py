@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -41,6 +41,7 @@ from recordmill.schemas.errors import (
     OutputError,
     OutputRefusedError,
     RecordmillError,
+    WorkerDiedError,
     error_of,
     kind_of,
 )
@@ -103,7 +104,12 @@ from recordmill.transforms.tasks.memory import (
 )
 from recordmill.transforms.tasks.progress_reader import Reporter
 from recordmill.transforms.tasks.rejects import save_input
-from recordmill.transforms.tasks.workspace import PREPARE, Workspace, save_checksums
+from recordmill.transforms.tasks.workspace import (
+    LOG_FORMAT,
+    PREPARE,
+    Workspace,
+    save_checksums,
+)
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -166,6 +172,7 @@ def run_metadata(
     beam_options: PipelineOptions,
     started: float,
     understood: InputSummary,
+    processes: int = 0,
 ) -> dict[str, object]:
     """Returns what run.json will say, except how long the run took."""
     from recordmill.beam_jobs.runners.embedded import runner_name
@@ -176,7 +183,7 @@ def run_metadata(
         "recordmill": version("recordmill"),
         "beam": version("apache-beam"),
         "python": platform.python_version(),
-        "runner": runner_name(beam_options),
+        "runner": runner_name(beam_options, processes),
         "exchange": context.exchange,
         "source": context.job.source,
         "input_root": context.publishing.input_root,
@@ -358,12 +365,7 @@ def _execute_pipeline(
 ) -> Manifest:
     """Runs the pipeline; errors noted by the workers become the error raised."""
     from recordmill.beam_jobs.pipelines.convert import convert_dataset
-    from recordmill.beam_jobs.runners.embedded import (
-        WorkerDiedError,
-        is_embedded,
-        run_pipeline,
-        works_in_threads,
-    )
+    from recordmill.beam_jobs.runners.embedded import is_embedded, run_pipeline
 
     share_arenas()
     lease = last_words.lease
@@ -371,32 +373,46 @@ def _execute_pipeline(
     context = prepared.context.publishing_with(lease=lease.holder.nonce)
     budget = NO_BUDGET
     # References are small, and a run that resumes needs those of all its ranges.
-    if context.exchange == "scratch" and works_in_threads(beam_options):
+    if context.exchange == "scratch" and is_embedded(beam_options):
         budget = memory_budget(memory)
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
     context = _prepare_workspace(context, prepared.inputs)
     release_memory()  # that of the listing
     workspace = last_words.workspace = context.workspace
-    facts = run_metadata(context, beam_options, started, prepared.understood)
+    facts = run_metadata(
+        context, beam_options, started, prepared.understood, prepared.processes
+    )
     next_error_poll = time.monotonic()
 
     def poll() -> None:
         nonlocal next_error_poll
         reporter.poll()
         lease.require_not_lost()
+        require_alive()
         if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
             for note in read_errors(workspace):
                 if note.about in PERMANENT:  # trying again does not help
                     raise _noted_error(note, note.message)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
+    def require_alive() -> None:
+        if context.processes is not None:
+            context.processes.require_alive()
+
     def run() -> None:
         run_pipeline(
             lambda p: convert_dataset(p, context, ranges, facts), beam_options, poll
         )
 
-    with _logging_to(workspace.log):
+    with _logging_to(workspace.log), ExitStack() as ending:
+        if prepared.processes:
+            # Only here: a run by threads goes without.
+            from recordmill.transforms.tasks.processes import TaskProcesses
+
+            processes = TaskProcesses(context, prepared.processes)
+            ending.callback(processes.close)
+            context = replace(context, processes=processes)
         _log.info("%s: %d input ranges", context.job, len(ranges))
         reporter.begin(context, ranges, prepared.inputs.num_bytes)
         try:
@@ -412,6 +428,7 @@ def _execute_pipeline(
         except WorkerDiedError:
             raise
         except Exception as error:
+            require_alive()  # the first of both that was seen
             _log.exception("the run failed")
             raise _explain(error, workspace) from error
         finally:
@@ -462,9 +479,7 @@ def _logging_to(path: Path) -> Iterator[None]:
         raise output_error(error, str(path), "written") from error
     with opened as log, redirect_stderr(log):
         handler = logging.StreamHandler(log)
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        )
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
         root.handlers[:] = [handler]
         root.setLevel(logging.INFO)
         try:

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from append_tools import records_of, stand
@@ -34,9 +40,11 @@ from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, Sharding
 from recordmill.schemas.options import WantedExchange
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.exchange.sorted_runs import MemoryFile
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.base import ReferencedRows, Source
 from recordmill.transforms.sources.images import source as images_source
+from recordmill.transforms.tasks import processes
 from recordmill.transforms.tasks.progress_reader import Reporter
 
 BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.convert.save_plan_totals"
@@ -62,9 +70,12 @@ def run_case(
     exchange: WantedExchange,
     *,
     append: bool = False,
+    by_process: bool = False,
     **more: Any,
 ) -> Outcome:
     """Runs the job of the source that was offered; all that waits is on the disk.
+
+    With `by_process`, one executes its tasks, and what waits is in its memory.
 
     Raises:
       RecordmillError: as the command would tell it.
@@ -80,9 +91,10 @@ def run_case(
         inputs=(str(given),),
         output=str(output),
         exchange=exchange,
-        memory="0",
+        memory="auto" if by_process else "0",
         workers=1,
         append=append,
+        beam_args=("--direct_running_mode=multi_processing",) if by_process else (),
     )
     return run_versioned(job, options, Reporter(), LastWords())
 
@@ -220,6 +232,47 @@ def test_a_lost_reject_is_found_again(
             run_case(folder, output, "engine")
     assert reads == {"read": 1}
     assert contents(output) == contents(model)
+
+
+class InThread:
+    """Stands for a process of the run: a thread serves its socket."""
+
+    pid = 0
+
+    def __init__(self, _: list[str], *, pass_fds: list[int], **others: Any) -> None:
+        own = (os.dup(pass_fds[0]),)
+        threading.Thread(target=processes.serve, args=own, daemon=True).start()
+
+    def poll(self) -> None:
+        """Returns that it is alive."""
+
+    kill = wait = poll
+
+
+def read_to_the_end(connection: Connection, requests: SimpleQueue[bytes]) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            requests.put(connection.recv_bytes())
+
+
+def test_processes_write_the_same(
+    case: Case, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a task needs and returns passes through a socket, or a file in memory."""
+    fake = SimpleNamespace(Popen=InThread, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(processes, "subprocess", fake)
+    monkeypatch.setattr(processes, "_read", read_to_the_end)
+    read = Mock(side_effect=MemoryFile.read)
+    monkeypatch.setattr(MemoryFile, "read", read)
+    case.make(folder)
+    run_case(folder, tmp_path / "model", "scratch")
+    assert not read.called
+    for exchange in EXCHANGES[::2]:
+        if exchange == "reference" and not case.source.supports_references:
+            continue
+        run_case(folder, tmp_path / exchange, exchange, by_process=True)
+        assert contents(tmp_path / exchange) == contents(tmp_path / "model")
+    assert read.called
 
 
 def test_new_files_are_appended(case: Case, folder: Path, tmp_path: Path) -> None:

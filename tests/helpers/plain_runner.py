@@ -27,7 +27,7 @@ from recordmill.beam_jobs.pipelines.convert import (
     publish_dataset,
     redo_one,
     resolve_ranges,
-    survey_range,
+    survey_one,
     write_one,
 )
 from recordmill.beam_jobs.runners import embedded
@@ -70,7 +70,7 @@ def run_steps(
     context = pickle.loads(pickle.dumps(context))
     needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
     surveys = [
-        survey_range(each, context) if needs_survey else (each.index, 0)
+        survey_one(each, context) if needs_survey else (each.index, 0)
         for each in reversed(ranges)
     ]
     guessed = list(resolve_ranges(surveys, context, list(ranges)))[::-1]

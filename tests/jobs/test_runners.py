@@ -1,9 +1,8 @@
-"""Threads and processes of the embedded runner, their memory, and the native extension."""
+"""Threads of the embedded runner, their memory, and the native extension."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,24 +10,17 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from job_inputs import MixedInput
 from job_tools import (
     IRIS,
     SAMPLES,
     Argument,
     Ran,
     assert_unpublished,
-    assert_whole,
-    children,
     command,
     contents,
     convert,
-    ended,
-    is_alive,
     python,
     recordmill,
-    started,
-    wait_until,
 )
 from same_dataset import dataset_of
 
@@ -39,8 +31,6 @@ from recordmill.transforms.exchange.sorted_runs import HeldRuns, SortedRows
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.tasks import convert_range
-
-PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 # Runs the command with a task that ends otherwise than by an ordinary error.
 BROKEN_TASK = """
@@ -60,47 +50,6 @@ cli.main()
 
 def run_broken(task: str, error: str, *arguments: Argument) -> Ran:
     return python(BROKEN_TASK.format(task=task, error=error), *arguments)
-
-
-def test_processes_give_the_same_bytes(tmp_path: Path, mixed: MixedInput) -> None:
-    options: list[Argument] = ["--shards", 3]
-    convert("csv", *mixed.files, tmp_path / "threads" / "mixed", *options)
-    output = tmp_path / "processes" / "mixed"
-    ran = command("convert", "csv", *mixed.files, output, *options, *PROCESSES)
-    assert ran.status == 0, ran.err
-    assert_whole(output)
-    assert contents(output) == contents(tmp_path / "threads" / "mixed")
-
-
-def test_worker_process_dies(tmp_path: Path, mixed: MixedInput) -> None:
-    output = tmp_path / "mixed"
-    arguments = ["convert", "csv", *mixed.files, output, *PROCESSES]
-    with started(*arguments) as process:
-        # In mid-run: both workers are there, and a first range is being converted.
-        wait_until(lambda: list(output.glob(".recordmill/*/runs/*range*")), process)
-        workers = workers_of(process.pid)
-        assert len(workers) == 2
-        os.kill(workers[0], signal.SIGKILL)
-        ran = ended(process)
-    assert (ran.status, ran.out) == (1, "")
-    assert "Error: a worker died: " in ran.err
-    assert "Run the same command again to resume" in ran.err
-    assert_unpublished(output)
-    # the other one goes with the command:
-    wait_until(lambda: not any(is_alive(pid) for pid in workers))
-    convert("csv", *mixed.files, output)
-    assert_whole(output)
-
-
-def workers_of(pid: int) -> list[int]:
-    """The worker processes of a command; a shell may stand between."""
-    found = []
-    for child in children(pid):
-        line = Path(f"/proc/{child}/cmdline").read_bytes()
-        if b"sdk_worker" in line:
-            below = children(child)
-            found += below or [child]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -145,17 +94,6 @@ def test_a_process_ends_although_a_task_broke(tmp_path: Path) -> None:
     ran = run_broken("write_shard", "SystemExit(3)", "convert", "csv", IRIS, output)
     assert (ran.status, ran.out) == (1, "")
     assert "Error: unexpected SystemExit: 3" in ran.err
-    assert_unpublished(output)
-
-
-def test_broken_task_in_a_process(tmp_path: Path) -> None:
-    """Workers import the code anew, so here the scratch folder breaks the task."""
-    output = tmp_path / "iris"
-    options = ["--split-by", "colour", *PROCESSES]
-    with started("convert", "csv", IRIS, output, *options) as process:
-        ran = ended(process)
-    assert (ran.status, ran.out) == (2, "")
-    assert "Error: --split-by colour: no such column" in ran.err
     assert_unpublished(output)
 
 

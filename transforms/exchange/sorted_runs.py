@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -417,9 +418,54 @@ class HoldBudget:
     num_bytes: int  # memory
     # that workers took to make them, which a killed run loses
     seconds: float = math.inf
+    # whether other processes read them: they are files in memory then
+    is_shared: bool = False
+
+    def shared_by(self, processes: int) -> HoldBudget:
+        """Returns the share of one of several processes, which read each other's runs."""
+        if not hasattr(os, "memfd_create"):  # only Linux has it
+            return NO_BUDGET
+        return HoldBudget(self.num_bytes // processes, self.seconds, is_shared=True)
 
 
 NO_BUDGET = HoldBudget(0)
+
+
+# Processes read the runs of each other in files in memory, that have no name in any folder:
+# so they take no room of /dev/shm, of which containers have little, and nobody has to remove
+# them. They last as long as the process that made them, which has them open:
+#
+#     /proc/4242/fd/9 -> /memfd:recordmill-0f3c... (deleted)
+#
+# Such a file is one batch of Arrow IPC: order keys, planned bytes, the columns of the rows.
+# Its pages are mapped where they are read, not copied.
+
+
+class MemoryFile:
+    """A sorted run that other processes can read."""
+
+    def __init__(self, run: SortedRows) -> None:
+        name = f"recordmill-{uuid.uuid4().hex}"
+        self._file = os.fdopen(os.memfd_create(name), "wb", buffering=0)
+        columns = map(pa.array, (run.keys, run.planned_bytes))
+        names = ["key", "planned", *run.rows.schema.names]
+        batch = pa.RecordBatch.from_arrays([*columns, *run.rows.columns], names)
+        with pa.ipc.new_file(self._file, batch.schema) as writer:
+            writer.write_batch(batch)
+        path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+        self.place = path, str(Path(path).readlink())
+
+    @staticmethod
+    def read(run: SortedRunRef) -> SortedRows:
+        """Returns the run of such a file; raises OSError if it is gone."""
+        path, link = run.memory_file or ("", "")
+        if str(Path(path).readlink()) != link:
+            raise FileNotFoundError(path)
+        batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+        keys, planned_bytes = (column.to_numpy() for column in batch.columns[:2])
+        names = batch.schema.names[2:]
+        rows = pa.RecordBatch.from_arrays(batch.columns[2:], names)
+        return SortedRows(run.counts, rows, keys, planned_bytes)
 
 
 class HeldRuns:
@@ -427,7 +473,9 @@ class HeldRuns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: dict[tuple[str, str], tuple[SortedRows, int, float]] = {}
+        self._runs: dict[
+            tuple[str, str], tuple[SortedRows | MemoryFile, int, float]
+        ] = {}
         self._bytes = 0
         self._seconds = 0.0
 
@@ -456,9 +504,11 @@ class HeldRuns:
             self._bytes += needed
             self._seconds += seconds
             self._runs[folder, stem] = (run, needed, seconds)
+        if budget.is_shared:
+            self._runs[folder, stem] = (MemoryFile(run), needed, seconds)
         return True
 
-    def get(self, folder: str, stem: str) -> SortedRows | None:
+    def get(self, folder: str, stem: str) -> SortedRows | MemoryFile | None:
         """Returns a held run, or None."""
         found = self._runs.get((folder, stem))
         return found[0] if found else None
@@ -498,7 +548,9 @@ class SortedRunFolder:
         run, budget = SortedRows.of(blocks, num_splits), self.budget
         if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
             num_bytes = int(lengths_of(run.rows).sum())
-            return SortedRunRef(stem, run.counts, num_bytes, 0, 0, in_memory=True)
+            held = HELD_RUNS.get(self.folder, stem)
+            place = held.place if isinstance(held, MemoryFile) else None
+            return SortedRunRef(stem, run.counts, num_bytes, 0, 0, True, place)
         if self.store is None:
             return write_sorted_run(Path(self.folder, stem), run)
         with TemporaryDirectory(prefix="run-") as near:
@@ -512,8 +564,16 @@ class SortedRunFolder:
         """Returns a run that is in memory; None if it is in files."""
         if not run.in_memory:
             return None
+        if run.memory_file is not None:
+            try:
+                return MemoryFile.read(run)
+            except OSError as error:
+                raise MissingFileError(
+                    f"the sorted run {run.stem} cannot be read in the memory of another "
+                    f"process ({error}): set `memory=0`"
+                ) from error
         held = HELD_RUNS.get(self.folder, run.stem)
-        if held is None:
+        if not isinstance(held, SortedRows):
             raise MissingFileError(
                 f"the sorted run {run.stem} is not in memory any more"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -27,6 +27,7 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.sampling import BalancedClasses
+    from recordmill.transforms.tasks.processes import TaskProcesses
 
 Exchange = Literal["reference", "scratch", "engine"]
 
@@ -78,6 +79,14 @@ class RunContext:
     limits: SplitLimits | None = None  # where the job's splits end, if they are exact
     copies: BalancedClasses | None = None  # how often rows of a split are copied
     publishing: Publishing = Publishing()  # for the last step
+    # that execute its tasks, if they are not the runner's workers themselves
+    processes: TaskProcesses | None = None
+
+    def execute(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Executes a task of this run, here or in one of its processes."""
+        if self.processes is None:
+            return task(self, *arguments)
+        return self.processes.call(task, *arguments)
 
     def publishing_with(self, **changes: Any) -> RunContext:
         """Returns the run with other values of `publishing`."""

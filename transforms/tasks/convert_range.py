@@ -356,6 +356,25 @@ def _earlier(
     return earlier if earlier is not None and earlier.range == input_range else None
 
 
+@dataclass(frozen=True)
+class SurveyResult:
+    """The survey of one range, as its checkpoint."""
+
+    range: InputRange
+    found: int
+
+
+def survey_range(context: RunContext, input_range: InputRange) -> int:
+    """Scans a range, or loads what an earlier try found."""
+    name = f"survey-{input_range.index:06d}"
+    earlier = load_checkpoint(context.workspace, name, SurveyResult)
+    if earlier is not None and earlier.range == input_range:
+        return earlier.found
+    found = context.source.input.survey(input_range)
+    save_checkpoint(context.workspace, name, SurveyResult(input_range, found))
+    return found
+
+
 def convert_range(
     context: RunContext,
     input_range: InputRange,

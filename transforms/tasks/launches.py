@@ -246,6 +246,14 @@ class TaskError:
     time: float  # when it was raised, in Unix seconds
 
 
+class TaskFailed(Exception):  # noqa: N818  as others call what a future raises
+    """A task failed in another process."""
+
+    def __init__(self, note: TaskError) -> None:
+        super().__init__(note.message)
+        self.note = note
+
+
 # The last of each workspace for which there was no room; the launcher may be this process.
 _unsaved: dict[str, TaskError] = {}
 
@@ -263,14 +271,7 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
     except GeneratorExit:
         raise  # the runner closed this step, because another one failed
     except BaseException as error:
-        note = TaskError(
-            isinstance(error, RecordmillError | OSError | MemoryError),
-            type(error).__name__,
-            kind_of(error),
-            _message_of(error, workspace),
-            traceback.format_exc(),
-            time.time(),
-        )
+        note = note_of(error, workspace)
         try:
             workspace.put(f"errors/{uuid.uuid4().hex}.json", bytes_of(note))
         except Exception:  # the first error matters more than this one
@@ -280,6 +281,20 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
         # SystemExit would end the worker's thread without a message, and the runner
         # would wait for ever.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def note_of(error: BaseException, workspace: Workspace) -> TaskError:
+    """Returns what is noted of an error that is handled now."""
+    if isinstance(error, TaskFailed):
+        return error.note
+    return TaskError(
+        isinstance(error, RecordmillError | OSError | MemoryError),
+        type(error).__name__,
+        kind_of(error),
+        _message_of(error, workspace),
+        traceback.format_exc(),
+        time.time(),
+    )
 
 
 def _message_of(error: BaseException, workspace: Workspace) -> str:

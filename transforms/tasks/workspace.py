@@ -63,6 +63,7 @@ _IN_SCRATCH = ("runs", "facts", "inventory.arrow")
 _EXCHANGE_FILE = "facts/exchange"
 # Raise it when inputs are cut into other ranges, or workspaces hold other files.
 _LAYOUT = 1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,17 @@ def test_a_run_with_other_facts_is_not_whole(
         assert not folder.is_whole(replace(run, payload_crc32c=0))
 
 
-def test_runs_in_memory_are_read_as_they_were_made(tmp_path: Path) -> None:
-    folder = SortedRunFolder(str(tmp_path), ROOM)
+@pytest.mark.parametrize(
+    ("budget", "gone"),
+    [
+        (ROOM, "a is not in memory any more"),
+        (ROOM.shared_by(2), "a cannot be read in the memory of another process"),
+    ],
+)
+def test_runs_in_memory_are_read_as_they_were_made(
+    tmp_path: Path, budget: HoldBudget, gone: str
+) -> None:
+    folder = SortedRunFolder(str(tmp_path), budget)
     runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
     assert list(tmp_path.iterdir()) == []
     folder = pickle.loads(pickle.dumps(folder))
@@ -133,8 +142,16 @@ def test_runs_in_memory_are_read_as_they_were_made(tmp_path: Path) -> None:
     assert window.to_pylist() == [b"row 1", b"row 2", b"row 4", b"row 4", b"row 7"]
     folder.release()
     assert not any(folder.is_present(run) for run in runs)
-    with pytest.raises(RecordmillError, match="a is not in memory any more"):
+    save(folder, "c", [7, 1, 4])  # its file may have the number of the first one's
+    assert not folder.is_present(runs[0])
+    with pytest.raises(RecordmillError, match=gone):
         list(gather(folder, runs, EVERYTHING))
+    folder.release()
+
+
+def test_processes_share_a_budget_of_bytes() -> None:
+    share = HoldBudget(1000, 30.0).shared_by(4)
+    assert (share.num_bytes, share.seconds, share.is_shared) == (250, 30.0, True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""Runs the tasks of a run in processes, as threads wait for the interpreter lock.
+
+The runner's workers stay threads of the launcher. Each hands its task to a process that
+has nothing to do, and waits: a task is a function of the run's context and a few small
+values. What it reads and writes are files, or files in memory (sorted_runs.py), so that
+only metadata passes through a socket.
+
+A process is a fresh interpreter that imports this package and nothing of the program that
+runs the job: neither Beam nor `__main__`, be it a script or a notebook. It ends when its
+socket is closed, which the system does for a launcher that was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from queue import LifoQueue, SimpleQueue
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from recordmill.schemas.errors import WorkerDiedError
+from recordmill.transforms.tasks.launches import TaskFailed, note_of
+from recordmill.transforms.tasks.memory import share_arenas
+from recordmill.transforms.tasks.workspace import LOG_FORMAT
+
+if TYPE_CHECKING:
+    from recordmill.transforms.tasks.context import RunContext
+
+_START = "import sys; sys.path[:] = {path}; from {module} import serve; serve({socket})"
+_SECONDS_TO_END = 5.0
+
+# The runner pickles the context into each step, even for threads of this process: the
+# copies find the processes by their number.
+_running: WeakValueDictionary[int, TaskProcesses] = WeakValueDictionary()
+
+
+class TaskProcesses:
+    """Processes that execute the tasks of one run."""
+
+    def __init__(self, context: RunContext, number: int) -> None:
+        """Starts processes, which take a second to be ready; nobody waits for that."""
+        budget = context.workspace.budget.shared_by(number)
+        workspace = replace(context.workspace, budget=budget)
+        data = pickle.dumps(replace(context, workspace=workspace))
+        self._processes = [_Process(context, data) for _ in range(number)]
+        self._idle = LifoQueue[_Process]()
+        for process in self._processes:
+            self._idle.put(process)
+        _running[id(self)] = self
+
+    def __reduce__(self) -> tuple[Callable[[int], TaskProcesses], tuple[int]]:
+        return _found, (id(self),)
+
+    def call(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Executes a task of the context in a process, and returns its result.
+
+        Raises:
+          TaskFailed: the task raised an error.
+          WorkerDiedError: the process ended.
+        """
+        process = self._idle.get()
+        try:
+            return process.call(task, arguments)
+        finally:
+            self._idle.put(process)
+
+    def require_alive(self) -> None:
+        """Raises WorkerDiedError if a process has ended."""
+        for process in self._processes:
+            process.require_alive()
+
+    def close(self) -> None:
+        """Ends all processes, whatever they are doing."""
+        for process in self._processes:
+            process.close()
+
+
+def _found(number: int) -> TaskProcesses:
+    return _running[number]
+
+
+class _Process:
+    """One process, and the socket to it."""
+
+    def __init__(self, context: RunContext, data: bytes) -> None:
+        ours, its = socket.socketpair()
+        code = _START.format(path=sys.path, module=__name__, socket=its.fileno())
+        with its, context.workspace.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                pass_fds=[its.fileno()],
+                process_group=0,  # Ctrl-C is for the launcher
+            )
+        self._connection = Connection(ours.detach())
+        self._data: bytes | None = data
+        self._sent: tuple[Any, ...] = ()
+
+    def call(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        try:
+            if self._data is not None:
+                self._connection.send_bytes(self._data)
+                self._data = None
+            # Shards get the same table of runs, which may be large: it is sent once.
+            sent = dict(enumerate(self._sent))
+            new = {
+                index: each
+                for index, each in enumerate(arguments)
+                if index not in sent or sent[index] is not each
+            }
+            self._connection.send((task, len(arguments), new))
+            self._sent = arguments
+            result, note = self._connection.recv()
+        except (EOFError, OSError) as error:
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(_SECONDS_TO_END)
+            self.require_alive()
+            raise WorkerDiedError("a worker died: its socket is closed") from error
+        if note is not None:
+            raise TaskFailed(note)
+        return result
+
+    def require_alive(self) -> None:
+        status = self._popen.poll()
+        if status is None:
+            return
+        how = f"with status {status}"
+        if status < 0:
+            with suppress(ValueError):  # real-time signals have no name
+                how = f"by {signal.Signals(-status).name}"
+        raise WorkerDiedError(
+            f"a worker died: process {self._popen.pid} ended {how}. Was it out of memory, "
+            "or killed? Run the same command again to resume"
+        )
+
+    def close(self) -> None:
+        self._popen.kill()
+        self._popen.wait()
+        # Not the socket: a thread may still wait for an answer, which gets none now.
+
+
+def serve(descriptor: int) -> None:
+    """Executes tasks until the launcher closes the socket, or dies."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    share_arenas()
+    connection = Connection(descriptor)
+    requests = SimpleQueue[bytes]()
+    reader = threading.Thread(target=_read, args=(connection, requests), daemon=True)
+    reader.start()
+    context = pickle.loads(requests.get())
+    last: list[Any] = []
+    while True:
+        result, note = None, None
+        try:
+            task, number, new = pickle.loads(requests.get())
+            last = [new[i] if i in new else last[i] for i in range(number)]
+            result = task(context, *last)
+            if isinstance(result, Iterator):
+                result = list(result)
+        except BaseException as error:
+            note = note_of(error, context.workspace)
+        connection.send((result, note))
+        del result
+
+
+def _read(connection: Connection, requests: SimpleQueue[bytes]) -> None:
+    """Takes requests; ends the process when there can be none any more."""
+    with suppress(EOFError, OSError):
+        while True:
+            requests.put(connection.recv_bytes())
+    os._exit(1)
