@@ -214,6 +214,27 @@ def test_texts_beside_images(data: Path) -> None:
     assert "meta/d.json: not JSON" in told
 
 
+def test_masks_beside_boxes(data: Path) -> None:
+    images = [
+        {"id": n, "file_name": f"{name}.jpg", "width": 20, "height": 12 + n}
+        for n, name in enumerate(NAMES)
+    ]
+    boxes = [
+        {"id": n, "image_id": n, "category_id": 1, "bbox": [5, 3, 10, 6], "area": 60}
+        for n in range(len(NAMES))
+    ]
+    categories = [{"id": 1, "name": "cat"}]
+    text = json.dumps(
+        {"images": images, "annotations": boxes, "categories": categories}
+    )
+    (data / "instances.json").write_text(text)
+    converted("--resize", "24x24")
+    for example in examples_of(Path("out")):
+        feature = example.features.feature
+        assert len(feature["objects/bbox"].float_list.value) == 4
+        assert pixels(feature["masks"].bytes_list.value[0]).shape == (24, 24)
+
+
 def test_a_changed_mask_is_another_input(data: Path) -> None:
     converted()
     assert "already" in recordmill("convert", "images", "data", "out").err

@@ -167,6 +167,16 @@ def test_other_formats_become_png(form: str) -> None:
     assert np.array_equal(decoded(made), mask)
 
 
+def test_colours_are_not_mixed() -> None:
+    colours = np.array([[0, 0, 0], [128, 64, 128], [220, 20, 60]], np.uint8)
+    mask = Image.fromarray(colours[numbers(12, 20) % np.uint8(3)])
+    rules = PixelRules(resize=Resize(sides=(5, 7)), pad=(9, 9), transforms_all=True)
+    made = masked(saved(mask), Samples(3, "uint8"), whole(12, 20), rules)
+    with Image.open(io.BytesIO(made)) as image:
+        found = {tuple(pixel) for pixel in np.asarray(image).reshape(-1, 3).tolist()}
+    assert found == {*map(tuple, colours.tolist()), (255, 255, 255)}
+
+
 def test_eight_bits_among_sixteen_keep_their_numbers() -> None:
     mask = numbers(7, 9)
     made = masked(saved(Image.fromarray(mask)), DEEP, whole(7, 9), AS_THEY_ARE)
