@@ -85,7 +85,7 @@ def read(path: Path) -> Reading | str:
         assert plan.prepared is not None
         assert plan.estimate is not None
         if plan.estimate.rejected:
-            return f"rows rejected: {'; '.join(plan.warnings)}"
+            return f"rows rejected: {'; '.join(map(str, plan.understood.warnings))}"
         source, ranges = plan.prepared.context.source, plan.prepared.ranges
         sink, names = RowSink(), source.columns().names
         cells: list[list[str]] = [[] for _ in names]
@@ -99,7 +99,7 @@ def read(path: Path) -> Reading | str:
     except RecordmillError as error:
         return str(error)
     dtypes = [schema[name].dtype for name in names]
-    return Reading(names, dtypes, cells, tuple(plan.warnings))
+    return Reading(names, dtypes, cells, tuple(map(str, plan.understood.warnings)))
 
 
 def are_whole(cells: list[str]) -> bool:

@@ -99,7 +99,9 @@ def read(table: tables.Table, path: Path) -> tuple[str, str]:
         assert plan.prepared is not None
         assert plan.estimate is not None
         if plan.estimate.rejected:
-            return "asked" if is_odd else "refused", "; ".join(plan.warnings)
+            return "asked" if is_odd else "refused", "; ".join(
+                map(str, plan.understood.warnings)
+            )
         source, sink = plan.prepared.context.source, RowSink()
         ranges = plan.prepared.ranges
         rows = 0
@@ -110,7 +112,7 @@ def read(table: tables.Table, path: Path) -> tuple[str, str]:
     except RecordmillError as error:
         return "asked" if is_odd else "refused", str(error)
     why = judge(table, {each.name: each.dtype for each in schema.features}, rows)
-    return ("told" if plan.warnings else "wrong") if why else "right", why
+    return ("told" if plan.understood.warnings else "wrong") if why else "right", why
 
 
 def _dtype_of(name: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
@@ -160,10 +161,15 @@ class ObservedColumn:
 
     def add_column(self, column: pa.Array) -> None:
         """Adds a column of this type."""
-        if column.type not in _HOLDS:
+        leaf, shape = inside_lists(column.type)
+        present = len(column) - column.null_count
+        if len(shape) > 1 or (shape and column.flatten().null_count):
             self.add(column.to_pylist())
-        elif column.null_count < len(column):
-            self.kinds[0, column.type] += len(column) - column.null_count
+            return
+        filled = pc.sum(pc.greater(pc.list_value_length(column), 0)) if shape else None
+        full = present if filled is None else filled.as_py() or 0
+        counts = {(len(shape), leaf): full, (1, pa.null()): present - full}
+        self.kinds.update({kind: n for kind, n in counts.items() if n})
 
     def widen(self) -> None:
         """Takes numbers, booleans and text among each other for text."""
