@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import struct
 import wave
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from archive_tools import tar_of
 from frames import frame
+from PIL import Image
 from pixel_zoo import IMAGES
 
 from recordmill.schemas.proto.example_pb2 import Example
@@ -96,6 +98,26 @@ def make_masked(folder: Path) -> Rows:
         mask = folder / "masks" / Path(path).with_suffix(".png")
         mask.parent.mkdir(parents=True, exist_ok=True)
         mask.write_bytes(PALETTE if number % 2 else GRAY)
+    return rows
+
+
+def make_boxed(folder: Path) -> Rows:
+    """Makes images, and a file of COCO with their boxes."""
+    rows = make_images(folder)
+    with Image.open(io.BytesIO(JPEG)) as opened:
+        width, height = opened.size
+    whole = {
+        "images": [
+            {"id": n, "file_name": path, "width": width, "height": height}
+            for n, (path, _, _) in enumerate(rows)
+        ],
+        "categories": [{"id": 3, "name": "dog"}],
+        "annotations": [
+            {"id": n, "image_id": n, "category_id": 3, "bbox": [n, 1, 2, 3]}
+            for n in range(5)
+        ],
+    }
+    (folder / "boxes.json").write_text(json.dumps(whole))
     return rows
 
 
@@ -411,6 +433,9 @@ CASES = {
         ImagesSource(ImagesOptions(label_table="labels.jsonl")),
         make_labelled,
         empty_reason="no row of labels.jsonl names it",
+    ),
+    "images with boxes": images_case(
+        ImagesSource(), make_boxed, empty_reason="no row of boxes.json names it"
     ),
     "audio": audio_case("encoded"),
     "audio, samples": audio_case("raw"),

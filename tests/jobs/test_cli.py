@@ -359,6 +359,7 @@ def test_examples_do_what_they_say(
     """One after another, schema files first, in a folder with one input of each kind."""
     shutil.copytree(SAMPLES / "images", tmp_path / "photos")
     shutil.copytree(SAMPLES / "sounds", tmp_path / "sounds")
+    shutil.copytree(SAMPLES / "labelled", tmp_path / "labelled")
     shutil.copytree(SAMPLES / "cifar", tmp_path / "batches")
     shutil.copytree(SAMPLES / "digits", tmp_path / "digits")
     shutil.copy(IRIS, tmp_path / "table.csv")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from job_tools import Argument, Ran, recordmill
 from pixel_zoo import IMAGES
 from pycocotools.coco import COCO
@@ -36,12 +37,14 @@ def of_size(width: int, height: int) -> bytes:
     return JPEG[:at] + sides + JPEG[at + 4 :]
 
 
-def add_images(folder: Path, *names: str, grow: int = 0) -> None:
+def add_images(
+    folder: Path, *names: str, grow: int = 0, size: tuple[int, int] = (640, 480)
+) -> None:
     """Adds images of 640 x 480 pixels, or each as much larger as `grow` says."""
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         more = grow * number
-        data = of_size(640 + more, 480 + more)
+        data = of_size(size[0] + more, size[1] + more)
         data += number.to_bytes(2, "big")  # behind the image's end: all differ
         (folder / name).write_bytes(data)
 
@@ -139,3 +142,450 @@ def test_a_thousand_images_of_coco_have_the_boxes_that_pycocotools_reads(
         )
         told = [json.loads(text) for text in row["objects/segmentation"]]
         assert told == [each["segmentation"] for each in objects]
+
+
+def voc_xml(name: str, width: int, height: int, objects: list[str]) -> str:
+    """A file as the VOC devkit has it (VOC2012/Annotations)."""
+    return (
+        f"<annotation>\n\t<folder>VOC2012</folder>\n\t<filename>{name}</filename>\n"
+        f"\t<size><width>{width}</width><height>{height}</height><depth>3</depth></size>\n"
+        f"\t<segmented>0</segmented>\n{''.join(objects)}</annotation>\n"
+    )
+
+
+def voc_object(name: str, box: list[float], flag: int) -> str:
+    left, top, right, bottom = (str(side) for side in box)
+    return (
+        f"\t<object>\n\t\t<name>{name}</name>\n\t\t<pose>Left</pose>\n"
+        f"\t\t<truncated>{flag}</truncated>\n\t\t<difficult>{1 - flag}</difficult>\n"
+        f"\t\t<bndbox><xmin>{left}</xmin><ymin>{top}</ymin><xmax>{right}</xmax>"
+        f"<ymax>{bottom}</ymax></bndbox>\n"
+        "\t\t<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax>"
+        "<ymax>2</ymax></bndbox></part>\n\t</object>\n"
+    )
+
+
+def test_a_thousand_images_of_voc_have_the_boxes_that_tfds_computes(
+    tmp_path: Path,
+) -> None:
+    top = tmp_path / "voc/VOCdevkit/VOC2012"
+    names = [f"2007_{number:06d}" for number in range(1000)]
+    (top / "Annotations").mkdir(parents=True)
+    (top / "ImageSets/Main").mkdir(parents=True)
+    for split, part in (("train", names[:700]), ("val", names[700:])):
+        text = "".join(f"{name}\n" for name in part)
+        (top / f"ImageSets/Main/{split}.txt").write_text(text)
+        (top / f"ImageSets/Main/dog_{split}.txt").write_text(
+            text.replace("\n", " -1\n")
+        )
+    (top / "ImageSets/Main/trainval.txt").write_text("\n".join(names))
+    wanted: dict[str, list[Any]] = {}
+    for n, name in enumerate(names):
+        width, height = 500 + n % 7, 375 + n % 5
+        add_images(top / "JPEGImages", f"{name}.jpg", size=(width, height))
+        boxes = [
+            [int(x) + 1, int(y) + 1, int(x + w) + 1, int(y + h) + 1]
+            for x, y, w, h in boxes_in(n, width, height)
+        ]
+        objects = [
+            voc_object(["dog", "cat"][i % 2], b, i % 2) for i, b in enumerate(boxes)
+        ]
+        text = voc_xml(f"{name}.jpg", width, height, objects)
+        (top / f"Annotations/{name}.xml").write_text(text)
+        # voc.py of TFDS: ymin / height and so on, of the texts as floats
+        wanted[name] = [
+            [
+                *(float(y0) / height, float(x0) / width),
+                *(float(y1) / height, float(x1) / width),
+            ]
+            for x0, y0, x1, y1 in boxes
+        ]
+    ran = converted(tmp_path / "voc")
+    assert "Pascal VOC, 1,000 files" in ran.out + ran.err
+    rows = {
+        Path(path).stem: row
+        for split in ("train", "val")
+        for path, row in rows_of(tmp_path / "out", split).items()
+    }
+    assert len(rows_of(tmp_path / "out", "val")) == 300
+    for name, boxes in wanted.items():
+        row = rows[name]
+        np.testing.assert_array_equal(
+            row["objects/bbox"], np.array(boxes).astype(np.float32)
+        )
+        flags = [number % 2 for number in range(len(boxes))]
+        assert list(row["objects/label"]) == [1 - flag for flag in flags]  # cat, dog
+        assert list(row["objects/is_truncated"]) == flags
+        assert list(row["objects/is_difficult"]) == [1 - flag for flag in flags]
+        assert [*row["objects/pose"]] == ["Left"] * len(flags)
+
+
+def test_a_thousand_images_of_yolo_have_the_boxes_of_their_lines(
+    tmp_path: Path,
+) -> None:
+    top = tmp_path / "yolo"
+    wanted: dict[str, list[Any]] = {}
+    for n in range(1000):
+        split = "train" if n % 4 else "val"
+        add_images(top / "images" / split, f"{n}.jpg")
+        lines, wanted[f"{split}/{n}.jpg"] = [], []
+        for x, y, w, h in boxes_in(n, 640, 480) if n % 50 else ():
+            values = [round(v, 6) for v in ((x + w / 2) / 640, (y + h / 2) / 480)]
+            values += [round(v, 6) for v in (w / 640, h / 480)]
+            lines.append(f"{len(lines) % 3} {' '.join(map(str, values))}\n")
+            cx, cy, w, h = values
+            box = [cy - h / 2, cx - w / 2, cy + h / 2, cx + w / 2]
+            wanted[f"{split}/{n}.jpg"].append(np.clip(box, 0, 1))
+        if (
+            n % 100
+        ):  # Ultralytics: no file for an image without objects, or an empty one
+            (top / "labels" / split).mkdir(parents=True, exist_ok=True)
+            (top / f"labels/{split}/{n}.txt").write_text("".join(lines))
+    (top / "data.yaml").write_text(
+        "path: ../datasets/yolo\ntrain: images/train\nval: images/val\ntest:\n"
+        "names:\n  0: person\n  1: car\n  2: brush\n"
+    )
+    ran = converted(top)
+    told = ran.out + ran.err
+    assert "YOLO, 990 files of labels" in told
+    assert "20 images without any" in told
+    rows = {
+        f"{split}/{Path(path).name}": row
+        for split in ("train", "val")
+        for path, row in rows_of(tmp_path / "out", split).items()
+    }
+    for path, boxes in wanted.items():
+        np.testing.assert_array_equal(
+            np.reshape(rows[path]["objects/bbox"], (-1, 4)),
+            np.array(boxes, np.float64).reshape(-1, 4).astype(np.float32),
+        )
+        assert list(rows[path]["objects/label"]) == [n % 3 for n in range(len(boxes))]
+
+
+BOX = [64, 48, 320, 240]  # of 640 x 480: ymin, xmin, ymax, xmax are 0.1 0.1 0.6 0.6
+
+
+def small_coco(
+    folder: Path, *, name: str = "annotations/instances_default.json"
+) -> None:
+    """Makes two images, the first with an object, and COCO's file as CVAT exports it."""
+    add_images(folder / "images", "a.jpg", "b.jpg")
+    images = [image(1, "a.jpg"), image(2, "b.jpg")]
+    coco(folder / name, images, [annotation(4, 1, BOX)])
+
+
+def small_voc(folder: Path) -> None:
+    """Makes what LabelImg writes: XML beside the image."""
+    add_images(folder, "a.jpg", "b.jpg")
+    for name, objects in (("a", [voc_object("dog", [64, 48, 384, 288], 0)]), ("b", [])):
+        (folder / f"{name}.xml").write_text(voc_xml(f"{name}.jpg", 640, 480, objects))
+
+
+def small_yolo(folder: Path) -> None:
+    """Makes what CVAT exports as YOLO."""
+    add_images(folder / "obj_train_data", "a.jpg", "b.jpg")
+    (folder / "obj.names").write_text("cat\ndog\n")
+    (folder / "obj.data").write_text(
+        "classes = 2\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/\n"
+    )
+    (folder / "train.txt").write_text(
+        "data/obj_train_data/a.jpg\ndata/obj_train_data/b.jpg\n"
+    )
+    (folder / "obj_train_data/a.txt").write_text("1 0.35 0.35 0.5 0.5\n")
+    (folder / "obj_train_data/b.txt").write_text("")
+
+
+SMALL = {"coco": small_coco, "voc": small_voc, "yolo": small_yolo}
+
+
+def found_in(output: Path, split: str = "train") -> dict[str, list[list[float]]]:
+    """Returns the boxes of each image by its name, rounded."""
+    return {
+        Path(path).name: np.round(np.float64(row["objects/bbox"]), 4)
+        .reshape(-1, 4)
+        .tolist()
+        for path, row in rows_of(output, split).items()
+    }
+
+
+def rejects_of(output: Path) -> dict[str, str]:
+    lines = [
+        json.loads(line)
+        for file in (output / "rejects").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    return {each["uri"]: each["reason"] for each in lines}
+
+
+@pytest.mark.parametrize("form", SMALL)
+def test_exports_of_cvat_and_labelimg_are_found(tmp_path: Path, form: str) -> None:
+    SMALL[form](tmp_path / "in")
+    converted(tmp_path / "in")
+    wanted = {"a.jpg": [[0.1, 0.1, 0.6, 0.6]], "b.jpg": []}
+    assert found_in(tmp_path / "out") == wanted
+    # By name, and by the folder.
+    job = ("--overwrite", "--annotations")
+    names = {"coco": "annotations", "voc": "*.xml", "yolo": "obj.names"}
+    assert convert(tmp_path / "in", *job, names[form]).status == 0
+    assert found_in(tmp_path / "out") == wanted
+    converted(tmp_path / "in", *job, "none", "--label-from", "none")
+    assert "objects/bbox" not in next(iter(rows_of(tmp_path / "out").values()))
+
+
+@pytest.mark.parametrize("form", SMALL)
+def test_images_without_objects_are_left_out_by_an_option(
+    tmp_path: Path, form: str
+) -> None:
+    SMALL[form](tmp_path / "in")
+    ran = converted(tmp_path / "in", "--without-objects", "leave_out")
+    assert [*found_in(tmp_path / "out")] == ["a.jpg"]
+    assert "no objects in it" in ran.out + ran.err
+
+
+@pytest.mark.parametrize("form", SMALL)
+def test_new_images_with_files_of_their_own_are_appended(
+    tmp_path: Path, form: str
+) -> None:
+    folder = tmp_path / "in"
+    SMALL[form](folder)
+    converted(folder)
+    if form == "coco":
+        add_images(folder / "images/new", "c.jpg")
+        new = [annotation(9, 3, BOX)]
+        coco(folder / "annotations/more.json", [image(3, "new/c.jpg")], new)
+    elif form == "voc":
+        add_images(folder / "new", "c.jpg")
+        text = voc_xml("c.jpg", 640, 480, [voc_object("dog", [64, 48, 384, 288], 0)])
+        (folder / "new/c.xml").write_text(text)
+    else:
+        add_images(folder / "obj_train_data/new", "c.jpg")
+        (folder / "obj_train_data/new/c.txt").write_text("1 0.35 0.35 0.5 0.5\n")
+        (folder / "other.txt").write_text("data/obj_train_data/new/c.jpg\n")
+    more = ["--split-from", "none"] if form == "yolo" else []
+    ran = convert(folder, "--append", *more)
+    if form == "yolo":  # its list of the images of a split may not change
+        assert ran.status != 0
+        return
+    assert ran.status == 0, ran.err
+    assert found_in(tmp_path / "out")["c.jpg"] == [[0.1, 0.1, 0.6, 0.6]]
+    assert len(found_in(tmp_path / "out")) == 3
+
+
+def test_roboflow_has_a_file_or_a_folder_for_each_split(tmp_path: Path) -> None:
+    for number, split in enumerate(("train", "valid")):
+        add_images(tmp_path / f"coco/{split}", "same.jpg")
+        annotations = [annotation(4, 0, BOX)] * (number + 1)
+        images = [image(0, "same.jpg")]
+        coco(tmp_path / f"coco/{split}/_annotations.coco.json", images, annotations)
+        add_images(tmp_path / f"yolo/{split}/images", "same.jpg")
+        (tmp_path / f"yolo/{split}/labels").mkdir()
+        lines = "0 0.1 0.1 0.6 0.1 0.6 0.6\n" * (number + 1)  # an outline
+        (tmp_path / f"yolo/{split}/labels/same.txt").write_text(lines)
+    (tmp_path / "yolo/README.dataset.txt").write_text("boxes\n")
+    (tmp_path / "yolo/data.yaml").write_text(
+        "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n\nnc: 1\n"
+        "names: ['dog']\n"
+    )
+    for form, splits in (("coco", ("train", "valid")), ("yolo", ("train", "val"))):
+        converted(tmp_path / form, "--overwrite")
+        for number, split in enumerate(splits):
+            wanted = [[0.1, 0.1, 0.6, 0.6]] * (number + 1)
+            assert found_in(tmp_path / "out", split) == {"same.jpg": wanted}
+    (row,) = rows_of(tmp_path / "out").values()
+    outline = [[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]]
+    assert [json.loads(text) for text in row["objects/segmentation"]] == [outline]
+
+
+def test_the_same_names_in_two_folders_belong_to_the_file_of_their_split(
+    tmp_path: Path,
+) -> None:
+    for number, split in enumerate(("train", "val")):
+        add_images(tmp_path / f"in/{split}2017", "1.jpg", "2.jpg")
+        path = tmp_path / f"in/annotations/instances_{split}2017.json"
+        coco(
+            path,
+            [image(1, "1.jpg"), image(2, "2.jpg")],
+            [annotation(4, 1, BOX)] * number,
+        )
+    converted(tmp_path / "in")
+    assert found_in(tmp_path / "out")["1.jpg"] == []
+    assert len(found_in(tmp_path / "out", "val")["1.jpg"]) == 1
+
+
+def test_boxes_outside_the_image_are_clipped_kept_or_rejected(tmp_path: Path) -> None:
+    add_images(tmp_path / "in/images", "a.jpg", "b.jpg")
+    boxes = [[-64, 48, 128, 240], [700, 48, 10, 10], [64, 48, 0, 5]]
+    annotations = [annotation(n, 1, box) for n, box in enumerate(boxes)]
+    annotations.append(annotation(9, 2, BOX))
+    images = [image(1, "a.jpg"), image(2, "b.jpg")]
+    coco(tmp_path / "in/x.json", images, annotations)
+    ran = converted(tmp_path / "in")
+    assert found_in(tmp_path / "out")["a.jpg"] == [[0.1, 0, 0.6, 0.1]]
+    told = ran.out + ran.err
+    assert "1 object beyond the image: clipped" in told
+    assert "2 objects without an area in it: left out" in told
+    row = rows_of(tmp_path / "out")["images/a.jpg"]
+    assert list(row["objects/id"]) == [0]
+    converted(tmp_path / "in", "--boxes-outside", "keep", "--overwrite")
+    kept = found_in(tmp_path / "out")["a.jpg"]
+    assert kept[0] == [0.1, -0.1, 0.6, 0.1]
+    assert len(kept) == 3
+    more = ("--boxes-outside", "reject", "--overwrite", "--max-rejects", "1")
+    converted(tmp_path / "in", *more)
+    assert [*found_in(tmp_path / "out")] == ["b.jpg"]
+    assert "boxes_outside=clip" in rejects_of(tmp_path / "out")["images/a.jpg"]
+
+
+def test_what_cannot_be_read_of_coco_is_a_reject(tmp_path: Path) -> None:
+    names = ["category.jpg", "box.jpg", "size.jpg", "good.jpg"]
+    add_images(tmp_path / "in/images", *names)
+    images = [image(n, name) for n, name in enumerate([*names, "none.jpg"])]
+    images[2]["width"] = 0
+    annotations = [
+        annotation(1, 0, BOX, category_id=77),
+        annotation(2, 1, BOX, bbox=["x", 1, 2, 3]),
+        annotation(3, 2, BOX),
+        annotation(4, 3, BOX),
+        annotation(5, 99, BOX),
+        {"id": 6, "bbox": BOX, "category_id": 1},
+    ]
+    coco(tmp_path / "in/x.json", images, annotations)
+    converted(tmp_path / "in", "--max-rejects", "9")
+    assert [*found_in(tmp_path / "out")] == ["good.jpg"]
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "out/rejects").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    told = sorted((each["uri"], each["reason"]) for each in lines)
+    assert [uri for uri, _ in told] == [
+        *("images/box.jpg", "images/category.jpg", "images/size.jpg"),
+        *("x.json", "x.json", "x.json"),
+    ]
+    assert "x.json, annotation 2: " in told[0][1]
+    assert "category 77 is not in its list" in told[1][1]
+    assert "no height and width" in told[2][1]
+    assert {reason.partition(":")[0] for _, reason in told[3:]} == {
+        "'none.jpg'",
+        "annotation 5",
+        "annotation 6",
+    }
+
+
+def test_what_cannot_be_read_of_xml_and_labels_is_a_reject(tmp_path: Path) -> None:
+    small_voc(tmp_path / "voc")
+    entity = '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/hostname">]><annotation/>'
+    for name, text in {
+        "dtd": entity,
+        "cut": "<annotation><size>",
+        "number": voc_xml("", 9, 9, [voc_object("dog", [1, 2, "x", 3], 0)]),  # type: ignore[list-item]
+        "rising": voc_xml("", 9, 9, [voc_object("dog", [3, 2, 1, 3], 0)]),
+        "size": voc_xml("", 0, 0, [voc_object("dog", [1, 1, 2, 2], 0)]),
+    }.items():
+        add_images(tmp_path / "voc", f"{name}.jpg")
+        (tmp_path / f"voc/{name}.xml").write_text(text)
+    (tmp_path / "voc/alone.xml").write_text(voc_xml("", 9, 9, []))
+    converted(tmp_path / "voc", "--max-rejects", "9")
+    told = rejects_of(tmp_path / "out")
+    assert "document type" in told["dtd.jpg"]
+    assert "line 1" in told["cut.jpg"]
+    assert "'x'" in told["number.jpg"]
+    assert "numbers that rise" in told["rising.jpg"]
+    assert "no width and height" in told["size.jpg"]
+    assert "no image of this name" in told["alone.xml"]
+    assert len(told) == 6
+    small_yolo(tmp_path / "other/yolo")
+    folder = tmp_path / "other/yolo/obj_train_data"
+    for name, text in {
+        "few": "0 0.1 0.1\n",
+        "class": "0 0.5 0.5 0.1 0.1\n7 0.5 0.5 0.1 0.1\n",
+        "text": "a picture of a dog\n",
+    }.items():
+        add_images(folder, f"{name}.jpg")
+        (folder / f"{name}.txt").write_text(text)
+        with (tmp_path / "other/yolo/train.txt").open("a") as file:
+            file.write(f"data/obj_train_data/{name}.jpg\n")
+    (folder / "alone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    (folder / "readme.txt").write_text("notes\n")
+    converted(tmp_path / "other/yolo", "--max-rejects", "9")
+    told = rejects_of(tmp_path / "other/out")
+    assert "few.txt, line 1" in told["obj_train_data/few.jpg"]
+    assert "line 2: class 7 is not one of 2 names" in told["obj_train_data/class.jpg"]
+    assert "line 1: is 'a picture of a dog'" in told["obj_train_data/text.jpg"]
+    assert "no image of this name" in told["obj_train_data/alone.txt"]
+    assert len(told) == 4
+
+
+def test_keypoints_are_points_of_each_object(tmp_path: Path) -> None:
+    add_images(tmp_path / "in", "a.jpg")
+    points = [[1.5, 2, 2, 3, 4, 1], [0, 0, 0, 5, 6, 2]]
+    annotations = [
+        annotation(2 * n, 1, BOX, keypoints=each, num_keypoints=2)
+        for n, each in enumerate(points)
+    ]
+    coco(
+        tmp_path / "in/person_keypoints_val2017.json", [image(1, "a.jpg")], annotations
+    )
+    converted(tmp_path / "in")
+    (row,) = rows_of(tmp_path / "out").values()
+    np.testing.assert_array_equal(
+        row["objects/keypoints"], np.reshape(points, (2, 2, 3))
+    )
+
+
+def test_classes_have_the_order_of_a_label_map(tmp_path: Path) -> None:
+    small_yolo(tmp_path / "in")
+    (tmp_path / "in/order.csv").write_text("id,name\n0,dog\n1,cat\n")
+    converted(tmp_path / "in", "--label-map", "order.csv")
+    assert list(rows_of(tmp_path / "out")["obj_train_data/a.jpg"]["objects/label"]) == [
+        0
+    ]
+
+
+def refused(folder: Path, *options: Argument) -> str:
+    ran = convert(folder, *options)
+    assert ran.status != 0
+    return ran.err
+
+
+def test_files_without_boxes_and_files_of_two_formats_are_refused(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "in"
+    add_images(folder, "a.jpg", "b.jpg")
+    captions = {"image_id": 1, "id": 1, "caption": "a dog"}
+    whole = {"info": {}, "images": [image(1, "a.jpg")], "annotations": [captions]}
+    (folder / "captions_val2017.json").write_text(json.dumps(whole))
+    assert "has captions, not boxes" in refused(folder)
+    segments = {"image_id": 1, "segments_info": [{"id": 3, "bbox": BOX}]}
+    whole = {"info": {}, "images": [image(1, "a.jpg")], "annotations": [segments]}
+    panoptic = folder / "panoptic_val2017.json"
+    panoptic.write_text(json.dumps({**whole, "categories": CATEGORIES}))
+    assert "panoptic segmentation" in refused(folder, "--annotations", panoptic.name)
+    name = "instances_val2017.json"
+    coco(folder / name, [image(1, "a.jpg"), image(2, "b.jpg")], [annotation(4, 1, BOX)])
+    ran = converted(folder)
+    assert "annotations left out" in ran.out + ran.err
+    coco(
+        folder / "person_keypoints_val2017.json",
+        [image(1, "a.jpg")],
+        [annotation(4, 1, BOX)],
+    )
+    assert "expected each image once" in refused(folder, "--overwrite")
+    (folder / "a.xml").write_text(voc_xml("a.jpg", 640, 480, []))
+    (folder / "b.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    (folder / "data.yaml").write_text("names: [dog]\n")
+    told = refused(folder, "--overwrite")
+    assert "of COCO (" in told
+    assert "of Pascal VOC (a.xml) and of YOLO (data.yaml)" in told
+    # The ways out.
+    converted(folder, "--overwrite", "--annotations", name)
+    converted(folder, "--overwrite", "--annotations", "data.yaml")
+    converted(folder, "--overwrite", "--annotations", "none", "--label-from", "none")
+    (folder / name).write_text('{"images": [, "annotations": [], "categories": []}')
+    told = refused(folder, "--overwrite", "--annotations", name)
+    assert "is not valid as COCO" in told
+    assert "line 1 column" in told
+    assert "no input file is named" in refused(
+        folder, "--overwrite", "--annotations", "b.jpg"
+    )

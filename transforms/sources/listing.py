@@ -586,7 +586,11 @@ def find_named(name: str, files: Inventory) -> Inventory:
     wanted = pc.if_else(pc.equal(files.table["given"], ""), below, given)
     is_named = pc.or_(pc.equal(files.paths, below), pc.equal(files.paths, wanted))
     named = files.where(is_named) or files.where(pc.equal(files.uris, full))
-    return named or files.where(pc.starts_with(files.uris, f"{full.rstrip('/')}/"))
+    folder, inside = f"{full.rstrip('/')}/", f"{below.rstrip('/')}/"
+    is_below = pc.or_(
+        pc.starts_with(files.paths, inside), pc.starts_with(files.uris, folder)
+    )
+    return named or files.where(is_below)
 
 
 def list_with_named(

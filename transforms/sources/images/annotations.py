@@ -84,7 +84,7 @@ from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
 
 if TYPE_CHECKING:
-    from recordmill.transforms.sources.images.object_files import ObjectFiles
+    from recordmill.transforms.sources.images.object_tables import ObjectFiles
     from recordmill.transforms.sources.images.pairs import Paired, Partner
 
 # More columns of the table.
@@ -399,7 +399,7 @@ def annotate(
     objects = _find_objects(found, named, options, storage)
     told = {}
     if options.finds_objects:
-        told["annotations"] = NONE if objects is None else ",".join(objects.found)
+        told["annotations"] = NONE if objects is None else "found"
     may_be_paired = options.finds_pairs and paired is None
     if may_be_paired:
         told["pair"] = NONE
@@ -438,7 +438,9 @@ def annotate(
         tables = read_tables(given, options, wanted, storage)
         _add_tables(draft, tables, splits_elsewhere=bool(lists) or any(splits))
     if objects is not None:
-        _add_objects(draft, objects)
+        leaves_out_empty = getattr(options, "without_objects", "") == "leave_out"
+        _add_objects(draft, objects, leaves_out_empty=leaves_out_empty)
+        lists = [*lists, *objects.lists]
         others = tuple(
             each for each in found.others if each[0].path not in objects.used
         )
@@ -465,7 +467,7 @@ def _find_objects(
     """Finds the objects of the images, in files that are named or by their content."""
     given = named.get("annotations", ())
     others = [file for file, _ in found.others]
-    endings = (".json", ".xml", ".yaml", ".yml", ".names", ".txt")
+    endings = (".json", ".xml", ".yaml", ".yml", ".names", "classes.txt")
     may_have = options.finds_objects and any(
         file.path.lower().endswith(endings) for file in others
     )
@@ -474,7 +476,7 @@ def _find_objects(
     # For images with objects alone.
     from recordmill.transforms.sources.images.object_files import find_objects
 
-    return find_objects(given, others, options, storage)
+    return find_objects(given, others, found.images, options, storage)
 
 
 def _is_null(column: pa.Array) -> Where:
@@ -624,7 +626,7 @@ def _add_tables(
     draft.add_features(features, rows, are_text=are_text)
 
 
-def _add_objects(draft: _Draft, found: ObjectFiles) -> None:
+def _add_objects(draft: _Draft, found: ObjectFiles, *, leaves_out_empty: bool) -> None:
     """Adds the objects of images, a row of lists for each, and the sizes that are stated."""
     indices, parts = [], []
     for table in found.tables:
@@ -649,7 +651,7 @@ def _add_objects(draft: _Draft, found: ObjectFiles) -> None:
     boxes = rows.values_of(cells[FEATURE + BOX])
     numbers = pc.fill_null(pc.list_value_length(boxes), -1).to_numpy()
     empty = (numbers == 0) & (draft.problems == "")
-    if found.leaves_out_empty:
+    if leaves_out_empty:
         draft.left_out[empty] = "no objects in it"
     draft.facts += found.facts
     without = count(int(np.count_nonzero(empty)), "image")

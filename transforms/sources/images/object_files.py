@@ -1,21 +1,17 @@
-"""Reads the objects in images, each a box and a label, from files that COCO tools write.
-
-A file becomes a table with a row for each image, whose objects are lists of equal lengths.
-The rows are joined with the images as those of any table are.
-"""
+"""Finds the files that have the objects in images, and reads those of COCO."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
@@ -23,141 +19,78 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
-from recordmill.transforms.arrow import I64, offsets_of
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.encode.columns import inside_lists
 from recordmill.transforms.images.objects import BOX
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NO_SPLITS, FileSplits
-from recordmill.transforms.sources.images.annotations import PROBLEM, STATED
+from recordmill.transforms.sources.images.object_tables import (
+    OTHERWISE,
+    ObjectFiles,
+    Objects,
+    outside_facts,
+    table_of,
+)
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
-    LABEL,
     MAX_BYTES,
-    SPLIT,
     LabelTable,
+    one_array,
+)
+from recordmill.transforms.sources.images.voc_yolo import (
+    find_voc,
+    find_yolo,
+    read_voc,
+    read_yolo,
 )
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
-
-F64 = npt.NDArray[np.float64]
-
-_OTHERWISE = "or use `annotations=none` for images without boxes"
-
-
-class ObjectFiles(NamedTuple):
-    """The objects of images, and the files that have them."""
-
-    tables: tuple[LabelTable, ...]  # a row for each image
-    classes: tuple[str, ...]  # in their order; () for that of their names
-    facts: tuple[tuple[str, str], ...]
-    found: tuple[str, ...]  # the paths that `annotations` could name
-    used: frozenset[str]  # the paths of all files that were read
-    leaves_out_empty: bool  # whether images without objects are left out
-
-
-class _Objects(NamedTuple):
-    """Objects in the order of their images."""
-
-    paths: list[str]  # of the images
-    sizes: F64  # height and width of each, as they are stated, or NaN
-    problems: dict[int, str]  # why an image is a reject, by its index
-    images: I64  # the index of each object's image, rising
-    boxes: F64  # ymin, xmin, ymax, xmax of each, over the size
-    labels: list[str]  # the name of each one's class
-    more: dict[str, pa.Array]  # other values of each, by name
 
 
 def find_objects(
     given: Sequence[tuple[str, InputFile]],
     others: Sequence[InputFile],
+    images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
 ) -> ObjectFiles | None:
-    """Finds objects in the files that are given, as (split, file), or else in others."""
+    """Finds objects in the files that are given, as (split, file), or else in others.
+
+    Raises:
+      InputError: they are of two formats, or given ones are of none.
+    """
     files = given or [("", file) for file in others]
     coco = _find_coco(files, storage, is_named=bool(given))
-    if not coco:
-        return None
-    return _read_coco(coco, options, storage)
-
-
-# The boxes of YOLO have six digits: what is this little outside was rounded.
-_ROUNDING = 2e-6
-
-
-def _table_of(
-    found: _Objects, splits: Sequence[str], rule: str, outside: Counter[str]
-) -> pa.Table:
-    """Returns a row for each image, with its objects as lists.
-
-    `outside` counts boxes that are not inside the image, and those without an area.
-    """
-    boxes, problems = found.boxes, dict(found.problems)
-    clipped = boxes.clip(0, 1)
-    is_outside = np.any((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING), axis=1)
-    is_empty = np.any(clipped[:, :2] >= clipped[:, 2:], axis=1)
-    outside["outside"] += int(np.count_nonzero(is_outside & ~is_empty))
-    outside["empty"] += int(np.count_nonzero(is_empty))
-    kept: npt.NDArray[np.bool_] = np.ones(len(boxes), np.bool_)
-    if rule == "clip":
-        boxes, kept = clipped, ~is_empty
-    for at in np.flatnonzero(is_outside | is_empty) if rule == "reject" else ():
-        box = ", ".join(f"{side:g}" for side in boxes[at])
-        what = "has no area in it" if is_empty[at] else "is not inside it"
-        problems.setdefault(
-            int(found.images[at]),
-            f"the box of a {shown(found.labels[at])} {what}: ymin, xmin, ymax, xmax are "
-            f"{box} of its size, expected 0 to 1. Correct it, or use `boxes_outside=clip`",
-        )
-    size = len(found.paths)
-    offsets = offsets_of(np.bincount(found.images[kept], minlength=size))
-    order = pa.array(np.flatnonzero(kept))
-    flat = pa.array(boxes.astype(np.float32).ravel())
-    columns = {
-        LABEL: pa.array(found.labels, pa.string()),
-        FEATURE + BOX: pa.FixedSizeListArray.from_arrays(flat, 4),
-        **{f"{FEATURE}objects/{name}": each for name, each in found.more.items()},
+    named = [file for _, file in files]
+    voc = find_voc(named, storage, is_named=bool(given))
+    yolo = find_yolo(named if given else (), others, images, storage)
+    found = {
+        "COCO": [file for _, file in coco],
+        "Pascal VOC": voc,
+        "YOLO": [] if yolo is None else [yolo.names],
     }
-    lists = {
-        name: pa.ListArray.from_arrays(
-            pa.array(offsets, pa.int32()), column if kept.all() else column.take(order)
-        )
-        for name, column in columns.items()
-    }
-    reasons = [problems.get(at) for at in range(size)] if problems else [None] * size
-    stated = np.where(found.sizes > 0, found.sizes, np.nan)
-    return pa.table(
-        {
-            "path": pa.array(found.paths, pa.string()),
-            **({SPLIT: pa.array(splits, pa.string())} if splits else {}),
-            PROBLEM: pa.array(reasons, pa.string()),
-            **{
-                name: pa.array(side, pa.float64(), from_pandas=True).cast(pa.int64())
-                for name, side in zip(STATED, stated.T, strict=True)
-            },
-            **lists,
-        }
-    )
-
-
-def _outside_facts(outside: Counter[str], rule: str) -> list[tuple[str, str]]:
-    """Returns what was done with boxes that are not inside their images."""
-    done = {
-        "clip": ("clipped", "left out"),
-        "keep": ("kept", "kept"),
-        "reject": ("their images rejected", "their images rejected"),
-    }[rule]
-    told = [
-        f"{count(outside[name], 'object')} {what}: {way}"
-        for name, what, way in zip(
-            ("outside", "empty"),
-            ("beyond the image", "without an area in it"),
-            done,
-            strict=True,
-        )
-        if outside[name]
+    several = [
+        f"{name} ({first_names([file.path for file in each], 3)})"
+        for name, each in found.items()
+        if each
     ]
-    return [("boxes outside", "; ".join(told))] if told else []
+    if len(several) > 1:
+        raise InputError(
+            f"{images.root}: has annotations of {' and of '.join(several)}; expected one "
+            f"format: name the files that count in `annotations`, {OTHERWISE}"
+        )
+    if given and not several:
+        raise InputError(
+            f"`annotations`: {given[0][1].uri}: is not a file of COCO (.json), Pascal VOC "
+            "(.xml) or YOLO (data.yaml, obj.names or classes.txt, beside labels): name "
+            f"such files, {OTHERWISE}"
+        )
+    if coco:
+        return _read_coco(coco, options, storage, is_named=bool(given))
+    if voc:
+        return read_voc(voc, others, images, options, storage)
+    return None if yolo is None else read_yolo(yolo, others, images, options, storage)
 
 
 # COCO has one file for all images, or for those of a split:
@@ -197,33 +130,16 @@ def _find_coco(
     return coco
 
 
-def _coco_data(file: InputFile, storage: StorageOptions) -> tuple[bytes, str]:
-    """Returns the bytes of a file, and why it has no objects, or ""."""
-    if file.size > MAX_BYTES:
-        raise InputError(
-            f"{file.uri}: has {human_bytes(file.size)}; a file of COCO is held in memory "
-            f"and may have {human_bytes(MAX_BYTES)}: divide it into files of fewer images, "
-            f"{_OTHERWISE}"
-        )
-    data = read_range(file.uri, 0, file.size, storage, file.seen)
-    names = [
-        name
-        for name in (
-            "segments_info",
-            "caption",
-            "bbox",
-            "images",
-            "annotations",
-            "categories",
-        )
-        if f'"{name}"'.encode() in data
-    ]
+def _kind_of(data: bytes) -> str:
+    """Returns why a file that begins like COCO's has no objects; "" if it may have."""
+    keys = ("segments_info", "caption", "bbox", "images", "annotations", "categories")
+    names = {name for name in keys if f'"{name}"'.encode() in data}
     if "segments_info" in names:
-        return data, "has panoptic segmentation, whose masks are in other images"
+        return "has panoptic segmentation, whose masks are in other images"
     if "caption" in names and "bbox" not in names:
-        return data, "has captions, not boxes"
-    lacking = {"images", "annotations", "categories"} - {*names}
-    return data, f"has no {first_names(sorted(lacking))}" if lacking else ""
+        return "has captions, not boxes"
+    lacking = {"images", "annotations", "categories"} - names
+    return f"has no {first_names(sorted(lacking))}" if lacking else ""
 
 
 class _Coco:
@@ -236,89 +152,156 @@ class _Coco:
         self.boxes, self.areas = array("d"), array("d")
         self.crowds = bytearray()
         self.polygons: list[str] = []
-        self.keypoints: list[list[Any]] = []
+        self.keypoints, self.points = (
+            array("f"),
+            array("q"),
+        )  # x, y, v; how many of these
 
     def take(self, value: dict[str, Any]) -> Any:
         """Takes an annotation; returns any other object of JSON as it is."""
-        if "counts" in value:  # a mask, as run lengths
+        if "counts" in value and "size" in value:  # a mask, as run lengths
             counts = value["counts"]
             text = (
                 f"[{','.join(counts)}]" if type(counts) is list else json.dumps(counts)
             )
-            size = value.get("size", ())
-            return f'{{"size":[{",".join(size)}],"counts":{text}}}'
+            return f'{{"size":[{",".join(value["size"])}],"counts":{text}}}'
         if "image_id" not in value:
             return value
         self.ids.append(value.get("id"))
         self.images.append(value["image_id"])
         self.categories.append(value.get("category_id"))
+        area, outline, known = value.get("area"), "", len(self.keypoints)
         try:
             x, y, width, height = map(float, value["bbox"])
+            area = width * height if area is None else float(area)
+            outline = value.get("segmentation") or ""
+            if type(outline) is list:
+                rings = [f"[{','.join(each)}]" for each in outline]
+                outline = f"[{','.join(rings)}]"
+            self.keypoints.extend(map(float, value.get("keypoints") or ()))
         except NOT_VALID:
-            x = y = width = height = np.nan
+            x = y = width = height = area = np.nan
+            del self.keypoints[known:]
         self.boxes.extend((x, y, width, height))
-        area = value.get("area")
-        self.areas.append(width * height if area is None else float(area))
+        self.areas.append(area)
         self.crowds.append(value.get("iscrowd") in ("1", True))
-        outline = value.get("segmentation") or ""
-        if type(outline) is list:
-            rings = [f"[{','.join(each)}]" for each in outline]
-            outline = f"[{','.join(rings)}]"
         self.polygons.append(outline)
-        self.keypoints.append(value.get("keypoints") or [])
+        self.points.append(len(self.keypoints) - known)
         return None
+
+    def objects(self, order: I64) -> tuple[dict[str, pa.Array], str]:
+        """Returns values of the objects in an order, by name, and what is left out."""
+        ids = self.ids
+        more = {
+            "is_crowd": pa.array(np.frombuffer(self.crowds, np.bool_)[order]),
+            "area": pa.array(np.frombuffer(self.areas)[order].astype(np.float32)),
+        }
+        if all(type(each) is str and each.isdigit() for each in ids):
+            more["id"] = pa.array([int(ids[at]) for at in order.tolist()], pa.int64())
+        if any(self.polygons):
+            outlines = [self.polygons[at] or "[]" for at in order.tolist()]
+            more["segmentation"] = pa.array(outlines, pa.string())
+        points = np.frombuffer(self.points, np.int64)
+        numbers = {*points.tolist()} - {0}
+        if len(numbers) != 1 or (number := numbers.pop()) % 3:
+            return more, "keypoints" if numbers else ""
+        values = np.zeros((len(ids), number), np.float32)
+        values[points > 0] = np.frombuffer(self.keypoints, np.float32).reshape(
+            -1, number
+        )
+        triples = pa.FixedSizeListArray.from_arrays(pa.array(values[order].ravel()), 3)
+        each = pa.FixedSizeListArray.from_arrays(triples, number // 3)
+        return {**more, "keypoints": each}, ""
 
 
 def _read_coco(
     files: Sequence[tuple[str, InputFile]],
     options: ImagesOptions,
     storage: StorageOptions,
+    *,
+    is_named: bool,
 ) -> ObjectFiles | None:
-    """Reads files of COCO."""
-    tables, facts, outside = [], [], Counter[str]()
-    names = dict[str, str]()  # of categories by their ids, in all files
+    """Reads files of COCO; of those that are not named, some may have no objects."""
+    tables, outside = list[LabelTable](), Counter[str]()
+    names, others = dict[str, str](), list[str]()
     splits = NO_SPLITS
     if options.split_from == AUTO and not options.split_lists:
         splits = FileSplits(AUTO).found_in([file for _, file in files])
     for split, file in files:
-        data, problem = _coco_data(file, storage)
-        checksums = (FileChecksum(file.path, 0, len(data), crc32c(data)),)
-        if problem:
+        if file.size > MAX_BYTES:
             raise InputError(
-                f"{file.uri}: {problem}; expected COCO's objects. Name the files that "
-                f"have them in `annotations`, {_OTHERWISE}"
+                f"{file.uri}: has {human_bytes(file.size)}; a file of COCO is held in "
+                f"memory and may have {human_bytes(MAX_BYTES)}: divide it into files of "
+                f"fewer images, {OTHERWISE}"
             )
-        found, categories, raws, rejects = _parse_coco(file, data)
+        data = read_range(file.uri, 0, file.size, storage, file.seen)
+        if problem := _kind_of(data):
+            others.append(f"{file.uri}: {problem}")
+            if is_named:
+                break
+            continue
+        table, categories = _parse_coco(
+            file, data, split or splits.of(file), options, outside
+        )
         for number, name in categories.items():
-            if names.setdefault(number, name) != name:
+            if names.setdefault(number, name) != name and not options.label_map:
                 raise InputError(
                     f"{file.uri}: category {number} is {name!r}, but {names[number]!r} in "
                     "other files; expected one name. Give all files the same categories, "
-                    "or convert them one by one"
+                    "give the order of their names by `label_map`, or convert them one by "
+                    "one"
                 )
-        split = split or splits.of(file)
-        rows = _table_of(
-            found, [split] * len(raws) if split else [], options.boxes_outside, outside
+        tables.append(table)
+    refused = [told for told in others if is_named or "has no" not in told]
+    if refused and (is_named or not tables):
+        raise InputError(
+            f"{refused[0]}; expected COCO's objects, with bbox and category_id. Name a "
+            f"file that has them in `annotations`, {OTHERWISE}"
         )
-        tables.append(
-            LabelTable(
-                file,
-                split,
-                rows,
-                partial(_raw_image, file.path, raws),
-                checksums,
-                tuple(rejects),
-            )
-        )
+    if not tables:
+        return None
+    facts = [
+        ("annotation format", f"COCO, {count(len(tables), 'file')}"),
+        *splits.facts,
+    ]
+    if refused:
+        facts.append(("annotations left out", first_names(refused, 5)))
     ordered = sorted(names, key=lambda number: (len(number), number))
-    facts = [("annotation format", f"COCO, {count(len(files), 'file')}"), *splits.facts]
-    facts += _outside_facts(outside, options.boxes_outside)
-    paths = tuple(file.path for _, file in files)
-    classes = tuple(dict.fromkeys(names[number] for number in ordered))
-    skips = options.without_objects == "leave_out"
     return ObjectFiles(
-        tuple(tables), classes, tuple(facts), paths, frozenset(paths), skips
+        _with_same_columns(tables),
+        tuple(dict.fromkeys(names[number] for number in ordered)),
+        (*facts, *outside_facts(outside, options.boxes_outside)),
+        frozenset(table.file.path for table in tables),
     )
+
+
+def _with_same_columns(tables: Sequence[LabelTable]) -> tuple[LabelTable, ...]:
+    """Returns tables with all columns that one of them has; the others get zeros or []."""
+    kinds = dict[str, tuple[pa.DataType, str]]()
+    for table in tables:
+        for column in table.rows.schema:
+            kind, other = kinds.setdefault(column.name, (column.type, table.file.uri))
+            if kind != column.type:
+                raise InputError(
+                    f"{table.file.uri}: {column.name.removeprefix(FEATURE)} is "
+                    f"{column.type}, but {kind} in {other}; expected as many numbers in "
+                    "all files: convert them one by one"
+                )
+    found = []
+    for table in tables:
+        rows, lists = table.rows, one_array(table.rows[FEATURE + BOX])
+        for name in kinds.keys() - {*rows.column_names}:
+            leaf, shape = inside_lists(kinds[name][0])
+            number = len(lists.flatten()) * math.prod(side or 1 for side in shape[1:])
+            values = pa.repeat("[]", number)
+            if not pa.types.is_string(leaf):
+                values = pa.repeat(0, number).cast(leaf)
+            for side in reversed(shape[1:]):
+                values = pa.FixedSizeListArray.from_arrays(values, side)
+            column = pa.ListArray.from_arrays(lists.offsets, values)
+            rows = rows.append_column(name, column)
+        found.append(table._replace(rows=rows))
+    return tuple(found)
 
 
 def _raw_image(path: str, images: Sequence[Any], row: int) -> tuple[str, int, bytes]:
@@ -326,14 +309,20 @@ def _raw_image(path: str, images: Sequence[Any], row: int) -> tuple[str, int, by
 
 
 def _parse_coco(
-    file: InputFile, data: bytes
-) -> tuple[_Objects, dict[str, str], list[Any], list[Reject]]:
-    """Returns objects, names of categories, the images as they are, and rejects."""
+    file: InputFile,
+    data: bytes,
+    split: str,
+    options: ImagesOptions,
+    outside: Counter[str],
+) -> tuple[LabelTable, dict[str, str]]:
+    """Returns the images of a file with their objects, and the names of categories."""
     taken = _Coco()
     try:
         whole = json.loads(data, object_hook=taken.take, parse_float=str, parse_int=str)
         images = whole["images"]
-        categories = {each["id"]: each["name"] for each in whole["categories"]}
+        categories = {
+            str(each["id"]): str(each["name"]) for each in whole["categories"]
+        }
         index = {each["id"]: at for at, each in enumerate(images)}
         paths = [str(each["file_name"]) for each in images]
         of_image = np.array([index.get(each, -1) for each in taken.images], np.int64)
@@ -342,10 +331,11 @@ def _parse_coco(
             [(_side(each, "height"), _side(each, "width")) for each in images],
             np.float64,
         ).reshape(-1, 2)
+        lost = [each for each in whole["annotations"] if each is not None]
     except NOT_VALID as error:
         told = f"KeyError {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{file.uri}: is not valid as COCO: {told}. Correct it, {_OTHERWISE}"
+            f"{file.uri}: is not valid as COCO: {told}. Correct it, {OTHERWISE}"
         ) from None
     if len(index) < len(images):
         twice = Counter(each["id"] for each in images).most_common(1)[0][0]
@@ -353,16 +343,20 @@ def _parse_coco(
             f"{file.uri}: two images have the id {twice}; expected an id for each"
         )
     ids = taken.ids
-    rejects = [
+    alone = [
+        {"id": ids[at], "image_id": taken.images[at]}
+        for at in np.flatnonzero(of_image < 0).tolist()
+    ]
+    rejects = tuple(
         Reject(
             file.path,
             0,
-            f"annotation {ids[at]}: no image has its image_id {taken.images[at]}",
-            json.dumps({"id": ids[at], "image_id": taken.images[at]}).encode(),
+            f"annotation {each.get('id')}: no image has its image_id {each.get('image_id')}",
+            json.dumps(each).encode(),
             "label",
         )
-        for at in np.flatnonzero(of_image < 0).tolist()
-    ]
+        for each in [*alone, *lost]
+    )
     order = np.flatnonzero(of_image >= 0)
     order = order[np.argsort(of_image[order], kind="stable")]
     boxes = np.frombuffer(taken.boxes, np.float64).reshape(-1, 4)[order]
@@ -388,27 +382,29 @@ def _parse_coco(
         if not has_size[at]:
             what = "its image has no height and width"
         elif not has_box[at]:
-            what = "its bbox is not x, y, width and height"
+            what = (
+                "bbox, area, segmentation or keypoints are not numbers as COCO has them"
+            )
         problems.setdefault(
             int(of_image[at]), f"{file.path}, annotation {ids[own]}: {what}"
         )
     is_bad = ~(has_box & has_size)
     corners[is_bad] = 0, 0, 1, 1
-    more = {
-        "is_crowd": pa.array(np.frombuffer(taken.crowds, np.bool_)[order]),
-        "area": pa.array(
-            np.frombuffer(taken.areas, np.float64)[order].astype(np.float32)
-        ),
-    }
-    if None not in ids and all(type(each) is str and each.isdigit() for each in ids):
-        more["id"] = pa.array([int(ids[at]) for at in order.tolist()], pa.int64())
-    if any(taken.polygons):
-        more["segmentation"] = pa.array(
-            [taken.polygons[at] or "[]" for at in order.tolist()], pa.string()
-        )
+    more, left_out = taken.objects(order)
+    if left_out:
+        outside[left_out] += 1
     named = [labels[at] for at in order.tolist()]
-    objects = _Objects(paths, sizes, problems, of_image, corners, named, more)
-    return objects, categories, images, rejects
+    found = Objects(paths, sizes, problems, of_image, corners, named, more)
+    splits = [split] * len(paths) if split else []
+    table = LabelTable(
+        file,
+        split,
+        table_of(found, splits, options.boxes_outside, outside),
+        partial(_raw_image, file.path, images),
+        (FileChecksum(file.path, 0, len(data), crc32c(data)),),
+        rejects,
+    )
+    return table, categories
 
 
 def _side(image: dict[str, Any], name: str) -> float:

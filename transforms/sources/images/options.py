@@ -528,6 +528,10 @@ class ImagesOptions(FileOptions):
                 "`pair`: a name is that of a feature of the images: give another one": (
                     not super().reserved.isdisjoint(name for name, _ in self.pairs)
                 ),
+                "`annotations`: some files have a split and others have none: give each its "
+                "split, as in train=a.json,val=b.json, or none": (
+                    len({bool(split) for split, _ in self.object_files}) > 1
+                ),
                 "`boxes_outside` is for `annotations`: leave it out": (
                     self.boxes_outside != "clip" and not may_have
                 ),
@@ -646,6 +650,11 @@ FORMAT = SourceFormat(
         (
             "a tenth for tests, in shards of 10 MB",
             "recordmill convert images photos out/split-photos --split train=0.9 \\\n    --split test=0.1 --shard-size 10MB",
+        ),
+        (
+            "boxes of COCO",
+            "recordmill convert images photos out/boxes --unlisted leave_out \\\n"
+            "    --annotations labelled/instances.json",
         ),
         (
             "a schema file to begin with",

@@ -23,7 +23,7 @@ from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.base import RowSink, Source
-from recordmill.transforms.sources.file_splits import AUTO, NONE
+from recordmill.transforms.sources.file_splits import AUTO, NONE, split_word
 from recordmill.transforms.sources.images.options import DEFAULTS, FileOptions
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import Request, load_format
@@ -436,6 +436,8 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
 #     table /data/train.csv, image /data/train/1.jpg     "train/1.jpg", "train/1"
 #     input /data/train                                    "1.jpg", "1"
 
+_MOST_ABOVE = 8
+_IMAGES = re.compile(r"(?:.*?/)?(?:images|JPEGImages)(?=/|$)")
 _ENDING = r"\.[^./]+$"
 
 
@@ -474,6 +476,14 @@ def match_paths(
                 best, best_way = pc.fill_null(found, -1).to_numpy(), way
             if most == total:
                 return best.astype(np.int64), best_way
+    # Folders above those of the images may have had other names, as data/ in what CVAT
+    # exports. One folder at least counts: 1.jpg may be an image of any.
+    for _ in range(_MOST_ABOVE if not most else 0):
+        wanted = pc.replace_substring_regex(wanted, r"^/*[^/]+/(.*/)", r"\1")
+        found = pc.index_in(wanted, value_set=paths, skip_nulls=True)
+        if most := len(found) - found.null_count:
+            way = "relative to the input folder, without the first folders"
+            return pc.fill_null(found, -1).to_numpy().astype(np.int64), way
     return best.astype(np.int64), best_way
 
 
@@ -498,3 +508,15 @@ def _ways(
             below = pc.utf8_slice_codeunits(paths, len(within))
             yield pc.if_else(is_below, below, None), way
     yield pc.replace_substring_regex(paths, "^.*/", ""), "the names of the files"
+    # As tools that write boxes have them: below the only folder of images, or, where names
+    # are there twice, in the folder of the table's split.
+    folders = pc.unique(
+        pc.replace_substring_regex(paths, "(^|/)[^/]*$", "")
+    ).to_pylist()
+    holders = {found[0] for each in folders if (found := _IMAGES.match(each))}
+    word = split_word(table.rpartition("/")[2])
+    split = [each for each in folders if word and split_word(each) == word]
+    for base in (*(holders if len(holders) == 1 else ()), *sorted(split)):
+        below = pc.utf8_slice_codeunits(paths, len(base) + 1)
+        is_below = pc.starts_with(paths, f"{base}/")
+        yield pc.if_else(is_below, below, None), f"relative to {base}"
