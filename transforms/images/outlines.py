@@ -23,15 +23,17 @@ from recordmill.transforms.images.transform import placed_mask, write_png
 _DIGITS = 2  # of a pixel, as COCO writes them
 
 
-def move_outline(text: str, placement: Placement) -> str:
+def move_outline(text: str, placement: Placement, *, in_parts: bool) -> str:
     """Returns an outline on the result, out of which its polygons may reach.
+
+    One of YOLO is in parts of the sides, and becomes one in pixels.
 
     Raises:
       ImageHeaderError: it is not one, or of an image of another size.
     """
-    if not placement.moves:
+    if not (placement.moves or in_parts):
         return text
-    outline = _parse(text)
+    outline = _parse(text, placement, in_parts=in_parts)
     moved: Any = []
     if isinstance(outline, dict):
         mask = np.asarray(_placed(outline, placement))
@@ -45,16 +47,19 @@ def move_outline(text: str, placement: Placement) -> str:
     return json.dumps(moved, separators=(",", ":"))
 
 
-def mask_of(text: str, placement: Placement) -> bytes:
+def mask_of(text: str, placement: Placement, *, in_parts: bool) -> bytes:
     """Returns a PNG of 1 within an outline and 0 around it, on the result.
 
     Raises:
       ImageHeaderError: the outline is not one, or of an image of another size.
     """
-    return write_png(_placed(_parse(text), placement))
+    outline = _parse(text, placement, in_parts=in_parts)
+    return write_png(_placed(outline, placement))
 
 
-def _parse(text: str) -> dict[str, Any] | list[Sequence[float]]:
+def _parse(
+    text: str, placement: Placement, *, in_parts: bool
+) -> dict[str, Any] | list[Sequence[float]]:
     try:
         found = json.loads(text)
         if isinstance(found, dict):
@@ -63,7 +68,10 @@ def _parse(text: str) -> dict[str, Any] | list[Sequence[float]]:
             return {"size": [int(height), int(width)], "counts": packed}
         # Four numbers would be a box.
         if all(len(ring) >= 6 and not len(ring) % 2 for ring in found):
-            return [[float(number) for number in ring] for ring in found]
+            ((height, width),) = Moves.of([placement], [1]).frames.tolist()
+            scale = (width, height) if in_parts else (1, 1)
+            rings = (np.array(ring, np.float64).reshape(-1, 2) for ring in found)
+            return [(ring * scale).ravel().tolist() for ring in rings]
     except NOT_VALID:
         pass
     raise ImageHeaderError(

@@ -974,24 +974,30 @@ class ImagesSource(FilesSource):
             height, width = values[at : at + 2]
             stated = (height, width) if height and width else None
             placement = place_objects(data, header, stated, found, max_pixels)
-            image = self._with_outlines(image._replace(placement=placement), values)
+            image = image._replace(placement=placement)
+            image = self._with_outlines(image, values, in_parts=stated is None)
         if found is None:
             return data, image, kind
         return found.data, image, (*kind, *found.changes)
 
-    def _with_outlines(self, image: _Image, values: Sequence[Any]) -> _Image:
+    def _with_outlines(
+        self, image: _Image, values: Sequence[Any], *, in_parts: bool
+    ) -> _Image:
         """Returns an image with the outlines of its objects, and their masks."""
         names, placement = [*self.found.value_types], image.placement
         if OUTLINE not in names or placement is None:
             return image
         outlines = values[names.index(OUTLINE)]
         has_masks = self.options.masks == "png"
-        if not (has_masks or placement.moves):
+        if not (has_masks or placement.moves or in_parts):
             return image._replace(outlines=outlines)
         # Pillow and pycocotools, for what is drawn.
         from recordmill.transforms.images.outlines import mask_of, move_outline
 
         return image._replace(
-            outlines=[move_outline(each, placement) for each in outlines],
-            masks=[mask_of(each, placement) for each in outlines] if has_masks else (),
+            outlines=[move_outline(o, placement, in_parts=in_parts) for o in outlines],
+            masks=[
+                mask_of(outline, placement, in_parts=in_parts)
+                for outline in (outlines if has_masks else ())
+            ],
         )
