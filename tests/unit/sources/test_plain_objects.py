@@ -215,9 +215,6 @@ def row_of(seeded: random.Random, number: int) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-@pytest.mark.skipif(
-    _loops is numpy_loops, reason="the native extension is not built here"
-)
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_plain_lines_are_split(ascii_only: bool) -> None:
     """In any order of keys, with escapes, and with one odd line among them."""
@@ -259,9 +256,6 @@ def objects(text: bytes, **changed: Any) -> tuple[int, int]:
     return found
 
 
-@pytest.mark.skipif(
-    _loops is numpy_loops, reason="the native extension is not built here"
-)
 @pytest.mark.parametrize(
     "changed",
     [
