@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_tools import Argument, Ran, assert_whole, convert, recordmill
+from job_tools import Argument, Ran, assert_whole, contents, convert, recordmill
 from object_trees import CLASSES, Pictured, coco_tree, objects_of, shown, with_exif
 from PIL import Image
 from pycocotools import mask as coco_mask
@@ -261,3 +261,15 @@ def test_the_page_draws_the_boxes(tmp_path: Path) -> None:
         assert text.count('<i class="box-') == 12
         place = "left:12.5%;top:10.0%;width:25.0%;height:40.0%"
         assert f'style="{place}" title="{CLASSES[3]}">{CLASSES[3]}</i>' in text
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--crop", "30x36"], ["--feature-names", "tfod"]]
+)
+def test_no_exchange_changes_a_byte(tmp_path: Path, options: list[Argument]) -> None:
+    data = turned_tree(tmp_path / "in")
+    names = ["scratch", "engine", *([] if "--crop" in options else ["reference"])]
+    for exchange in names:
+        job: list[Argument] = [data, tmp_path / exchange, "--name", "pets", *options]
+        convert("images", *job, "--masks", "png", "--exchange", exchange)
+        assert contents(tmp_path / exchange) == contents(tmp_path / "scratch")
