@@ -273,3 +273,49 @@ def test_no_exchange_changes_a_byte(tmp_path: Path, options: list[Argument]) -> 
         job: list[Argument] = [data, tmp_path / exchange, "--name", "pets", *options]
         convert("images", *job, "--masks", "png", "--exchange", exchange)
         assert contents(tmp_path / exchange) == contents(tmp_path / "scratch")
+
+
+def test_keypoints_are_scaled_and_named(tmp_path: Path) -> None:
+    points = [8, 4, 2, 23, 19, 1, 0, 0, 0]
+    box = {"bbox": [8, 4, 16, 16], "keypoints": points, "num_keypoints": 2}
+    file = with_exif(drawn(0), 1)
+    data = coco_tree(tmp_path / "in", [Pictured("a.png", file, (HEIGHT, WIDTH), [box])])
+    convert("images", data, tmp_path / "out")
+    assert objects_of(tmp_path / "out")["a.png"]["objects/keypoints"] == points
+    convert("images", data, tmp_path / "twice", "--resize", "80x128")
+    # The middle of pixel 8 is at 8.5, and of the two that it becomes at 17.
+    found = objects_of(tmp_path / "twice")["a.png"]["objects/keypoints"]
+    assert found == [16.5, 8.5, 2, 46.5, 38.5, 1, 0, 0, 0]
+    convert("images", data, tmp_path / "tfod", "--feature-names", "tfod")
+    row = objects_of(tmp_path / "tfod")["a.png"]
+    wanted = {"x": [8 / 64, 23 / 64, 0], "y": [4 / 40, 19 / 40, 0]}
+    for name, values in wanted.items():
+        assert row[f"image/object/keypoint/{name}"] == pytest.approx(values)
+    assert row["image/object/keypoint/visibility"] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_yolos_boxes_lie_on_what_viewers_show(tmp_path: Path, orientation: int) -> None:
+    top, left, bottom, right = BOXES[0]
+    image = shown(drawn(0), {6: 8, 8: 6}.get(orientation, orientation))
+    for name in ("images", "labels"):
+        (tmp_path / "in" / name / "train").mkdir(parents=True)
+    (tmp_path / "in/images/train/a.png").write_bytes(with_exif(image, orientation))
+    ring = [left, top, right, top, right, bottom, left, bottom]
+    parts = (
+        f"{at / side:.6f}" for at, side in zip(ring, (WIDTH, HEIGHT) * 4, strict=True)
+    )
+    (tmp_path / "in/labels/train/a.txt").write_text(f"0 {' '.join(parts)}\n")
+    (tmp_path / "in/data.yaml").write_text("train: images/train\nnames: [cat]\n")
+    for options in ([], ["--orientation", "apply"]):
+        out = tmp_path / f"out{len(options)}"
+        convert("images", tmp_path / "in", out, "--masks", "png", *options)
+        (row,) = objects_of(out).values()
+        pixels = Image.open(io.BytesIO(row["image"][0])).convert("L")
+        box = np.array(row["objects/bbox"]) * (pixels.size[::-1] * 2)
+        found = pixels.getbbox()
+        assert found is not None
+        assert box == pytest.approx([found[1], found[0], found[3], found[2]], abs=0.01)
+        (mask,) = row["objects/mask"]
+        drawn_mask = np.asarray(Image.open(io.BytesIO(mask)))
+        assert np.mean(drawn_mask != np.asarray(pixels) // 255) < 0.03
