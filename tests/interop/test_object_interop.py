@@ -63,30 +63,104 @@ def boxes_of(image: Pictured) -> Any:
     return np.array(wanted, np.float64).astype(np.float32).clip(0, 1)
 
 
-def test_a_thousand_images_are_the_same_for_all_readers(tmp_path: Path) -> None:
+def voc_tree(folder: Path, images: list[Pictured]) -> Path:
+    """Writes JPEGImages and Annotations, as Pascal VOC has them."""
+    for each in images:
+        height, width = each.size
+        objects = "".join(
+            f"<object><name>{NAMES[IDS.index(one['category_id'])]}</name>"
+            f"<difficult>{one['iscrowd']}</difficult><bndbox><xmin>{x}</xmin>"
+            f"<ymin>{y}</ymin><xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>"
+            for one in each.objects
+            for x, y, w, h in [one["bbox"]]
+        )
+        files = {
+            f"JPEGImages/{each.name}": each.data,
+            f"Annotations/{each.name[:-4]}.xml": (
+                f"<annotation><filename>{each.name}</filename><size><width>{width}</width>"
+                f"<height>{height}</height><depth>3</depth></size>{objects}</annotation>"
+            ).encode(),
+        }
+        for name, data in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+    return folder
+
+
+def in_yolo(image: Pictured) -> list[tuple[float, ...]]:
+    height, width = image.size
+    return [
+        tuple(
+            round(each, 6)
+            for each in (
+                (x + w / 2) / width,
+                (y + h / 2) / height,
+                w / width,
+                h / height,
+            )
+        )
+        for x, y, w, h in (one["bbox"] for one in image.objects)
+    ]
+
+
+def yolo_tree(folder: Path, images: list[Pictured]) -> Path:
+    """Writes images, labels and data.yaml, as Ultralytics has them."""
+    for name in ("images", "labels"):
+        (folder / name / "train").mkdir(parents=True)
+    for each in images:
+        (folder / "images/train" / each.name).write_bytes(each.data)
+        numbers = zip(each.objects, in_yolo(each), strict=True)
+        lines = (
+            f"{IDS.index(one['category_id'])} {' '.join(map(str, box))}"
+            for one, box in numbers
+        )
+        label = folder / "labels/train" / f"{each.name[:-4]}.txt"
+        label.write_text("\n".join(lines))
+    names = "".join(f"  {number}: {name}\n" for number, name in enumerate(NAMES))
+    (folder / "data.yaml").write_text(f"train: images/train\nnames:\n{names}")
+    return folder
+
+
+def boxes_of_yolo(image: Pictured) -> Any:
+    found = np.array(in_yolo(image), np.float64)
+    centre, half = found[:, 1::-1], found[:, :1:-1] / 2
+    corners = np.column_stack([centre - half, centre + half])
+    return corners.clip(0, 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["coco", "voc", "yolo"])
+def test_a_thousand_images_are_the_same_for_all_readers(
+    tmp_path: Path, kind: str
+) -> None:
     images = [pictured(number) for number in range(1000)]
     out = tmp_path / "pets" / "1.0.0"
-    convert("images", coco_tree(tmp_path / "in", images), out)
+    trees = {"coco": coco_tree, "voc": voc_tree, "yolo": yolo_tree}
+    convert("images", trees[kind](tmp_path / "in", images), out)
     code = recordmill("inspect", out, "--tf").out
     by_tfds = ask("read_objects.py", "tfds", out)
     by_program = ask("read_objects.py", "program", out, given=code)
-    ours = {str(row["filename"]): row for row in open_dataset(str(out), "train")}
+    ours = {str(row["filename"])[-8:]: row for row in open_dataset(str(out), "train")}
     theirs = [
-        {each["filename"]: each for each in found} for found in (by_tfds, by_program)
+        {each["filename"][-8:]: each for each in found}
+        for found in (by_tfds, by_program)
     ]
     for image in images:
-        name = f"images/{image.name}"
+        objects = image.objects
+        boxes = boxes_of_yolo(image) if kind == "yolo" else boxes_of(image)
         wanted = {
-            "bbox": boxes_of(image).tolist(),
-            "label": [IDS.index(each["category_id"]) for each in image.objects],
-            "is_crowd": [bool(each["iscrowd"]) for each in image.objects],
-            "area": [float(np.float32(each["area"])) for each in image.objects],
+            "bbox": boxes.tolist(),
+            "label": [IDS.index(each["category_id"]) for each in objects],
         }
+        if kind == "coco":
+            wanted["is_crowd"] = [bool(each["iscrowd"]) for each in objects]
+            wanted["area"] = [float(np.float32(each["area"])) for each in objects]
+        if kind == "voc":
+            wanted["is_difficult"] = [bool(each["iscrowd"]) for each in objects]
         for found in theirs:
-            assert {key: found[name][key] for key in wanted} == wanted
-            assert found[name]["shape"] == [*image.size, 3]
+            assert {key: found[image.name][key] for key in wanted} == wanted
+            assert found[image.name]["shape"] == [*image.size, 3]
         for key, values in wanted.items():
-            assert np.asarray(ours[name][f"objects/{key}"]).tolist() == values
+            assert np.asarray(ours[image.name][f"objects/{key}"]).tolist() == values
     assert by_tfds[0]["names"] == NAMES
     assert len(ours) == len(by_tfds) == len(by_program) == 1000
 
