@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from pixel_zoo import IMAGES
 from pycocotools.coco import COCO
 
 from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.listing import list_inputs
 
 JPEG, _ = IMAGES["rgb.jpg"]
 CATEGORIES = [{"id": 90, "name": "brush"}, {"id": 1, "name": "person"}]
@@ -589,3 +593,44 @@ def test_files_without_boxes_and_files_of_two_formats_are_refused(
     assert "no input file is named" in refused(
         folder, "--overwrite", "--annotations", "b.jpg"
     )
+
+
+ODD = (
+    None,
+    True,
+    -1,
+    1e400,
+    2**70,
+    1.5,
+    "x",
+    "\ud800",
+    [],
+    [["x"]],
+    [None],
+    {},
+    {"a": 1},
+)
+
+
+def test_odd_values_in_coco_end_in_rejects_or_errors_that_say_so(
+    tmp_path: Path,
+) -> None:
+    add_images(tmp_path, "a.jpg", "b.jpg")
+    for value in ODD:
+        for name in ("id", "image_id", "category_id", "bbox", "area", "segmentation"):
+            odd = annotation(5, 1, BOX, **{name: value})
+            annotations = [odd, annotation(6, 2, BOX)]
+            coco(
+                tmp_path / "x.json", [image(1, "a.jpg"), image(2, "b.jpg")], annotations
+            )
+            prepare(tmp_path)
+        for name in ("id", "file_name", "height"):
+            images = [{**image(1, "a.jpg"), name: value}, image(2, "b.jpg")]
+            coco(tmp_path / "x.json", images, [annotation(5, 1, BOX), value])
+            prepare(tmp_path)
+
+
+def prepare(folder: Path) -> None:
+    _, files = list_inputs([str(folder)])
+    with suppress(InputError):
+        ImagesSource().prepare(files)

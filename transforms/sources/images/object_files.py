@@ -29,6 +29,7 @@ from recordmill.transforms.sources.images.object_tables import (
     ObjectFiles,
     Objects,
     outside_facts,
+    side_of,
     table_of,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
@@ -142,6 +143,9 @@ def _kind_of(data: bytes) -> str:
     return f"has no {first_names(sorted(lacking))}" if lacking else ""
 
 
+_OF_NUMBERS = b"[],.+-eE0123456789"
+
+
 class _Coco:
     """The annotations of a file, taken while it is parsed."""
 
@@ -160,11 +164,15 @@ class _Coco:
     def take(self, value: dict[str, Any]) -> Any:
         """Takes an annotation; returns any other object of JSON as it is."""
         if "counts" in value and "size" in value:  # a mask, as run lengths
-            counts = value["counts"]
+            counts, size = value["counts"], value["size"]
+            if not all(
+                map(str.isdigit, [*size, *(() if type(counts) is str else counts)])
+            ):
+                raise ValueError("a mask's size or counts are not whole numbers")
             text = (
                 f"[{','.join(counts)}]" if type(counts) is list else json.dumps(counts)
             )
-            return f'{{"size":[{",".join(value["size"])}],"counts":{text}}}'
+            return f'{{"size":[{",".join(size)}],"counts":{text}}}'
         if "image_id" not in value:
             return value
         self.ids.append(value.get("id"))
@@ -178,9 +186,14 @@ class _Coco:
             if type(outline) is list:
                 rings = [f"[{','.join(each)}]" for each in outline]
                 outline = f"[{','.join(rings)}]"
+                if outline.encode().translate(None, _OF_NUMBERS):
+                    raise ValueError("a text in place of a number")
+            elif outline and not outline.startswith("{"):
+                raise ValueError("not an outline")
             self.keypoints.extend(map(float, value.get("keypoints") or ()))
         except NOT_VALID:
             x = y = width = height = area = np.nan
+            outline = ""
             del self.keypoints[known:]
         self.boxes.extend((x, y, width, height))
         self.areas.append(area)
@@ -196,7 +209,7 @@ class _Coco:
             "is_crowd": pa.array(np.frombuffer(self.crowds, np.bool_)[order]),
             "area": pa.array(np.frombuffer(self.areas)[order].astype(np.float32)),
         }
-        if all(type(each) is str and each.isdigit() for each in ids):
+        if all(type(each) is str and each.isdigit() and len(each) < 19 for each in ids):
             more["id"] = pa.array([int(ids[at]) for at in order.tolist()], pa.int64())
         if any(self.polygons):
             outlines = [self.polygons[at] or "[]" for at in order.tolist()]
@@ -275,6 +288,10 @@ def _read_coco(
     )
 
 
+def _told(value: Any) -> str:
+    return str(value).encode(errors="replace").decode()
+
+
 def _with_same_columns(tables: Sequence[LabelTable]) -> tuple[LabelTable, ...]:
     """Returns tables with all columns that one of them has; the others get zeros or []."""
     kinds = dict[str, tuple[pa.DataType, str]]()
@@ -328,10 +345,15 @@ def _parse_coco(
         of_image = np.array([index.get(each, -1) for each in taken.images], np.int64)
         labels = [categories.get(each, "") for each in taken.categories]
         sizes = np.array(
-            [(_side(each, "height"), _side(each, "width")) for each in images],
+            [
+                (side_of(each.get("height")), side_of(each.get("width")))
+                for each in images
+            ],
             np.float64,
         ).reshape(-1, 2)
         lost = [each for each in whole["annotations"] if each is not None]
+        lost = [each if isinstance(each, dict) else {"id": each} for each in lost]
+        "".join((*paths, *categories.values())).encode()  # some text is none in UTF-8
     except NOT_VALID as error:
         told = f"KeyError {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
@@ -351,7 +373,8 @@ def _parse_coco(
         Reject(
             file.path,
             0,
-            f"annotation {each.get('id')}: no image has its image_id {each.get('image_id')}",
+            f"annotation {_told(each.get('id'))}: no image has its image_id "
+            f"{_told(each.get('image_id'))}",
             json.dumps(each).encode(),
             "label",
         )
@@ -378,7 +401,7 @@ def _parse_coco(
     has_size = np.all(sizes[of_image] > 0, axis=1)
     for at in np.flatnonzero(~(has_label & has_box & has_size)).tolist():
         own = int(order[at])
-        what = f"category {taken.categories[own]} is not in its list"
+        what = f"category {_told(taken.categories[own])} is not in its list"
         if not has_size[at]:
             what = "its image has no height and width"
         elif not has_box[at]:
@@ -386,7 +409,7 @@ def _parse_coco(
                 "bbox, area, segmentation or keypoints are not numbers as COCO has them"
             )
         problems.setdefault(
-            int(of_image[at]), f"{file.path}, annotation {ids[own]}: {what}"
+            int(of_image[at]), f"{file.path}, annotation {_told(ids[own])}: {what}"
         )
     is_bad = ~(has_box & has_size)
     corners[is_bad] = 0, 0, 1, 1
@@ -405,8 +428,3 @@ def _parse_coco(
         rejects,
     )
     return table, categories
-
-
-def _side(image: dict[str, Any], name: str) -> float:
-    side = image.get(name)
-    return float(side) if side else np.nan

@@ -43,6 +43,16 @@ class ObjectFiles(NamedTuple):
     lists: tuple[tuple[str, InputFile], ...] = ()
 
 
+def side_of(value: str | None) -> float:
+    """Returns a side of an image that a file states; NaN if it states none.
+
+    Raises:
+      ValueError, TypeError: it is not a number.
+    """
+    side = float(value or "nan")
+    return side if side.is_integer() and 0 < side < 1 << 31 else np.nan
+
+
 class Objects(NamedTuple):
     """Objects in the order of their images."""
 
@@ -99,7 +109,6 @@ def table_of(
         for name, column in columns.items()
     }
     reasons = [problems.get(at) for at in range(size)] if problems else [None] * size
-    stated = np.where(found.sizes > 0, found.sizes, np.nan)
     return pa.table(
         {
             "path": pa.array(found.paths, pa.string()),
@@ -107,7 +116,7 @@ def table_of(
             PROBLEM: pa.array(reasons, pa.string()),
             **{
                 name: pa.array(side, pa.float64(), from_pandas=True).cast(pa.int64())
-                for name, side in zip(STATED, stated.T, strict=True)
+                for name, side in zip(STATED, found.sizes.T, strict=True)
             },
             **lists,
         }

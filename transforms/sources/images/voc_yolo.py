@@ -40,6 +40,7 @@ from recordmill.transforms.sources.images.object_tables import (
     ObjectFiles,
     Objects,
     outside_facts,
+    side_of,
     table_of,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
@@ -258,8 +259,7 @@ def read_voc(
 
 def _voc_size(image: dict[str, str]) -> tuple[float, float]:
     """Returns height and width, or NaN; raises ValueError where they are not numbers."""
-    height, width = (image.get(f"size/{side}") or "nan" for side in ("height", "width"))
-    return float(height), float(width)
+    return side_of(image.get("size/height")), side_of(image.get("size/width"))
 
 
 def _voc_box(number: int, found: dict[str, str]) -> list[float]:
