@@ -20,7 +20,7 @@ CLASSES = "classes"
 BY_FOLDER = "splits by folder"
 
 # Facts that count files before they are read, and so those that are rejected, too.
-_FILES = ("images", "audio files")
+_FILES = ("images", "audio files", "text files")
 _BY_SPLIT = tuple(f"{files} by split" for files in _FILES)
 _COUNTS = frozenset((CLASSES, BY_FOLDER, *_FILES, *_BY_SPLIT))
 
@@ -52,6 +52,7 @@ WarningCode = Literal[
     "unlisted-audio",
     "unsupported-images",
     "unsupported-audio",
+    "unsupported-text",
     "reserved-column",
     "undecodable-images",
     "partial-images",

@@ -17,6 +17,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def a_or_an(noun: str) -> str:
+    """Returns a noun with its article, by its first letter."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
 def first_names(names: Sequence[str], limit: int = 10) -> str:
     """Returns the first names in words, like "cat, dog and 1 more"."""
     more = len(names) - limit

@@ -42,6 +42,10 @@ from recordmill.transforms.sources.registry import (
     Records,
 )
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
+from recordmill.transforms.sources.text_files.source import (
+    TextFileOptions,
+    TextFilesSource,
+)
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
@@ -72,6 +76,17 @@ def make_sounds(folder: Path) -> Rows:
             out.writeframes(bytes(range(8 * number, 8 * number + 80)))
         rows.append((path, 0, (folder / path).read_bytes()))
     return sorted(rows)
+
+
+def make_documents(folder: Path) -> Rows:
+    """Makes a text file for each row, in two classes."""
+    rows = []
+    for path in (f"{label}/{n}.txt" for label in "ab" for n in range(4)):
+        text = f"words of {path}, gr\u00fcn".encode()
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(text)
+        rows.append((path, 0, text))
+    return rows
 
 
 def make_labelled(folder: Path) -> Rows:
@@ -438,6 +453,13 @@ CASES = {
         ImagesSource(), make_boxed, empty_reason="no row of boxes.json names it"
     ),
     "audio": audio_case("encoded"),
+    "text files": Case(
+        TextFilesSource(TextFileOptions()),
+        make_documents,
+        cut_short=("a/0.txt", 21),
+        reason="is not UTF-8: byte 0xc3 at byte 20",
+        empty="b/none.html",
+    ),
     "audio, samples": audio_case("raw"),
     "images with masks": images_case(
         ImagesSource(),

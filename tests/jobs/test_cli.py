@@ -368,6 +368,9 @@ def test_examples_do_what_they_say(
         shutil.copy(SAMPLES / f"typed/iris.{kind}", tmp_path / folder)
     (tmp_path / "prose").mkdir()
     shutil.copy(IRIS, tmp_path / "prose/lines.txt")
+    for label in ("good", "bad"):
+        (tmp_path / "reviews" / label).mkdir(parents=True)
+        shutil.copy(IRIS, tmp_path / "reviews" / label / "1.txt")
     (tmp_path / "samples").mkdir()
     (tmp_path / "samples/0.tar").write_bytes(tar_of({"1.cls": b"1", "2.cls": b"0"}))
     assert recordmill("convert", "csv", IRIS, tmp_path / "shards").status == 0

@@ -158,6 +158,11 @@ RUNS: dict[str, Case] = {
     "unsupported-audio": given(
         "audio", {"cat/1.wav": WAV, "dog/1.wav": WAV, "dog/2.aiff": b"FORM....AIFF" * 9}
     ),
+    "unsupported-text": given(
+        "text",
+        {"cat/1.txt": b"a", "dog/1.txt": b"b", "dog/2.htm": "c".encode("utf-16")},
+        "--whole-files",
+    ),
     "reserved-column": labelled("file,label,height\na.jpg,cat,1\nb.jpg,dog,2\n"),
     "undecodable-images": images("cat/1.jpg", "dog/1.jpg", more={"dog/2.webp": WEBP}),
     "partial-images": images(

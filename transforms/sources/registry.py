@@ -208,6 +208,28 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     return found.make_source(options, request)
 
 
+def _text_source(options: TextOptions, request: Request) -> Source:
+    """Makes the source of lines, or of files; refuses options of the other."""
+    given = {"blank_lines": options.blank_lines, "label_from": options.label_from}
+    usual = {"blank_lines": "keep", "label_from": "auto"}
+    other = "blank_lines" if options.whole_files else "label_from"
+    if given[other] != usual[other]:
+        what = "with `whole_files` each file is a record"
+        if not options.whole_files:
+            what = "each line is a record: use `whole_files`, which has labels"
+        raise UsageError(f"`{other}`: {what}, or leave it out")
+    name = "text_files.source" if options.whole_files else "lines"
+    found: Source = _load(f"{name}.make_source")(options, request)
+    return found
+
+
+def _describe_text(options: TextOptions, files: Sequence[InputFile]) -> str:
+    if not options.whole_files:
+        return FileSplits(options.split_from).reading(files)
+    found: str = _load("text_files.source.describe_files")(options, files)
+    return found
+
+
 def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
     """Returns what fixes the bytes of a dataset beside the job and its inventory."""
     found, options = _format_and_options(job)
@@ -508,10 +530,21 @@ ExtraColumns = Annotated[
 
 
 class TextOptions(FilesOptions):
-    """Options of lines of text."""
+    """Options of text."""
 
     blank_lines: Literal["keep", "skip"] = Field(
         "keep", description="whether lines without a character are records"
+    )
+    whole_files: bool = Field(
+        False,
+        description="a record for each file in place of each line, with its folder as the "
+        "class, as of images",
+    )
+    label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
+        "auto",
+        description="of `whole_files`: which folder names the class: the one below the "
+        "split, the one that holds the file (parent), that at a level below each input (1: "
+        "the folders in it, 0: the input itself), or none: there are no labels",
     )
 
 
@@ -676,9 +709,10 @@ _FORMATS: list[SourceFormat[Any]] = [
     ),
     SourceFormat(
         name="text",
-        summary="Lines of text: a record for each (.txt).",
+        summary="Text: a record for each line, or for each file (.txt).",
         options=TextOptions,
-        make_source=_later("lines.make_source"),
+        describe_inputs=_describe_text,
+        make_source=_text_source,
         line_of=_later("csv.quotes.line_of"),
         examples=_examples("""
             every line, also blank ones
@@ -686,6 +720,8 @@ _FORMATS: list[SourceFormat[Any]] = [
             without blank lines, a tenth for tests
                 recordmill convert text prose out/lines --blank-lines skip \\
                     --split train=0.9 --split test=0.1
+            a record for each file, in a folder for each class
+                recordmill convert text reviews out/reviews --whole-files
             a schema file to begin with
                 recordmill schema infer text prose -o prose.yaml
         """),

@@ -30,6 +30,7 @@ ROOMS = (
     "transforms/sources/csv",
     "transforms/sources/images",
     "transforms/sources/audio",
+    "transforms/sources/text_files",
     "transforms/sources/arrays",
     "transforms/sources/tfrecord",
     "transforms/sources/webdataset",

@@ -36,7 +36,7 @@ from recordmill.schemas.input_summary import (
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import a_or_an, count, first_names
 from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.columns import inside_lists
@@ -374,7 +374,7 @@ class _Draft:
             if path is None and noun == "line":
                 continue  # a blank line
             origin, at, data = table.raw(row)
-            reason = f"has no path of an {self.noun}"
+            reason = f"has no path of {a_or_an(self.noun)}"
             if path:
                 reason = f"{shown(path)}: there is no such {self.noun} in the input"
             self.rejects.append(Reject(origin, at, reason, data))

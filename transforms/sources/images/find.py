@@ -29,7 +29,7 @@ from recordmill.schemas.input_files import (
 )
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import a_or_an, count, first_names
 from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
@@ -97,7 +97,9 @@ def find_images(
     def reason(file: InputFile) -> str:
         """Returns why a file is not an image: its ending or some words; "" if it is."""
         if file.problem:
-            return f"{file.problem.partition(' (')[0]}, not named as an {kind.noun}"
+            return (
+                f"{file.problem.partition(' (')[0]}, not named as {a_or_an(kind.noun)}"
+            )
         if not file.size:
             return "empty"
         size = min(file.size, SIGNATURE_BYTES)

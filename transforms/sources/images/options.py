@@ -148,7 +148,7 @@ class FileKind(NamedTuple):
     usual: str  # formats to save files in
     # codes of warnings
     unsupported: WarningCode
-    unlisted: WarningCode
+    unlisted: WarningCode = "unlisted-images"
 
 
 class FileOptions(SourceOptions):
@@ -366,7 +366,6 @@ class ImagesOptions(FileOptions):
         other_image_format,
         "JPEG or PNG",
         "unsupported-images",
-        "unlisted-images",
     )
 
     table_rows: Literal["image", "object"] = Field("image", description=TABLE_ROWS)

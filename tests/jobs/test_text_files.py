@@ -1,0 +1,86 @@
+"""A record for each text file, with its folder as the class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job_tools import Argument, assert_whole, convert, examples_of, recordmill
+
+TEXTS = {
+    "train/pos/0.txt": "good\nvery gr\u00fcn",
+    "train/pos/1.txt": "\ufeffmarked",
+    "train/neg/0.txt": "",
+    "train/neg/1": "no ending\n",
+    "test/neg/2.txt": "bad",
+    "test/pos/2.txt": "fine",
+}
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    for name, text in TEXTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def rows_of(folder: Path, split: str) -> dict[str, tuple[str, list[int]]]:
+    found = {}
+    for example in examples_of(folder, split):
+        has = example.features.feature
+        name, text = (has[n].bytes_list.value[0].decode() for n in ("filename", "text"))
+        found[name] = text, list(has["label"].int64_list.value)
+    return found
+
+
+@pytest.mark.parametrize("exchange", ["auto", "engine"])
+def test_folders_are_splits_and_classes(
+    texts: Path, tmp_path: Path, exchange: str
+) -> None:
+    out = tmp_path / "out"
+    convert("text", texts, out, "--whole-files", "--exchange", exchange)
+    assert (out / "label.labels.txt").read_text() == "neg\npos\n"
+    for split in ("train", "test"):
+        assert rows_of(out, split) == {
+            name: (text.removeprefix("\ufeff"), [int("pos" in name)])
+            for name, text in TEXTS.items()
+            if name.startswith(split)
+        }
+    assert_whole(out)
+
+
+def test_what_is_no_text_is_rejected_or_told(texts: Path, tmp_path: Path) -> None:
+    (texts / "train/pos/bad.txt").write_bytes(b"gr\xfcn")
+    (texts / "train/pos/wide.html").write_bytes("<p>".encode("utf-16"))
+    (texts / "train/pos/data.bin").write_bytes(bytes(100))
+    job: list[Argument] = ["text", texts, tmp_path / "out", "--whole-files"]
+    ran = recordmill("convert", *job)
+    assert ran.status == 65
+    ran = convert(*job, "--max-rejects", 1)
+    assert "UTF-16 is not supported; save them as UTF-8" in ran.err
+    assert "1 file (.bin, no text file in it)" in ran.err
+    told = recordmill("rejects", tmp_path / "out").out
+    assert "is not UTF-8: byte 0xfc at byte 2" in told
+
+
+def test_files_are_appended(texts: Path, tmp_path: Path) -> None:
+    job: list[Argument] = ["text", texts, tmp_path / "out", "--whole-files"]
+    convert(*job)
+    (texts / "train/pos/3.txt").write_text("new")
+    convert(*job, "--append")
+    assert rows_of(tmp_path / "out", "train")["train/pos/3.txt"] == ("new", [1])
+
+
+def test_options_of_lines_and_of_files_exclude_each_other(
+    texts: Path, tmp_path: Path
+) -> None:
+    job: list[Argument] = ["convert", "text", texts, tmp_path / "out"]
+    ran = recordmill(*job, "--whole-files", "--blank-lines", "skip")
+    assert "--blank-lines: with --whole-files each file is a record" in ran.err
+    ran = recordmill(*job, "--label-from", "none")
+    assert "use --whole-files, which has labels" in ran.err
+    convert(*job[1:], "--whole-files", "--label-from", "none")
+    example = next(iter(examples_of(tmp_path / "out", "test")))
+    assert "label" not in example.features.feature

@@ -1,0 +1,1 @@
+"""Text files: a folder per class, one file per record."""
