@@ -156,7 +156,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
 
 # A process takes half a second of a core to start. Threads are as fast for less input than
 # this; two of them for more, as they seldom wait for each other.
-PROCESS_BYTES, BYTES_BY_WORKERS = 256 << 20, 2 << 30
+PROCESS_BYTES, BYTES_BY_WORKERS = 256 << 20, 1 << 30
 
 
 def _processes(
