@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ from recordmill.transforms.storage import LocalStore, Store
 SMALL_BYTES = 64 << 20  # of a dataset on this machine that is read without being asked
 _SLOWER = 32  # times, of payloads that are not examples
 MAX_TEXT_FEATURES = 50
+MAX_UNNAMED = 100_000  # classes without names that are listed if no row has them
 MAX_TEXTS = 20  # different texts of a feature that is taken for a label
 # Of each text on the average: three names in three rows are no classes.
 MIN_ROWS_EACH = 2
@@ -125,7 +126,10 @@ def named_counts(
         if feature.dtype == "bool":
             named = {value: name.lower() for value, name in named.items()}
     else:
-        classes = range(feature.num_classes)
+        number, listed = feature.num_classes, max(len(names), MAX_UNNAMED)
+        classes: Collection[int] = range(min(number, listed))
+        if number > listed:  # a damaged manifest has 1 << 31
+            classes = sorted(value for value in values if 0 <= value < number)
         named = {c: names[c] if c < len(names) else str(c) for c in classes}
         outside = sorted(values - named.keys())
         named |= {value: f"{value} (no class)" for value in outside}
