@@ -166,7 +166,11 @@ def list_all_inputs(
         warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     files, current = only_current(files, job.source, storage, left_out)
-    files, aside = without_documents(files, job.source, storage)
+    # A line of a README.md is one like another.
+    of_lines = job.source == "text" and not getattr(
+        job.source_options, "whole_files", False
+    )
+    files, aside = without_documents(files, "" if of_lines else job.source, storage)
     if not source.handles_unreadable and (unreadable := files.unreadable):
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)

@@ -55,12 +55,14 @@ def test_what_is_no_text_is_rejected_or_told(texts: Path, tmp_path: Path) -> Non
     (texts / "train/pos/bad.txt").write_bytes(b"gr\xfcn")
     (texts / "train/pos/wide.html").write_bytes("<p>".encode("utf-16"))
     (texts / "train/pos/data.bin").write_bytes(bytes(100))
+    (texts / "README.md").write_text("# Texts")
     job: list[Argument] = ["text", texts, tmp_path / "out", "--whole-files"]
     ran = recordmill("convert", *job)
     assert ran.status == 65
     ran = convert(*job, "--max-rejects", 1)
     assert "UTF-16 is not supported; save them as UTF-8" in ran.err
     assert "1 file (.bin, no text file in it)" in ran.err
+    assert "left out, no texts: README.md" in ran.err
     told = recordmill("rejects", tmp_path / "out").out
     assert "is not UTF-8: byte 0xfc at byte 2" in told
 

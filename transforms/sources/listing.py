@@ -647,11 +647,11 @@ def without_documents(
 ) -> tuple[Inventory, InputSummary]:
     """Returns the tables, without README.md, LICENSE and .json files beside them.
 
-    Where nothing else is there, or no format of tables is read, all files stay. Of JSON
+    Where nothing else is there, or neither tables nor whole texts are read, all files stay. Of JSON
     Lines, a .json file is left out beside .jsonl ones, if its first line is no object. Of
     Arrow, so are the files that a state.json beside them does not list.
     """
-    if source not in ("csv", "parquet", "arrow", "jsonl"):
+    if source not in ("csv", "parquet", "arrow", "jsonl", "text"):
         return files, NOTHING
     may_be_lines = source == "jsonl"
     beside_lines = any(_JSON_LINES.search(file.path) for file in files)
@@ -672,7 +672,8 @@ def without_documents(
     for readme in files.where(pc.equal(files.paths, "README.md")):
         _require_one_configuration(readme, kept, storage)
     aside = files.where(pc.invert(tables)).paths.to_pylist()
-    told = (("left out, no tables", first_names(aside)),) if aside else ()
+    noun = "texts" if source == "text" else "tables"
+    told = ((f"left out, no {noun}", first_names(aside)),) if aside else ()
     return kept, InputSummary(told)
 
 
