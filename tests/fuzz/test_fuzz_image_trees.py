@@ -17,7 +17,6 @@ from image_trees import (
     run_command,
 )
 from mutations import try_all
-from pixel_zoo import IMAGES
 
 pytestmark = pytest.mark.fuzz
 
@@ -35,5 +34,4 @@ def test_trees_of_twelve_habits() -> None:
 @pytest.mark.parametrize("number", range(len(HABITS)))
 def test_the_command_reads_what_the_function_reads(tmp_path: Path, number: int) -> None:
     tree = make_tree(7, number)
-    image, _ = IMAGES["rgb.png"]
-    assert run_command(tree, tmp_path, image) == read_listing(tree)
+    assert run_command(tree, tmp_path) == read_listing(tree)

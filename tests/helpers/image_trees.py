@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from job_tools import examples_of, manifest_of, recordmill
+from pixel_zoo import IMAGES
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
@@ -26,6 +28,7 @@ from recordmill.transforms.sources.images.find import FoundImages
 from recordmill.transforms.sources.images.options import DEFAULTS
 from recordmill.transforms.sources.images.tables import LABEL, SPLIT
 
+IMAGE = IMAGES["rgb.png"][0]
 PLAIN, ASK, MISTAKE = "plain", "ask", "mistake"
 RIGHT, WARNED, WRONG, REFUSED = "right", "wrong, warned", "wrong, silent", "refused"
 
@@ -239,16 +242,24 @@ def make_tree(seed: int, number: int) -> Tree:
     return Tree(tree.habit, tree.kind, make.wrapped(tree.images))
 
 
+def write_images(tree: Tree, root: Path) -> None:
+    for path in tree.images:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(IMAGE)
+
+
 def read_listing(tree: Tree) -> str:
     """Returns how the function that the command calls reads a tree."""
-    files = Inventory.of(
-        InputFile(path, f"/no such folder/{path}", 1)
-        for path in sorted(tree.images, key=lambda path: path.split("/"))
-    )
-    try:
-        found = annotate(FoundImages(files, ()), {}, DEFAULTS, None, NO_OPTIONS)
-    except InputError:
-        return REFUSED
+    with TemporaryDirectory() as folder:
+        write_images(tree, Path(folder))
+        files = Inventory.of(
+            InputFile(path, f"{folder}/{path}", len(IMAGE))
+            for path in sorted(tree.images, key=lambda path: path.split("/"))
+        )
+        try:
+            found = annotate(FoundImages(files, ()), {}, DEFAULTS, None, NO_OPTIONS)
+        except InputError:
+            return REFUSED
     splits, labels = (found.table[name].to_pylist() for name in (SPLIT, LABEL))
     paths = [file.path for file in found.files]
     places = {
@@ -274,12 +285,10 @@ def judged(
     return WARNED if warnings else WRONG
 
 
-def run_command(tree: Tree, folder: Path, image: bytes) -> str:
-    """Returns how the command reads a tree of real files."""
+def run_command(tree: Tree, folder: Path) -> str:
+    """Returns how the command reads a tree."""
     root, out = folder / "in", folder / "out"
-    for path in tree.images:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(image)
+    write_images(tree, root)
     ran = recordmill("convert", "images", root, out, "--max-rejects", 1_000, "--json")
     if ran.status:
         return REFUSED

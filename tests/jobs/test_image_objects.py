@@ -396,7 +396,7 @@ def test_roboflow_has_a_file_or_a_folder_for_each_split(tmp_path: Path) -> None:
             wanted = [[0.1, 0.1, 0.6, 0.6]] * (number + 1)
             assert found_in(tmp_path / "out", split) == {"same.jpg": wanted}
     (row,) = rows_of(tmp_path / "out").values()
-    outline = [[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]]
+    outline = [[64.0, 48.0, 384.0, 48.0, 384.0, 288.0]]  # of 640 x 480 pixels
     assert [json.loads(text) for text in row["objects/segmentation"]] == [outline]
 
 

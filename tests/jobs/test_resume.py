@@ -222,9 +222,9 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
     os.utime(needs_reencode, ns=(before.st_atime_ns, before.st_mtime_ns))
     written: list[str] = []
 
-    def noted(path: Path, *arguments: Any) -> Any:
+    def noted(path: Path, *arguments: Any, **options: Any) -> Any:
         written.append(path.name)
-        return write_records(path, *arguments)
+        return write_records(path, *arguments, **options)
 
     read: list[bytes] = []
     with monkeypatch.context() as patch:

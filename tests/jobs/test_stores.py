@@ -355,9 +355,9 @@ def test_a_wrong_shard_is_not_published(
     assert recordmill("verify", output).status == 0
 
 
-def flipping(path: Path, *arguments: Any) -> Any:
+def flipping(path: Path, *arguments: Any, **options: Any) -> Any:
     """Writes a shard to a disk that changes a bit of it, and says nothing."""
-    facts = write_records(path, *arguments)
+    facts = write_records(path, *arguments, **options)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

@@ -42,7 +42,6 @@ from image_trees import (  # noqa: E402
     read_listing,
     run_command,
 )
-from pixel_zoo import IMAGES  # noqa: E402
 
 Places = dict[str, tuple[str, str]]  # path -> (split, class)
 
@@ -70,7 +69,7 @@ for line in sys.stdin:
 
 def _by_command(tree: Tree) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        return run_command(tree, Path(folder), IMAGES["rgb.png"][0])
+        return run_command(tree, Path(folder))
 
 
 def _on_disk(tree: Tree, root: Path) -> None:

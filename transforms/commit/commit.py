@@ -136,17 +136,11 @@ def fixed_names(manifest: Manifest) -> list[str]:
     The rejects and the manifest are not among them.
     """
     labels = [f.labels_file for f in manifest.features if f.num_classes]
-    descriptions = [
-        LABEL_MAP_NAME,
-        DATASET_INFO_NAME,
-        FEATURES_NAME,
-        SCHEMA_PBTXT_NAME,
-        *labels,
-    ]
+    descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
     lists = [inputs_name(part) for part in parts]
-    card = [CARD_NAME] if CARD_NAME in manifest.files else []
-    return [*descriptions, *card, *lists, *unnamed_files(manifest)]
+    own = [name for name in (LABEL_MAP_NAME, CARD_NAME) if name in manifest.files]
+    return [*descriptions, *own, *lists, *unnamed_files(manifest)]
 
 
 def unnamed_files(manifest: Manifest) -> list[str]:
