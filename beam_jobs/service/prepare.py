@@ -46,7 +46,7 @@ from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.machine import usable_cores
+from recordmill.transforms.machine import available_memory, usable_cores
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.map import map_rows
@@ -156,6 +156,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
 
 # A process takes half a second of a core to start. Threads are as fast for less input than
 # this; two of them for more, as they seldom wait for each other.
+PROCESS_MEMORY = 512 << 20  # of each
 PROCESS_BYTES, BYTES_BY_WORKERS = 256 << 20, 1 << 30
 
 
@@ -175,7 +176,11 @@ def _processes(
     least = max(PROCESS_BYTES, BYTES_BY_WORKERS // workers)
     if mode is None and (workers < 2 or num_bytes < least):
         return 0
-    return min(workers, len(ranges)) if mode in (None, "multi_processing") else 0
+    if mode == "multi_processing":
+        return min(workers, len(ranges))
+    most = available_memory() // PROCESS_MEMORY or workers
+    number = min(workers, len(ranges), most)
+    return number if mode is None and number > 1 else 0
 
 
 def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:

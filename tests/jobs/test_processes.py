@@ -189,3 +189,45 @@ assert run({[*map(str, ["convert", "cifar", CIFAR, tmp_path / "out"]), *PROCESSE
     assert ran.status == 0, ran.err
     assert (tmp_path / "times").read_text() == "once"
     assert_whole(tmp_path / "out")
+
+
+def test_more_runs_than_files_may_be_open(tmp_path: Path) -> None:
+    """Each run in memory is an open file; the others are saved in scratch."""
+    (tmp_path / "in").mkdir()
+    for number in range(150):  # a range each
+        row = json.dumps({"number": number})
+        (tmp_path / f"in/{number}.jsonl").write_text(f"{row}\n")
+    code = f"""
+import resource, sys
+from pathlib import Path
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+sys.path.append(Path({str(tmp_path)!r}))
+from recordmill.beam_jobs.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+    ran = python(
+        code, "convert", "jsonl", tmp_path / "in", tmp_path / "out", *PROCESSES
+    )
+    assert ran.status == 0, ran.err
+    assert "150 records" in ran.err
+
+
+def test_memory_limits_the_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = [
+        "convert",
+        "cifar",
+        CIFAR,
+        tmp_path / "out",
+        "--workers",
+        2,
+        "--plan",
+        "--json",
+    ]
+    monkeypatch.setattr(prepare, "PROCESS_BYTES", 1)
+    monkeypatch.setattr(prepare, "BYTES_BY_WORKERS", 1)
+    for memory, expected in ((0, 2), (1 << 40, 2), (prepare.PROCESS_MEMORY, 0)):
+        monkeypatch.setattr(prepare, "available_memory", lambda memory=memory: memory)
+        assert json.loads(recordmill(*job).out)["processes"] == expected

@@ -468,6 +468,13 @@ class MemoryFile:
         return SortedRows(run.counts, rows, keys, planned_bytes)
 
 
+def most_files() -> int:
+    """Returns how many files in memory a process may keep open: half of all its files."""
+    import resource  # not on Windows, which has no such files
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+
+
 class HeldRuns:
     """The held runs of this process, by folder and stem."""
 
@@ -499,13 +506,18 @@ class HeldRuns:
             if (
                 self._bytes + needed > budget.num_bytes
                 or self._seconds + seconds > budget.seconds
+                or (budget.is_shared and len(self._runs) >= most_files())
             ):
                 return False
             self._bytes += needed
             self._seconds += seconds
             self._runs[folder, stem] = (run, needed, seconds)
         if budget.is_shared:
-            self._runs[folder, stem] = (MemoryFile(run), needed, seconds)
+            try:
+                self._runs[folder, stem] = (MemoryFile(run), needed, seconds)
+            except OSError:  # no memory for it, or no right to make such files
+                self._drop((folder, stem))
+                return False
         return True
 
     def get(self, folder: str, stem: str) -> SortedRows | MemoryFile | None:

@@ -94,16 +94,19 @@ class _Process:
 
     def __init__(self, context: RunContext, data: bytes) -> None:
         ours, its = socket.socketpair()
-        code = _START.format(path=sys.path, module=__name__, socket=its.fileno())
+        # A script may have put a pathlib.Path there, which imports pass over.
+        path = [each for each in sys.path if isinstance(each, str)]
+        code = _START.format(path=path, module=__name__, socket=its.fileno())
         with its, context.workspace.log.open("ab") as log:
             self._popen = subprocess.Popen(
-                [sys.executable, "-c", code],
+                # -u: what a map function prints comes out.
+                [sys.executable, "-u", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 pass_fds=[its.fileno()],
                 process_group=0,  # Ctrl-C is for the launcher
             )
-        self._connection = Connection(ours.detach())
+        self._connection, self._log = Connection(ours.detach()), context.workspace.log
         self._data: bytes | None = data
         self._sent: tuple[Any, ...] = ()
 
@@ -135,13 +138,14 @@ class _Process:
         status = self._popen.poll()
         if status is None:
             return
-        how = f"with status {status}"
+        how, why = f"with status {status}", f"Its last words may be in {self._log}"
         if status < 0:
+            why = "Was it out of memory (then use fewer `workers`), or killed?"
             with suppress(ValueError):  # real-time signals have no name
                 how = f"by {signal.Signals(-status).name}"
         raise WorkerDiedError(
-            f"a worker died: process {self._popen.pid} ended {how}. Was it out of memory, "
-            "or killed? Run the same command again to resume"
+            f"a worker died: process {self._popen.pid} ended {how}. {why} Run the same "
+            "command again to resume"
         )
 
     def close(self) -> None:
