@@ -560,7 +560,7 @@ def test_files_without_boxes_and_files_of_two_formats_are_refused(
     captions = {"image_id": 1, "id": 1, "caption": "a dog"}
     whole = {"info": {}, "images": [image(1, "a.jpg")], "annotations": [captions]}
     (folder / "captions_val2017.json").write_text(json.dumps(whole))
-    assert "has captions, not boxes" in refused(folder)
+    assert "has captions, not boxes" in refused(folder, "--annotations", "*.json")
     segments = {"image_id": 1, "segments_info": [{"id": 3, "bbox": BOX}]}
     whole = {"info": {}, "images": [image(1, "a.jpg")], "annotations": [segments]}
     panoptic = folder / "panoptic_val2017.json"
@@ -628,6 +628,104 @@ def test_odd_values_in_coco_end_in_rejects_or_errors_that_say_so(
             images = [{**image(1, "a.jpg"), name: value}, image(2, "b.jpg")]
             coco(tmp_path / "x.json", images, [annotation(5, 1, BOX), value])
             prepare(tmp_path)
+
+
+def yolo_folder(
+    folder: Path, split: str, *names: str, labels: str = "", text: str = "0 .5 .5 .1 .1"
+) -> None:
+    """Adds images of a split, and their labels, to a folder as Ultralytics has it."""
+    add_images(folder / "images" / split, *(f"{name}.jpg" for name in names))
+    (folder / "labels" / (labels or split)).mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / "labels" / (labels or split) / f"{name}.txt").write_text(text)
+
+
+def test_labels_of_yolo_in_a_folder_of_another_name_are_an_error(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "in"
+    yolo_folder(folder, "train", "a", "b")
+    yolo_folder(folder, "val", "c", "d", labels="validation")
+    (folder / "data.yaml").write_text(
+        "train: images/train\nval: images/val\nnames: [dog]\n"
+    )
+    told = refused(folder)
+    assert "images/val/c.jpg" in told
+    assert "2 files of labels, such as labels/validation/c.txt" in told
+    converted(folder, "--exclude", "labels/validation")  # the way out
+    assert found_in(tmp_path / "out", "val") == {"c.jpg": [], "d.jpg": []}
+    # With some labels in the right place, others are rejects.
+    (folder / "labels/val").mkdir()
+    (folder / "labels/validation/c.txt").rename(folder / "labels/val/c.txt")
+    converted(folder, "--overwrite", "--max-rejects", "1")
+    assert [*rejects_of(tmp_path / "out")] == ["labels/validation/d.txt"]
+
+
+@pytest.mark.parametrize("text", ["", "a photo of a cat\n", "0.3 0.1 0.1 0.2 0.2\n"])
+def test_texts_beside_images_in_folders_of_classes_are_no_labels(
+    tmp_path: Path, text: str
+) -> None:
+    for label in ("cat", "dog"):
+        add_images(tmp_path / f"in/{label}", f"{label}0.jpg", f"{label}1.jpg")
+        (tmp_path / f"in/{label}/{label}0.txt").write_text(text)
+    for name, names in (("classes.txt", "cat\ndog\n"), ("a.yaml", "names: [x, y]\n")):
+        (tmp_path / "in" / name).write_text(names)
+        ran = converted(tmp_path / "in", "--overwrite")
+        assert "cat 2, dog 2" in ran.out + ran.err
+        (tmp_path / "in" / name).unlink()
+
+
+def test_labels_count_with_the_names_of_their_own_folder(tmp_path: Path) -> None:
+    for name, names in (("one", "[a, b]"), ("two", "[c, d]")):
+        yolo_folder(tmp_path / f"in/{name}", "", f"{name}0", text="1 .5 .5 .1 .1")
+        (tmp_path / f"in/{name}/data.yaml").write_text(f"names: {names}\n")
+    assert "both have names of classes" in refused(tmp_path / "in")
+    job = ("--overwrite", "--annotations", "one/data.yaml", "--unlisted", "leave_out")
+    for options in (("--exclude", "two"), job):
+        ran = converted(tmp_path / "in", *options)
+        assert "(a 0, b 1)" in ran.out + ran.err
+        assert [*found_in(tmp_path / "out")] == ["one0.jpg"]
+    # A file elsewhere says where its images are.
+    (tmp_path / "in/one/data.yaml").unlink()
+    (tmp_path / "in/three").mkdir()
+    (tmp_path / "in/three/one.yaml").write_text("train: one/images\nnames: [a, b]\n")
+    converted(tmp_path / "in", *job[:2], "three/one.yaml", *job[3:])
+    assert [*found_in(tmp_path / "out")] == ["one0.jpg"]
+
+
+@pytest.mark.parametrize("stray", ["0.xml", "Annotations/0.xml", "images/0.xml"])
+def test_xml_of_another_kind_hides_no_boxes(tmp_path: Path, stray: str) -> None:
+    folder = tmp_path / "in"
+    small_voc(folder / "images")
+    (folder / stray).parent.mkdir(exist_ok=True)
+    (folder / stray).write_text("<urlset/>")
+    converted(folder)
+    assert found_in(tmp_path / "out")["a.jpg"] == [[0.1, 0.1, 0.6, 0.6]]
+
+
+def test_annotations_of_few_images_leave_folders_as_classes(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for label in ("cat", "dog"):
+        add_images(folder / label, *(f"{label}{n}.jpg" for n in range(3)))
+    text = voc_xml("", 640, 480, [voc_object("dog", [64, 48, 384, 288], 0)])
+    (folder / "cat/cat0.xml").write_text(text)
+    coco(folder / "few.json", [image(1, "cat0.jpg")], [annotation(4, 1, BOX)])
+    captions = {"image_id": 1, "id": 1, "caption": "a dog"}
+    whole = {"images": [image(1, "cat0.jpg")], "annotations": [captions]}
+    (folder / "captions.json").write_text(json.dumps(whole))
+    whole["annotations"] = [{"image_id": 1, "id": 1, "category_id": 1}]
+    none = {**whole, "categories": CATEGORIES}
+    (folder / "no_boxes.json").write_text(json.dumps(none))
+    for name in ("few.json", "cat/cat0.xml", "captions.json", "no_boxes.json"):
+        others = {"few.json", "cat/cat0.xml", "captions.json", "no_boxes.json"} - {name}
+        exclude = [part for other in others for part in ("--exclude", other)]
+        ran = converted(folder, "--overwrite", *exclude)
+        assert "cat 3, dog 3" in ran.out + ran.err
+        if name in ("few.json", "cat/cat0.xml"):  # the way out
+            assert f"`annotations={name}` takes them" in ran.out + ran.err
+            job = ("--annotations", name, "--unlisted", "leave_out", "--overwrite")
+            converted(folder, *job)
+            assert found_in(tmp_path / "out") == {"cat0.jpg": [[0.1, 0.1, 0.6, 0.6]]}
 
 
 def prepare(folder: Path) -> None:

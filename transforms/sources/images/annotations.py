@@ -397,6 +397,8 @@ def annotate(
     """
     require_images(found, options.kind)
     objects = _find_objects(found, named, options, storage)
+    about = objects.facts if objects else ()
+    objects = objects if objects and objects.tables else None
     told = {}
     if options.finds_objects:
         told["annotations"] = NONE if objects is None else "found"
@@ -417,6 +419,7 @@ def annotate(
     splits = np.array([place.split for place in places], np.object_)[codes]
     draft = _Draft(found.images, options, wanted, splits)
     draft.warnings += warnings
+    draft.facts += about
     if options.labels_by_folder:
         labels = pa.array([place.label or None for place in places], pa.string())
         draft.labels = labels.take(folders.indices)
@@ -653,7 +656,6 @@ def _add_objects(draft: _Draft, found: ObjectFiles, *, leaves_out_empty: bool) -
     empty = (numbers == 0) & (draft.problems == "")
     if leaves_out_empty:
         draft.left_out[empty] = "no objects in it"
-    draft.facts += found.facts
     without = count(int(np.count_nonzero(empty)), "image")
     total = count(int(numbers.clip(0).sum()), "object")
     draft.facts.append(("objects", f"{total}; {without} without any"))

@@ -25,6 +25,7 @@ from recordmill.transforms.images.objects import BOX
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NO_SPLITS, FileSplits
 from recordmill.transforms.sources.images.object_tables import (
+    NO_OBJECTS,
     OTHERWISE,
     ObjectFiles,
     Objects,
@@ -58,6 +59,9 @@ def find_objects(
 ) -> ObjectFiles | None:
     """Finds objects in the files that are given, as (split, file), or else in others.
 
+    Those in others count if they are of half of the images or more: a tree of classes may
+    have a stray file.
+
     Raises:
       InputError: they are of two formats, or given ones are of none.
     """
@@ -88,10 +92,22 @@ def find_objects(
             f"such files, {OTHERWISE}"
         )
     if coco:
-        return _read_coco(coco, options, storage, is_named=bool(given))
-    if voc:
-        return read_voc(voc, others, images, options, storage)
-    return None if yolo is None else read_yolo(yolo, others, images, options, storage)
+        objects = _read_coco(coco, options, storage, is_named=bool(given))
+    elif voc:
+        objects = read_voc(voc, others, images, options, storage)
+    elif yolo is not None:
+        objects = read_yolo(yolo, others, images, options, storage)
+    else:
+        return None
+    number = sum(len(table.rows) for table in objects.tables)
+    if given or not objects.tables or number * 2 >= len(images):
+        return objects
+    first = objects.tables[0].file.path
+    told = (
+        f"{first_names(sorted(objects.used), 3)}: of {count(number, 'image')} where there "
+        f"are {len(images):,}; `annotations={first}` takes them"
+    )
+    return NO_OBJECTS._replace(facts=((_LEFT_OUT, told),))
 
 
 # COCO has one file for all images, or for those of a split:
@@ -109,6 +125,7 @@ _COCO_HEAD = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:info|licen[cs]es?|images|annotations|categories|type)"'
 )
 _HEAD_BYTES = 256
+_LEFT_OUT = "annotations left out"
 _MOST_JSON = 100  # files in one folder; where there are more, each is of one image
 
 
@@ -133,13 +150,17 @@ def _find_coco(
 
 def _kind_of(data: bytes) -> str:
     """Returns why a file that begins like COCO's has no objects; "" if it may have."""
-    keys = ("segments_info", "caption", "bbox", "images", "annotations", "categories")
+    keys = (
+        *("segments_info", "caption", "bbox", "image_id"),
+        *("images", "annotations", "categories"),
+    )
     names = {name for name in keys if f'"{name}"'.encode() in data}
     if "segments_info" in names:
         return "has panoptic segmentation, whose masks are in other images"
     if "caption" in names and "bbox" not in names:
         return "has captions, not boxes"
     lacking = {"images", "annotations", "categories"} - names
+    lacking |= {"bbox"} - names if "image_id" in names else set()
     return f"has no {first_names(sorted(lacking))}" if lacking else ""
 
 
@@ -233,8 +254,8 @@ def _read_coco(
     storage: StorageOptions,
     *,
     is_named: bool,
-) -> ObjectFiles | None:
-    """Reads files of COCO; of those that are not named, some may have no objects."""
+) -> ObjectFiles:
+    """Reads files of COCO, of which some may have no objects."""
     tables, outside = list[LabelTable](), Counter[str]()
     names, others = dict[str, str](), list[str]()
     splits = NO_SPLITS
@@ -250,8 +271,6 @@ def _read_coco(
         data = read_range(file.uri, 0, file.size, storage, file.seen)
         if problem := _kind_of(data):
             others.append(f"{file.uri}: {problem}")
-            if is_named:
-                break
             continue
         table, categories = _parse_coco(
             file, data, split or splits.of(file), options, outside
@@ -266,19 +285,19 @@ def _read_coco(
                 )
         tables.append(table)
     refused = [told for told in others if is_named or "has no" not in told]
-    if refused and (is_named or not tables):
+    if is_named and not tables:
         raise InputError(
             f"{refused[0]}; expected COCO's objects, with bbox and category_id. Name a "
             f"file that has them in `annotations`, {OTHERWISE}"
         )
+    left_out = [(_LEFT_OUT, first_names(refused, 5))] if refused else []
     if not tables:
-        return None
+        return NO_OBJECTS._replace(facts=tuple(left_out))
     facts = [
         ("annotation format", f"COCO, {count(len(tables), 'file')}"),
         *splits.facts,
+        *left_out,
     ]
-    if refused:
-        facts.append(("annotations left out", first_names(refused, 5)))
     ordered = sorted(names, key=lambda number: (len(number), number))
     return ObjectFiles(
         _with_same_columns(tables),

@@ -43,6 +43,9 @@ class ObjectFiles(NamedTuple):
     lists: tuple[tuple[str, InputFile], ...] = ()
 
 
+NO_OBJECTS = ObjectFiles((), (), (), frozenset())
+
+
 def side_of(value: str | None) -> float:
     """Returns a side of an image that a file states; NaN if it states none.
 

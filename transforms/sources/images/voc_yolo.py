@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
@@ -49,6 +50,7 @@ from recordmill.transforms.storage.reading import read_file, read_files, read_ra
 from recordmill.transforms.tfrecord import crc32c
 
 _HEAD_BYTES = 4096
+_SAMPLE = 100  # files that are looked at, to know what all are
 _ASIDE = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
 _FOLDERS = r"^.*/"
 _ENDING = r"\.[^./]*$"
@@ -163,15 +165,21 @@ def _parse_xml(data: bytes) -> _Voc:
 def find_voc(
     files: Sequence[InputFile], storage: StorageOptions, *, is_named: bool
 ) -> list[InputFile]:
-    """Returns the XML files, if the first is one of Pascal VOC or they are named."""
+    """Returns the XML files, if some are of Pascal VOC or they are named."""
     found = [each for each in files if each.path.lower().endswith(".xml")]
-    readable = [each for each in found if not each.problem]
-    if is_named or not readable:
-        return found
-    first = readable[0]
-    stop = min(first.size, _HEAD_BYTES)
-    head = read_range(first.uri, 0, stop, storage, first.seen)
-    return found if b"<annotation" in head else []
+    folders = dict[str, list[InputFile]]()
+    for each in () if is_named else found:
+        if not each.problem:
+            folders.setdefault(each.path.rpartition("/")[0], []).append(each)
+    # One of each folder, then the next of each: a stray file may be the first of its own.
+    together = zip_longest(*(each[:_SAMPLE] for each in folders.values()))
+    sample = [each for row in together for each in row if each][:_SAMPLE]
+    is_voc = is_named or any(
+        b"<annotation"
+        in read_range(each.uri, 0, min(each.size, _HEAD_BYTES), storage, each.seen)
+        for each in sample
+    )
+    return found if is_voc else []
 
 
 def read_voc(
@@ -325,7 +333,9 @@ def find_yolo(
     ):
         return None
     labels = [file for path, file in every.items() if path.lower().endswith(".txt")]
-    if not labels or not (_pair(labels, images) >= 0).any():
+    paired = np.unique(_pair(labels, images)) if labels else np.array([-1])
+    matched = [labels[at] for at in paired.tolist() if at >= 0 and labels[at].size]
+    if paired[-1] < 0:
         return None
     checksums: list[FileChecksum] = []
     kinds: list[list[Yolo]] = [[], [], []]
@@ -341,10 +351,13 @@ def find_yolo(
                 read = (checksum,)
                 kinds[kind].append(Yolo(file, classes[0], splits, tuple(labels), read))
     found = next((each for each in kinds if each), [])
+    if found and not named and not _are_labels(matched, found[0].classes, storage):
+        return None
     if len(found) > 1 and len({each.classes for each in found}) > 1:
         raise InputError(
             f"{found[0].names.uri} and {found[1].names.uri} both have names of classes; "
-            "expected one such file: name it in `annotations`"
+            "expected one such file. Leave out one of them and its images with `exclude`, "
+            "or convert the folder of each alone"
         )
     if not found and named:
         without = find_yolo((), others, images, storage)
@@ -356,6 +369,21 @@ def find_yolo(
             )
         return without._replace(labels=tuple(labels))
     return found[0]._replace(read=(*found[0].read, *checksums)) if found else None
+
+
+def _are_labels(
+    files: Sequence[InputFile], classes: Sequence[str], storage: StorageOptions
+) -> bool:
+    """Returns whether one of some files has objects, of these classes or inside the image."""
+    sample = files[:: len(files) // _SAMPLE + 1]
+    for _, data in _read_all(sample, storage, []):
+        lines, _ = _yolo_lines(data, 1 << 31)
+        if lines and (
+            max(label for label, _, _ in lines) < len(classes)
+            or all(0 <= side <= 1 for _, box, _ in lines for side in box)
+        ):
+            return True
+    return False
 
 
 def _class_names(
@@ -458,12 +486,18 @@ def read_yolo(
     storage: StorageOptions,
 ) -> ObjectFiles:
     """Reads files of YOLO; an image without one has no objects."""
-    splits, lists = list[str](), list[tuple[str, InputFile]]()
-    if _takes_splits(options):
-        splits, lists = _yolo_splits(found, others, images)
+    splits, lists = _yolo_splits(found, others, images)
     aside = {found.names.path, *(file.path for _, file in lists)}
     labels = [file for file in found.labels if file.path not in aside]
     file_of = _pair(labels, images)
+    matched = {labels[at].path for at in file_of.tolist() if at >= 0}
+    # Labels of other images may have other names of classes.
+    below = images.paths.combine_chunks(), found.names.path.rpartition("/")[0]
+    is_own = np.asarray(pc.starts_with(below[0], below[1] and f"{below[1]}/"), np.bool_)
+    is_own |= np.array(splits, np.object_) != ""
+    file_of[~is_own & is_own.any()] = -1
+    if not _takes_splits(options):
+        splits, lists = [], []
     folders = {_folder_key(labels[at].path) for at in file_of[file_of >= 0].tolist()}
     image_of = dict[str, list[int]]()
     rows, own = list[int](), list[InputFile | None]()
@@ -479,8 +513,8 @@ def read_yolo(
     checksums, rejects, problems = [*found.read], list[Reject](), dict[int, str]()
     parts: list[tuple[int, list[tuple[int, list[float], str]]]] = []
     used = {*aside, *(checksum.path for checksum in found.read)}
-    beside = [file for file in labels if _folder_key(file.path) in folders]
-    for file, data in _read_all(beside, storage, checksums):
+    wanted = [f for f in labels if f.path in image_of or f.path not in matched]
+    for file, data in _read_all(wanted, storage, checksums):
         lines, problem = _yolo_lines(data, len(found.classes))
         if file.path not in image_of:
             if lines and not problem:  # any other text is no file of labels
@@ -492,6 +526,19 @@ def read_yolo(
             if problem:
                 problems[row] = f"{file.path}, {problem}"
             parts.append((row, [] if problem else lines))
+    with_labels = {
+        splits[row] for row, file in zip(rows, own, strict=True) if file and splits
+    }
+    for row in rows if rejects and splits else ():
+        if splits[row] not in with_labels:
+            raise InputError(
+                f"{images[row].uri}: it and all images of split {splits[row]} by "
+                f"{found.names.path} have no file of labels, but "
+                f"{count(len(rejects), 'file')} of labels, such as {rejects[0].path}, "
+                "have no image; expected the same folders and names, as in images/val/a.jpg "
+                "and labels/val/a.txt. Rename one of them, or leave out these labels with "
+                "`exclude`"
+            )
     parts.sort(key=lambda part: part[0])
     every = [(row, *line) for row, lines in parts for line in lines]
     boxes = np.array([box for _, _, box, _ in every], np.float64).reshape(-1, 4)
@@ -542,6 +589,7 @@ def _yolo_lines(
             continue
         try:
             label, values = int(float(tokens[0])), [*map(float, tokens[1:])]
+            values = values if label == float(tokens[0]) else []
         except (ValueError, OverflowError):
             values, label = [], 0
         is_box = len(values) == 4
