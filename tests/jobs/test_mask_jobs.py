@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def rows() -> dict[str, dict[str, Any]]:
         features = {
             name: (value.bytes_list.value or value.int64_list.value)[0]
             for name, value in example.features.feature.items()
+            if not name.startswith("objects/")
         }
         found[Path(features["filename"].decode()).stem] = features
     return found
@@ -139,6 +141,7 @@ def test_what_has_no_partner(data: Path) -> None:
     ran = converted("--max-rejects", 1)
     assert "1 image will be rejected" in ran.err
     assert "Use --unlisted leave_out" in ran.err
+    assert "if it has none of their masks or texts, use --pair none" in ran.err
     assert (
         "1 file (no image is named like this 'masks'), such as masks/z.png"
         in ran.out + ran.err
@@ -167,6 +170,8 @@ def test_masks_that_do_not_fit(data: Path) -> None:
         "has several files of 'masks'",
     ):
         assert reason in told
+    assert "If the folder has no masks, use `pair=none`" in told
+    converted("--pair", "none", "--max-rejects", 1, "--overwrite")
 
 
 def test_classes_of_the_same_names_are_asked_for(data: Path) -> None:
@@ -253,3 +258,126 @@ def test_appended_images_bring_their_masks(data: Path) -> None:
     assert np.array_equal(pixels(rows()["f"]["masks"]), mask_of(0))
     (data / "images/g.jpg").write_bytes((data / "images/a.jpg").read_bytes())
     assert "expected a file 'masks/g.*'" in refused_by("--append")
+
+
+def photo(size: tuple[int, int], mode: str = "RGB", seed: int = 0) -> Image.Image:
+    """Returns noise in colours, or a photo's many grays."""
+    noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
+    return Image.fromarray(noise).convert(mode)
+
+
+@pytest.mark.parametrize(
+    ("folders", "ending", "mode"),
+    [
+        (("face", "face_mask"), "jpg", "RGB"),
+        (("images", "labels"), "jpg", "RGB"),
+        (("images", "target"), "png", "RGB"),
+        (("face", "face_mask"), "jpg", "L"),
+    ],
+)
+def test_photos_in_folders_named_like_masks_are_asked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folders: tuple[str, str],
+    ending: str,
+    mode: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed, folder in enumerate(folders):
+        Path("data", folder).mkdir(parents=True)
+        for number in range(3):
+            image = photo((48, 60), mode, seed)
+            image.save(f"data/{folder}/{number}.{ending}")
+    said = refused_by()
+    assert f"{folders[1]}: is named like a folder of masks, but its images" in said
+    assert f"use --pair mask={folders[1]}" in said
+    assert "--pair none" in said
+    converted("--pair", "none")
+    assert Path("out/label.labels.txt").read_text().split() == sorted(folders)
+    converted("--pair", f"mask={folders[1]}", "--overwrite")
+    assert len(rows()["0"]["mask"]) > 0
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg"])
+def test_masks_in_colours_are_found(data: Path, ending: str) -> None:
+    for number, name in enumerate(NAMES):
+        (data / f"masks/{name}.png").unlink()
+        few = mask_of(number) if ending == "png" else mask_of(number) // 11 * 255
+        colours = np.stack([few, few if ending == "jpg" else few // 2, few], axis=2)
+        Image.fromarray(colours).save(data / f"masks/{name}.{ending}")
+    ran = converted()
+    assert "pair masks: 5 of 3 channels of uint8" in ran.out + ran.err
+
+
+@pytest.mark.parametrize("orientation", [5, 6, 7, 8])
+@pytest.mark.parametrize("resize", [(), ("--resize", "12x20", "--orientation", "keep")])
+def test_a_mask_of_the_turned_image_lies_on_the_kept_one(
+    data: Path, orientation: int, resize: tuple[str, ...]
+) -> None:
+    stored = Image.fromarray(mask_of(0))
+    exif = stored.getexif()
+    exif[0x112] = orientation
+    photo((12, 20)).save(data / "images/a.jpg", exif=exif)
+    ImageOps.exif_transpose(stored).save(data / "masks/a.png")
+    converted(*resize)
+    assert np.array_equal(pixels(rows()["a"]["masks"]), mask_of(0))
+
+
+def test_the_folder_that_is_asked_for_is_the_one_that_differs(data: Path) -> None:
+    for old, new in (("images", "photos"), ("masks", "outlines")):
+        paths = list((data / old).iterdir())
+        for kind in ("cat", "dog"):
+            (data / new / kind).mkdir(parents=True)
+            for path in paths:
+                (data / new / kind / path.name).write_bytes(path.read_bytes())
+        shutil.rmtree(data / old)
+    assert "use --pair mask=outlines;" in refused_by()
+    converted("--pair", "mask=outlines")
+    assert Path("out/label.labels.txt").read_text().split() == ["cat", "dog"]
+
+
+def test_masks_of_few_of_the_images_with_boxes_are_no_feature(data: Path) -> None:
+    (data / "masks").rename(data / "SegmentationClass")
+    (data / "images").rename(data / "JPEGImages")
+    (data / "Annotations").mkdir()
+    for number, name in enumerate(NAMES):
+        size = f"<width>20</width><height>{12 + number}</height><depth>3</depth>"
+        (data / f"Annotations/{name}.xml").write_text(
+            f"<annotation><filename>{name}.jpg</filename><size>{size}</size><object>"
+            "<name>dog</name><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax>"
+            "<ymax>8</ymax></bndbox></object></annotation>"
+        )
+    converted()
+    assert "SegmentationClass" in rows()["a"]
+    for name in "cde":
+        (data / f"SegmentationClass/{name}.png").unlink()
+    ran = converted("--overwrite")
+    told = ran.out + ran.err
+    assert (
+        "no pair SegmentationClass: masks of 2 of 5 images: pair=mask=SegmentationClass"
+        in told
+    )
+    assert "2 files (masks of few images), such as SegmentationClass/a.png" in told
+    assert sorted(rows()) == list(NAMES)
+    assert "SegmentationClass" not in rows()["a"]
+    named = ("--pair", "mask=SegmentationClass", "--unlisted", "leave_out")
+    converted(*named, "--overwrite")
+    assert np.array_equal(pixels(rows()["b"]["mask"]), mask_of(1))
+
+
+@pytest.mark.parametrize(("folder", "ending"), [("masks", "npy"), ("text", "txt")])
+def test_other_files_are_told_what_is_supported(
+    data: Path, folder: str, ending: str
+) -> None:
+    shutil.rmtree(data / "masks")
+    (data / "images").rename(data / "cat")
+    shutil.copytree(data / "cat", data / "dog")
+    (data / folder).mkdir()
+    for name in NAMES:
+        (data / f"{folder}/{name}.{ending}").write_bytes(b"text")
+    said = refused_by()
+    assert f"{folder}: is the folder of a class, but holds no image" in said
+    assert "masks that are images, .txt and .json can belong to images" in said
+    assert "leave this folder out with --exclude" in said
+    converted("--exclude", f"{folder}/*")
+    assert Path("out/label.labels.txt").read_text().split() == ["cat", "dog"]

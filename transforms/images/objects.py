@@ -33,6 +33,7 @@ BOX, OBJECT_LABEL, AREA, KEYPOINTS, OUTLINE, MASK = (
 #     1  as it is        2  mirrored           3  upside down     4  both
 #     5  6  7  8         rows and columns are exchanged, too, once it is flipped
 UPRIGHT, FIRST_EXCHANGED = 1, 5
+TURNED_BACK = (1, 1, 2, 3, 4, 5, 8, 7, 6)  # what undoes each orientation
 FLIPS_X, FLIPS_Y = (2, 3, 7, 8), (3, 4, 6, 7)
 
 
@@ -63,8 +64,8 @@ class Placement(NamedTuple):
 
         Where the result is not turned, it is turned back.
         """
-        back = {6: 8, 8: 6}.get(orientation, orientation)
-        turn = UPRIGHT if self.orientation == orientation else back
+        is_turned = self.orientation == orientation
+        turn = UPRIGHT if is_turned else TURNED_BACK[orientation]
         return self._replace(orientation=turn)
 
 

@@ -39,6 +39,7 @@ from recordmill.transforms.images.objects import (
     FIRST_EXCHANGED,
     FLIPS_X,
     FLIPS_Y,
+    TURNED_BACK,
     UPRIGHT,
     Placement,
     Sides,
@@ -466,7 +467,7 @@ def _decode(
     pixels = image if is_kept else to_8_bits(image)
     if header.format == "tiff":  # Pillow has turned it
         if not rules.turns:
-            pixels = _turned(pixels, {6: 8, 8: 6}.get(orientation, orientation))
+            pixels = _turned(pixels, TURNED_BACK[orientation])
         return pixels, (0, 0, *pixels.size), pixels.size
     box = box or (0, 0, *pixels.size)
     if not rules.turns:
@@ -623,6 +624,7 @@ def _placed(
 # Samples of masks are classes or objects, not colours: no filter may mix them, and the index
 # of a palette is the number. A mask is turned, scaled, cropped and padded as its image is.
 
+_COMPARED_PIXELS = 1 << 16
 _CHANNELS = {"1": 1, "L": 1, "P": 1, "RGB": 3, "RGBA": 4, **dict.fromkeys(GRAY_16, 1)}
 _PNG_BITS = {"uint8": (1, 2, 4, 8), "uint16": (16,)}
 _PNG_PALETTE = 3
@@ -646,6 +648,18 @@ def samples_of(data: bytes, max_pixels: int) -> Samples:
         return _samples(image, header)
 
 
+def has_many_values(data: bytes, max_pixels: int) -> bool:
+    """Returns whether pixels have the many colours of a photo, or evenly its many grays."""
+    header = check_image(data, level="header", max_pixels=max_pixels)
+    with open_image(data, header, max_pixels) as image:
+        channels, dtype = _samples(image, header)
+        pixels = np.asarray(image).reshape(-1, channels)
+    some = pixels[:: -(-len(pixels) // _COMPARED_PIXELS)]
+    numbers = np.sort(np.unique(some, axis=0, return_counts=True)[1])
+    is_even = numbers[-64:].sum() < 0.75 * len(some)
+    return dtype == "uint8" and bool(len(numbers) > 256 or is_even)
+
+
 def _samples(image: Image.Image, header: ImageHeader) -> Samples:
     if image.mode not in _CHANNELS:
         raise ImageHeaderError(
@@ -657,21 +671,10 @@ def _samples(image: Image.Image, header: ImageHeader) -> Samples:
 
 
 class Frame(NamedTuple):
-    """How an image lies: its size in the file, and how it was turned."""
+    """An image that was read before, and whether it was turned as its EXIF data say."""
 
-    height: int
-    width: int
-    orientation: int  # as EXIF counts; 1 for one that was not turned
-
-    @classmethod
-    def of(cls, data: bytes, *, is_turned: bool) -> Frame:
-        """Returns the frame of an image that was read before."""
-        header = read_header(data)
-        orientation = UPRIGHT
-        if is_turned:
-            with open_image(data, header, MAX_PIXELS) as image:
-                orientation = _orientation(image, header)
-        return cls(header.height, header.width, orientation)
+    data: bytes
+    is_turned: bool
 
 
 def transform_mask(
@@ -694,15 +697,20 @@ def transform_mask(
     if rules.transforms_all and level == "decode":
         level = "structure"
     header = check_image(data, level=level, max_pixels=max_pixels)
-    orientation = frame.orientation
-    if (header.height, header.width) != frame[:2]:
-        # One that was drawn on the image as viewers show it is upright.
-        if (header.width, header.height) != frame[:2] or orientation < FIRST_EXCHANGED:
+    own, other, orientation = header, read_header(frame.data), UPRIGHT
+    is_same = (own.height, own.width) == (other.height, other.width)
+    if frame.is_turned or not is_same:
+        with open_image(frame.data, other, MAX_PIXELS) as image:
+            orientation = _orientation(image, other)
+    if not is_same:
+        is_exchanged = (own.width, own.height) == (other.height, other.width)
+        if not is_exchanged or orientation < FIRST_EXCHANGED:
             raise ImageHeaderError(
-                f"has {header.height:,} x {header.width:,} pixels, expected those of its "
-                f"image, {frame.height:,} x {frame.width:,}"
+                f"has {own.height:,} x {own.width:,} pixels, expected those of its image, "
+                f"{other.height:,} x {other.width:,}"
             )
-        orientation = UPRIGHT
+        # It was drawn on the image as viewers show it.
+        orientation = UPRIGHT if frame.is_turned else TURNED_BACK[orientation]
     changes = rules.transforms_all or orientation > UPRIGHT
     if not changes and _is_plain(data, header, samples):
         return data

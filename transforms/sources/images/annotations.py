@@ -455,7 +455,7 @@ def annotate(
     label_map = maps[0] if maps else None
     partners: tuple[Partner, ...] = ()
     if paired is not None:
-        partners, alone = paired.add_to(draft, storage)
+        partners, alone = paired.add_to(draft, storage, has_objects=objects is not None)
         found = found._replace(others=(*found.others, *alone))
     classes = objects.classes if objects else ()
     return replace(_finish(draft, found, label_map, classes), partners=partners)
@@ -701,6 +701,8 @@ def _finish(
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
         pair = ", or the folder of the others with `exclude`" if draft.partners else ""
+        if pair and getattr(options, "pair", "") == "auto":
+            pair += "; if it has none of their masks or texts, use `pair=none`"
         draft.warn(
             options.kind.unlisted,
             f"{count(len(unlisted), options.kind.noun)} will be rejected, such as "

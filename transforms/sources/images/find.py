@@ -712,11 +712,18 @@ def check_class_folders(
         if not any(_is_below(f"{each}/", folder) for each in folders):
             others[paths[0]] = paths
     for paths in others.values():
+        hint, above = _HINT, paths[0].split("/")[:-1]
+        if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):
+            hint = (
+                "masks that are images, .txt and .json can belong to images, if one folder "
+                "has these and names are the same: images/1.jpg, masks/1.png. Convert them "
+                "to such files, or leave this folder out with `exclude`"
+            )
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(
             f"{root}{os.path.dirname(paths[0])}: is the folder of a class, but holds no "  # noqa: PTH120
             f"{options.kind.noun}, only {count(len(paths), 'other file')} (endings: "
-            f"{first_names(endings)}): {_HINT}"
+            f"{first_names(endings)}): {hint}"
         )
     if not is_local(root):
         return ()

@@ -39,6 +39,7 @@ from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import (
     Frame,
     Samples,
+    has_many_values,
     samples_of,
     transform_mask,
 )
@@ -60,8 +61,7 @@ _BETWEEN = re.compile(r"[-_ .]")
 _ENDING = r"\.[^./]*$"
 _KINDS = ("image", "text", "json")  # by the endings of the next line
 _ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",))
-_UNREAD_ENDING = ".npy"
-_SAMPLED = 32  # files of a pair, that tell what it is
+_SAMPLED, _DECODED = 32, 8  # files of a pair, that tell what it is
 
 Folder = tuple[str, ...]  # its parts
 
@@ -335,12 +335,27 @@ class Paired(NamedTuple):
         return "/".join(part for at, part in enumerate(parts) if at != cut)
 
     def add_to(
-        self, draft: _Draft, storage: StorageOptions
+        self, draft: _Draft, storage: StorageOptions, *, has_objects: bool
     ) -> tuple[tuple[Partner, ...], list[tuple[InputFile, str]]]:
-        """Adds the partners of images; returns what they are, and those without an image."""
-        found = [_add(draft, pair, self.options, storage) for pair in self.pairs]
-        alone = [each for _, others in found for each in others]
-        return tuple(partner for partner, _ in found), alone
+        """Adds the partners of images; returns what they are, and those without an image.
+
+        Of images with objects few may have masks, as of Pascal VOC; no row has a mask then.
+        """
+        partners, alone = [], []
+        for pair in self.pairs:
+            few = has_objects and 2 * len(pair.files) <= len(draft.images)
+            if few and pair.kind == "image" and self.options.pair == AUTO:
+                told = (
+                    f"masks of {len(pair.files):,} of {len(draft.images):,} images: "
+                    f"pair={_spelled(pair)} makes them a feature, and others rejects"
+                )
+                draft.facts.append((f"no pair {pair.name}", told))
+                alone += [(file, "masks of few images") for file in pair.files]
+                continue
+            partner, others = _add(draft, pair, self.options, storage)
+            partners.append(partner)
+            alone += others
+        return tuple(partners), alone
 
     def describe(self) -> str:
         """Returns what fixes the bytes of a dataset beside the paths of its files."""
@@ -395,7 +410,7 @@ def _add(
     )
     is_known = pc.is_in(keys, value_set=wanted, skip_nulls=True)
     alone = pair.files.where(pc.invert(is_known))
-    partner = _partner(pair, options, storage)
+    partner = _partner(pair, draft.root, options, storage)
     told = first_names(
         [match.folder or "the input folder" for match in pair.matches], 3
     )
@@ -435,6 +450,7 @@ class Partner(NamedTuple):
     name: str
     kind: str
     samples: Samples | None = None  # of masks
+    is_guessed: bool = False  # whether the names of folders alone tell
 
     def spec(self, rules: PixelRules) -> FeatureSpec:
         """Returns the feature."""
@@ -475,6 +491,8 @@ class Partner(NamedTuple):
             problem = f"not UTF-8: byte {data[error.start]:#04x} at {error.start}"
         except ImageHeaderError as error:
             problem = str(error)
+            if self.is_guessed:
+                problem += ". If the folder has no masks, use `pair=none`"
         except (ValueError, RecursionError) as error:
             problem = f"not JSON: {error}"
         else:
@@ -482,7 +500,9 @@ class Partner(NamedTuple):
         raise ImageHeaderError(f"its {self.name}, {path}: {problem}")
 
 
-def _partner(pair: Pair, options: ImagesOptions, storage: StorageOptions) -> Partner:
+def _partner(
+    pair: Pair, root: str, options: ImagesOptions, storage: StorageOptions
+) -> Partner:
     """Finds out what partners are, by the content of some of them."""
     if pair.kind != "image":
         return Partner(pair.name, pair.kind)
@@ -490,17 +510,30 @@ def _partner(pair: Pair, options: ImagesOptions, storage: StorageOptions) -> Par
     at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
     sampled = list(readable.take(pa.array(at))) if len(readable) else []
     found: dict[Samples, int] = defaultdict(int)
-    problem = ""
+    problem, is_guessed = "", options.pair == AUTO
+    photos: list[bool] = []
     contents = read_files(((file.uri, file.seen) for file in sampled), storage)
     for file, data in zip(sampled, contents, strict=True):
         try:
             found[samples_of(data, options.max_pixels)] += 1
+            if is_guessed and len(photos) < _DECODED:
+                photos.append(has_many_values(data, options.max_pixels))
         except ImageHeaderError as error:
             problem = problem or f", such as {file.uri}: {error}"
     if not found:
         raise InputError(
             f"`pair`: none of {count(len(sampled), 'file')} of {pair.name!r} that were looked "
             f"at can be read{problem}. Mend them, or use `pair=none`"
+        )
+    if 2 * sum(photos) > len(photos):
+        folder, images, *_ = next(
+            each for each in pair.matches if each.images is not None
+        )
+        raise InputError(
+            f"{root}{folder}: is named like a folder of masks, but its images, such as "
+            f"{sampled[0].path!r}, have as many colours or grays as photos. If they belong "
+            f"to those in {images!r}, use `pair={_spelled(pair)}`; if both folders are "
+            "classes, `pair=none`"
         )
     channels = max(found, key=lambda each: (found[each], each)).channels
     # Numbers of 8 bits can be stored in 16.
@@ -511,7 +544,27 @@ def _partner(pair: Pair, options: ImagesOptions, storage: StorageOptions) -> Par
             f"`mask_pad`: masks of {pair.name!r} have 8 bits, expected 255 or less, found "
             f"{options.mask_pad}"
         )
-    return Partner(pair.name, "image", samples)
+    return Partner(pair.name, "image", samples, is_guessed)
+
+
+def _spelled(pair: Pair) -> str:
+    """Returns how the option names a pair."""
+    both = [each[:2] for each in pair.matches]
+    own = {_own(folder, images) for folder, images in both if images is not None}
+    return ",".join(f"mask={each}" for each in sorted(own))
+
+
+def _own(folder: str, images: str) -> str:
+    """Returns the part of a folder by which it differs from that of its images.
+
+    >>> _own("data/masks/cat", "data/images/cat")
+    'masks'
+    """
+    own, other = (path.split("/") if path else [] for path in (folder, images))
+    for at in (0, -1):
+        while len(own) > 1 and other and own[at] == other[at]:
+            del own[at], other[at]
+    return "/".join(own)
 
 
 def require_no_masks(
@@ -531,10 +584,10 @@ def require_no_masks(
     if len(sizes) > 1 or len(masks) in (0, len(files)):
         return
     others = [file.path for file in files if file.path not in masks]
-    folder = masks[0].rpartition("/")[0]
+    folder, images = (each[0].rpartition("/")[0] for each in (masks, others))
     raise InputError(
         f"{root}{folder}: is a class like others, but has images of the same names as "
-        f"{others[0].rpartition('/')[0]!r}, and {masks[0]!r} is of the size of "
-        f"{others[0]!r} and has one channel. If they are masks, use `pair=mask={folder}`; "
-        "if all folders are classes, `pair=none`"
+        f"{images!r}, and {masks[0]!r} is of the size of {others[0]!r} and has one "
+        f"channel. If they are masks, use `pair=mask={_own(folder, images)}`; if all "
+        "folders are classes, `pair=none`"
     )

@@ -907,7 +907,7 @@ class ImagesSource(FilesSource):
     def _take_partners(
         self, data: bytes, notes: Sequence[str], partners: Sequence[tuple[str, bytes]]
     ) -> list[bytes]:
-        frame = Frame.of(data, is_turned=TURNED in notes)
+        frame = Frame(data, TURNED in notes)
         level, max_pixels = self.options.check_images, self.options.max_pixels
         return [
             partner.value(path, content, frame, self.rules, level, max_pixels)
