@@ -13,7 +13,7 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 def count(number: int, noun: str) -> str:
     """Returns a number with its noun, like "2,000 classes"."""
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    plural = f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 

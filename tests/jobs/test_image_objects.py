@@ -630,6 +630,33 @@ def test_odd_values_in_coco_end_in_rejects_or_errors_that_say_so(
             prepare(tmp_path)
 
 
+ODD = {  # units, and what sides mean, of other formats
+    "pixels in YOLO": "0 320 240 50 50",
+    "parts of the sides in COCO": [0.1, 0.2, 0.3, 0.4],
+    "corners in COCO": [500.0, 400.0, 600.0, 450.0],
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_boxes_of_other_units_are_an_error(tmp_path: Path, case: str) -> None:
+    folder, box = tmp_path / "in", ODD[case]
+    if isinstance(box, str):
+        yolo_folder(folder, "train", "a", "b", text=f"{box}\n" * 6)
+        (folder / "data.yaml").write_text("names: [dog]\n")
+    else:
+        add_images(folder / "images", "a.jpg")
+        annotations = [annotation(n, 0, box) for n in range(12)]
+        coco(folder / "instances.json", [image(0, "a.jpg")], annotations)
+    ran = convert(folder)
+    assert ran.status == 65
+    assert "12 of 12 boxes lie outside of their images, or have no area" in ran.err
+    converted(folder, "--boxes-outside", "keep")
+    ran = convert(
+        folder, "--boxes-outside", "reject", "--max-rejects", 2, "--overwrite"
+    )
+    assert ran.status in (0, 65)
+
+
 def yolo_folder(
     folder: Path, split: str, *names: str, labels: str = "", text: str = "0 .5 .5 .1 .1"
 ) -> None:

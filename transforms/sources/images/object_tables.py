@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
@@ -72,6 +73,38 @@ class Objects(NamedTuple):
 _ROUNDING = 2e-6
 
 
+_LEAST = 10  # boxes that tell something
+
+
+def _require_likely(
+    found: Objects, clipped: F64, is_empty: npt.NDArray[np.bool_]
+) -> None:
+    """Refuses boxes most of which are not where objects can be.
+
+    These have no area in their image, or most of it outside, or are within a pixel.
+
+    Raises:
+      InputError: they may be in other units, or their sides mean something else.
+    """
+    boxes = found.boxes
+    before, after = (
+        (each[:, 2:] - each[:, :2]).prod(axis=1) for each in (boxes, clipped)
+    )
+    pixels = found.sizes[found.images].prod(axis=1)  # NaN where none is stated
+    odd = is_empty | (2 * after < before) | (after * pixels <= 1)
+    if len(boxes) >= _LEAST and 2 * np.count_nonzero(odd) > len(boxes):
+        at = int(np.flatnonzero(odd)[0])
+        box = ", ".join(f"{side:g}" for side in boxes[at])
+        raise InputError(
+            f"{np.count_nonzero(odd):,} of {count(len(boxes), 'box')} lie outside of their "
+            f"images, or have no area there, such as that of a {shown(found.labels[at])} "
+            f"in {found.paths[found.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
+            "size. Expected are x, y, width and height in pixels in COCO, and the middle, "
+            "width and height as parts of the sides in YOLO. Correct them, or use "
+            "`boxes_outside=keep` to take them as they are, or `boxes_outside=reject`"
+        )
+
+
 def table_of(
     found: Objects, splits: Sequence[str], rule: str, outside: Counter[str]
 ) -> pa.Table:
@@ -87,6 +120,7 @@ def table_of(
     outside["empty"] += int(np.count_nonzero(is_empty))
     kept: npt.NDArray[np.bool_] = np.ones(len(boxes), np.bool_)
     if rule == "clip":
+        _require_likely(found, clipped, is_empty)
         boxes, kept = clipped, ~is_empty
     for at in np.flatnonzero(is_outside | is_empty) if rule == "reject" else ():
         box = ", ".join(f"{side:g}" for side in boxes[at])
