@@ -570,11 +570,7 @@ def test_files_without_boxes_and_files_of_two_formats_are_refused(
     coco(folder / name, [image(1, "a.jpg"), image(2, "b.jpg")], [annotation(4, 1, BOX)])
     ran = converted(folder)
     assert "annotations left out" in ran.out + ran.err
-    coco(
-        folder / "person_keypoints_val2017.json",
-        [image(1, "a.jpg")],
-        [annotation(4, 1, BOX)],
-    )
+    coco(folder / "more_val2017.json", [image(1, "a.jpg")], [annotation(4, 1, BOX)])
     assert "expected each image once" in refused(folder, "--overwrite")
     (folder / "a.xml").write_text(voc_xml("a.jpg", 640, 480, []))
     (folder / "b.txt").write_text("0 0.5 0.5 0.1 0.1\n")
@@ -759,3 +755,29 @@ def prepare(folder: Path) -> None:
     _, files = list_inputs([str(folder)])
     with suppress(InputError):
         ImagesSource().prepare(files)
+
+
+def test_instances_of_coco_count_where_its_other_files_are(tmp_path: Path) -> None:
+    """The layout of COCO 2017: the same images are in files of keypoints and captions."""
+    folder = tmp_path / "in"
+    for split in ("train2017", "val2017"):
+        add_images(folder / split, f"{split}.jpg")
+        images = [image(1, f"{split}.jpg")]
+        points = annotation(1, 1, BOX, keypoints=[1, 2, 2], num_keypoints=1)
+        for kind, found in (
+            ("instances", [annotation(0, 1, BOX), annotation(1, 1, BOX)]),
+            ("person_keypoints", [points]),
+            ("captions", [{"id": 1, "image_id": 1, "caption": "a dog"}]),
+        ):
+            coco(folder / f"annotations/{kind}_{split}.json", images, found)
+    ran = converted(folder)
+    assert "person_keypoints_val2017.json: is beside instances_*" in ran.err
+    for split in ("train", "val"):
+        (row,) = rows_of(tmp_path / "out", split).values()
+        assert len(row["objects/bbox"]) == 2
+    named = ",".join(
+        f"person_keypoints_{split}.json" for split in ("train2017", "val2017")
+    )
+    converted(folder, "--annotations", named, "--overwrite")
+    (row,) = rows_of(tmp_path / "out", "val").values()
+    assert len(row["objects/bbox"]) == 1

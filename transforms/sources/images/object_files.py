@@ -125,6 +125,7 @@ _COCO_HEAD = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:info|licen[cs]es?|images|annotations|categories|type)"'
 )
 _HEAD_BYTES = 256
+_AGAIN = re.compile(r"(^|/)(?:person_keypoints|captions|panoptic|stuff)_(?=[^/]*$)")
 _LEFT_OUT = "annotations left out"
 _MOST_JSON = 100  # files in one folder; where there are more, each is of one image
 
@@ -258,6 +259,14 @@ def _read_coco(
     """Reads files of COCO, of which some may have no objects."""
     tables, outside = list[LabelTable](), Counter[str]()
     names, others = dict[str, str](), list[str]()
+    # COCO itself has the same images in files of keypoints and of captions, too.
+    paths = {file.path for _, file in files}
+    again = {
+        path for path in paths if _AGAIN.sub(r"\1instances_", path, 1) in paths - {path}
+    }
+    if again and not is_named:
+        others = [f"{path}: is beside instances_*" for path in sorted(again)]
+        files = [each for each in files if each[1].path not in again]
     splits = NO_SPLITS
     if options.split_from == AUTO and not options.split_lists:
         splits = FileSplits(AUTO).found_in([file for _, file in files])
