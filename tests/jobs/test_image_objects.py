@@ -776,7 +776,8 @@ def test_instances_of_coco_count_where_its_other_files_are(tmp_path: Path) -> No
         (row,) = rows_of(tmp_path / "out", split).values()
         assert len(row["objects/bbox"]) == 2
     named = ",".join(
-        f"person_keypoints_{split}.json" for split in ("train2017", "val2017")
+        f"annotations/person_keypoints_{split}.json"
+        for split in ("train2017", "val2017")
     )
     converted(folder, "--annotations", named, "--overwrite")
     (row,) = rows_of(tmp_path / "out", "val").values()
