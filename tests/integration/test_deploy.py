@@ -43,6 +43,8 @@ BEAMS = {"sdk_container_image", "sdk_location"}
 NOT_IN_THE_TEMPLATE = {"json", "metrics_file"}
 # Given in a way that the command takes: one value for each kind of parameter.
 VALUES = {
+    "channels": "3",
+    "table_rows": "object",
     "set": "date=2026-11-20 shards=3",
     "inputs": "gs://b/raw/*.csv 'gs://b/with a space.csv'",
     "storage_option": "project=p input:token=anon",
@@ -181,8 +183,9 @@ def test_parameters_say_what_the_options_do() -> None:
         if not same:
             assert name in OURS | BEAMS | {"set"}, name
         elif all(isinstance(kind, click.Choice) for kind in kinds):
-            told = {choice for kind in kinds for choice in vars(kind)["choices"]}
-            assert set(choices) == told, name
+            told = {tuple(vars(kind)["choices"]) for kind in kinds}
+            # Formats that differ share a field for any text.
+            assert {tuple(choices)} == told or (len(told) > 1 and not choices), name
         elif same[0].is_flag:
             assert choices == ["true", "false"], name
         if name in VALUES and "regexes" in parameter:
