@@ -156,8 +156,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
 
 # A process takes half a second of a core to start. Threads are as fast for less input than
 # this; two of them for more, as they seldom wait for each other.
-PROCESS_MEMORY = 512 << 20  # of each
 PROCESS_BYTES, BYTES_BY_WORKERS = 256 << 20, 1 << 30
+PROCESS_MEMORY = 512 << 20  # that is to be free for each
 
 
 def _processes(

@@ -14,6 +14,8 @@ from job_tools import Argument, Ran, assert_whole, examples_of, manifest_of, rec
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
+from recordmill.transforms.sources.images import source as images_source
+
 NAMES = ("a", "b", "c", "d", "e")
 
 
@@ -217,6 +219,19 @@ def test_texts_beside_images(data: Path) -> None:
     told = recordmill("rejects", "out").out
     assert "captions/c.txt: not UTF-8" in told
     assert "meta/d.json: not JSON" in told
+
+
+def test_large_texts_are_read_to_their_end(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "captions").mkdir()
+    for name in NAMES:
+        (data / f"captions/{name}.txt").write_text(name * 10_000)
+    monkeypatch.setattr(images_source, "LARGE_BYTES", 5_000)
+    monkeypatch.setattr(images_source, "HEAD_BYTES", 100)
+    converted()
+    found = {name: row["captions"].decode() for name, row in rows().items()}
+    assert found == {name: name * 10_000 for name in NAMES}
 
 
 def test_masks_beside_boxes(data: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from job_tools import Argument, assert_whole, convert, examples_of, recordmill
 
+from recordmill.transforms.sources.images import source as images_source
+
 TEXTS = {
     "train/pos/0.txt": "good\nvery gr\u00fcn",
     "train/pos/1.txt": "\ufeffmarked",
@@ -86,3 +88,16 @@ def test_options_of_lines_and_of_files_exclude_each_other(
     convert(*job[1:], "--whole-files", "--label-from", "none")
     example = next(iter(examples_of(tmp_path / "out", "test")))
     assert "label" not in example.features.feature
+
+
+def test_a_large_file_is_read_to_its_end(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its first bytes are: of other kinds of files these tell what it is."""
+    text = "\x1b[1m" + "a line of many\n" * 100
+    (texts / "train/pos/large.txt").write_text(text)
+    monkeypatch.setattr(images_source, "LARGE_BYTES", 200)
+    monkeypatch.setattr(images_source, "HEAD_BYTES", 100)
+    convert("text", texts, tmp_path / "out", "--whole-files")
+    rows = rows_of(tmp_path / "out", "train")
+    assert rows["train/pos/large.txt"] == (text, [1])

@@ -515,13 +515,15 @@ def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.I
     """
     from PIL import Image
 
-    mask = _turned(mask, placement.orientation)
+    mask, bands = _turned(mask, placement.orientation), len(mask.getbands())
     height, width = placement.scaled
+    _check_bytes((width, height), 2 * bands, "would have")
     if mask.size != (width, height):
         mask = mask.resize((width, height), Image.Resampling.NEAREST)
     if placement.scaled == placement.size:
         return mask
-    placed = Image.new(mask.mode, placement.size[::-1], around)
+    value = around if bands == 1 else (around,) * bands
+    placed = Image.new(mask.mode, placement.size[::-1], value)
     placed.paste(mask, placement.corner[::-1])
     return placed
 
@@ -725,9 +727,8 @@ def transform_mask(
         _check_bytes(image.size, samples.channels * 2, f"{header.kind} has")
         image.load()
         made = _in_samples(image, samples)
-    made = _turned(made, orientation)
-    if rules.transforms_all:
-        made = _placed_mask(made, rules)
+    size = made.size[::-1] if orientation >= FIRST_EXCHANGED else made.size
+    made = placed_mask(made, place(*size, rules, orientation), rules.mask_pad)
     if rules.form == "raw" and rules.transforms_all:
         return np.asarray(made).tobytes()
     return write_png(made)
@@ -751,17 +752,3 @@ def _in_samples(image: Image.Image, samples: Samples) -> Image.Image:
         return image
     numbers = np.asarray(image.convert("L") if image.mode == "1" else image)
     return Image.fromarray(numbers.astype(np.dtype(samples.dtype).newbyteorder("<")))
-
-
-def _placed_mask(image: Image.Image, rules: PixelRules) -> Image.Image:
-    """Returns a mask scaled by nearest neighbour, cropped and padded."""
-    from PIL import Image
-
-    placement = place(*image.size, rules, UPRIGHT)
-    bands = len(image.getbands())
-    _check_bytes(placement.scaled[::-1], 2 * bands, "would have")
-    image = image.resize(placement.scaled[::-1], Image.Resampling.NEAREST)
-    value = rules.mask_pad if bands == 1 else (rules.mask_pad,) * bands
-    made = Image.new(image.mode, placement.size[::-1], value)
-    made.paste(image, placement.corner[::-1])
-    return made

@@ -290,7 +290,8 @@ class _Draft:
     """What is known of each image so far.
 
     "" stands for no split, no problem, of `unlisted` for an image that is named, and of
-    `left_out` for one that stays. The names of labels are those of the input; rejects are rows that name no image.
+    `left_out` for one that stays. The names of labels are those of the input; rejects are
+    rows that name no image.
     """
 
     images: Inventory

@@ -567,8 +567,11 @@ class FilesSource(Source):
                 yield self._read(window, contents, sink)[0]
 
     def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
-        """Yields the bytes of each file that is read, and then of its partners."""
-        root = self.found.root
+        """Yields the bytes of each file that is read, and then of its partners.
+
+        Of a large file whose name is of the kind, but not its content, these are the first.
+        """
+        root, kind = self.found.root, self.options.kind
         read = (each for each in references if each.is_read)
         if self.found.partners:
             files = (file for each in read for file in self._with_partners(each))
@@ -580,8 +583,8 @@ class FilesSource(Source):
                 continue
             for uri, seen in group:
                 head = read_range(uri, 0, HEAD_BYTES, self.storage, seen)
-                is_known = self.options.kind.format_of(head)
-                yield read_file(uri, self.storage, seen) if is_known else head
+                is_odd = uri.lower().endswith(kind.endings) and not kind.format_of(head)
+                yield head if is_odd else read_file(uri, self.storage, seen)
 
     def _with_partners(self, reference: Reference) -> Iterator[tuple[str, Seen]]:
         yield self.found.root + reference.path, reference.seen

@@ -49,7 +49,7 @@ class TextFileOptions(FileOptions):
     kind: ClassVar[FileKind] = FileKind(
         "text file",
         (".txt", ".text"),
-        lambda head: "text" if _is_text(head) else "",
+        lambda _: "text",  # what it is, its last byte may tell
         _is_text,
         lambda head: "UTF-16" if head.startswith(_WIDE) else "",
         "UTF-8",
