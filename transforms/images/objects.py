@@ -124,7 +124,8 @@ class Moves:
         """
         cropped = np.tile(self.scaled > self.sizes, 2)
         within = np.where(cropped, boxes.clip(0, 1), boxes)
-        outside = (boxes[:, 2:] <= 0) | (boxes[:, :2] >= 1)
+        near = boxes.round(6)  # an edge of float32 at 0 or 1 may be a little off
+        outside = (near[:, 2:] <= 0) | (near[:, :2] >= 1)
         return within, np.logical_not((outside & cropped[:, :2]).any(axis=1))
 
     def moved_points(self, points: npt.NDArray[Any]) -> Floats:
@@ -139,7 +140,8 @@ class Moves:
         """
         points = self.moved_points(keypoints[:, :2] + 0.5)
         cropped = (self.scaled > self.sizes)[:, ::-1]
-        outside = (points < 0) | (points >= self.sizes[:, ::-1])
+        near = points.round(6)  # as above
+        outside = (near < 0) | (near >= self.sizes[:, ::-1])
         gone = (keypoints[:, 2] == 0) | (outside & cropped).any(axis=1)
         moved = np.column_stack([points - 0.5, keypoints[:, 2]])
         return np.where(gone[:, None], 0, moved)
