@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
     from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+    from recordmill.transforms.rows.mix import mix
     from recordmill.transforms.rows.open_dataset import Dataset, open_dataset
     from recordmill.transforms.rows.read_rows import read_batches, read_rows
     from recordmill.transforms.rows.torch_rows import TorchRows
@@ -22,6 +23,7 @@ __all__ = [
     "ReadDataset",
     "TorchRows",
     "WriteDataset",
+    "mix",
     "open_dataset",
     "read_batches",
     "read_rows",
@@ -34,6 +36,7 @@ _MODULES = {
     "ReadDataset": "recordmill.beam_jobs.pipelines.read_dataset",
     "TorchRows": "recordmill.transforms.rows.torch_rows",
     "WriteDataset": "recordmill.beam_jobs.pipelines.write_dataset",
+    "mix": "recordmill.transforms.rows.mix",
     "open_dataset": "recordmill.transforms.rows.open_dataset",
     "read_batches": "recordmill.transforms.rows.read_rows",
     "read_rows": "recordmill.transforms.rows.read_rows",

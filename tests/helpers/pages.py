@@ -18,7 +18,7 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 _FRAMEWORKS = re.compile(
-    r"^(?:from|import) (torch|datasets|grain|tfrecord)\b", re.MULTILINE
+    r"^(?:from|import) (torch|torchdata|datasets|grain|tfrecord)\b", re.MULTILINE
 )
 
 

@@ -42,6 +42,7 @@ from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.rows.read_rows import column_values, require_share, to_dicts
 from recordmill.transforms.storage import LocalStore, open_store
+from recordmill.transforms.tfrecord import crc32c
 
 # feature's shape             array of a batch of n rows
 # []                          (n,), of the feature's dtype; text and bytes: objects
@@ -163,6 +164,14 @@ def read_ahead(
 _OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
 
 
+def checked_numbers(numbers: I64, count: int) -> I64:
+    """Returns numbers of rows, negative ones from the end, or raises IndexError."""
+    wrong = (numbers < -count) | (numbers >= count)
+    if wrong.any():
+        raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
+    return np.where(numbers < 0, numbers + count, numbers)
+
+
 class RecordsByNumber:
     """The records of shards, numbered from 0 through all of them."""
 
@@ -177,14 +186,6 @@ class RecordsByNumber:
 
     def __len__(self) -> int:
         return self._firsts[-1]
-
-    def checked(self, numbers: I64) -> I64:
-        """Returns numbers, negative ones from the end, or raises IndexError."""
-        count = len(self)
-        wrong = (numbers < -count) | (numbers >= count)
-        if wrong.any():
-            raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
-        return np.where(numbers < 0, numbers + count, numbers)
 
     def reader(self, numbers: I64) -> Callable[[], pa.BinaryArray]:
         """Opens the shards of some records; not by several threads at once.
@@ -237,14 +238,54 @@ def row_order(count: int, seed: int | None, epoch: int, *, near: bool) -> Order:
         return np.arange
     random = np.random.default_rng([seed % (1 << 64), epoch])
     if near:
-        blocks = random.permutation(-(-count // _BLOCK)) * _BLOCK
-        rows = (blocks[:, None] + np.arange(_BLOCK)).ravel()
-        rows = rows[rows < count]
+        rows = shuffled_blocks(count, random)
         for start in range(0, count, _BLOCK * _BUFFER):
             random.shuffle(rows[start : start + _BLOCK * _BUFFER])
     else:
         rows = random.permutation(count)
     return lambda start, stop: rows[start:stop]
+
+
+def shuffled_blocks(count: int, random: np.random.Generator) -> I64:
+    """Returns the numbers of rows, in blocks whose order is drawn."""
+    blocks = random.permutation(-(-count // _BLOCK)) * _BLOCK
+    rows = (blocks[:, None] + np.arange(_BLOCK)).ravel()
+    return rows[rows < count]
+
+
+def share_of(
+    count: int,
+    size: int,
+    *,
+    start: int = 0,
+    worker: int = 0,
+    num_workers: int = 1,
+    read: int = 0,
+) -> Iterator[tuple[int, int]]:
+    """Yields which places of an epoch a worker reads next, batch by batch: first and end.
+
+    The batches go to the workers in turn, so together they are the same for any number
+    of workers. 10 rows by 3, 2 workers:
+
+        start=0            worker 0: 0-3, 6-9      worker 1: 3-6, 9-10
+        start=3            worker 0: 3-6, 9-10     worker 1: 6-9
+        start=0, read=4    worker 0: 7-9           worker 1: none
+
+    Args:
+      count: rows of the epoch.
+      size: rows of a batch.
+      start: rows that all workers together had consumed when these began.
+      worker: which worker this is, from 0.
+      num_workers: how many share the rows.
+      read: rows of its share that this worker has consumed since.
+    """
+    first = start + (worker + read // size * num_workers) * size
+    skipped = read % size
+    for begin in range(first, count, num_workers * size):
+        end = min(begin + size, count)
+        if begin + skipped < end:
+            yield begin + skipped, end
+        skipped = 0
 
 
 def mixed(
@@ -267,7 +308,7 @@ def mixed(
 
 
 _WINDOW_BYTES = 4 << 20  # of records that are decoded at once: it has a fixed price
-_STREAM_ROWS = 32  # of a stream, decoded at once, and what a worker is ahead of others
+STREAM_ROWS = 32  # of a stream, in turn to each worker
 
 Row = dict[str, Any]
 
@@ -358,8 +399,10 @@ class Dataset(Sequence[Row]):
             if decode and feature.content is Content.IMAGE
         ]
         self._records = RecordsByNumber(self._shards)
+        self._is_packed = any(shard.compression != "none" for shard in self._shards)
+        self._near = not all(isinstance(s.store, LocalStore) for s in self._shards)
         num_bytes = sum(shard.entry.bytes for shard in self._shards)
-        self._window_rows = _WINDOW_BYTES * len(self) // max(1, num_bytes)
+        self._window_rows = _WINDOW_BYTES * len(self._records) // max(1, num_bytes)
 
     def __repr__(self) -> str:
         names = ", ".join(feature.name for feature in self.schema.features)
@@ -442,7 +485,8 @@ class Dataset(Sequence[Row]):
           UsageError: the shards are compressed.
           CorruptRecordError: a record is damaged.
         """
-        return self._reader(self._records.checked(np.asarray(indices, np.int64)))()
+        numbers = np.asarray(indices, np.int64)
+        return self._reader(checked_numbers(numbers, len(self._records)))()
 
     def _reader(self, numbers: I64) -> Callable[[], pa.RecordBatch]:
         """Opens shards; what it returns reads and decodes rows, in any thread."""
@@ -468,6 +512,7 @@ class Dataset(Sequence[Row]):
         worker: int = 0,
         num_workers: int = 1,
         drop_last: bool = False,
+        start: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         """Yields batches of rows, a column for each feature.
 
@@ -478,13 +523,15 @@ class Dataset(Sequence[Row]):
           worker: which worker this is, from 0. Each takes its share of the batches.
           num_workers: how many share them.
           drop_last: whether to leave out a last batch that has fewer rows.
+          start: rows of the epoch that were consumed before, by any number of workers.
 
         Raises:
           UsageError: there is no such worker, or no row in a batch.
         """
-        order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
-        for batch, start, stop in read_ahead(order, self._reader, self._window_rows):
-            yield batch.slice(start, stop - start)
+        share = self._share(size, start, worker, num_workers)
+        order = self._batches(size, seed, epoch, share, drop_last)
+        for batch, begin, end in read_ahead(order, self._reader, self._window_rows):
+            yield batch.slice(begin, end - begin)
 
     def numpy_batches(
         self,
@@ -495,6 +542,7 @@ class Dataset(Sequence[Row]):
         worker: int = 0,
         num_workers: int = 1,
         drop_last: bool = False,
+        start: int = 0,
     ) -> Iterator[dict[str, Column]]:
         """Yields batches as {feature: array}; arguments are those of `batches`.
 
@@ -513,9 +561,10 @@ class Dataset(Sequence[Row]):
 
             return columns
 
-        order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
-        for columns, start, stop in read_ahead(order, begin, self._window_rows):
-            batch = {name: column[start:stop] for name, column in columns.items()}
+        share = self._share(size, start, worker, num_workers)
+        order = self._batches(size, seed, epoch, share, drop_last)
+        for columns, first, end in read_ahead(order, begin, self._window_rows):
+            batch = {name: column[first:end] for name, column in columns.items()}
             for name in self._images:
                 batch[name] = stacked(batch[name].tolist())
             yield batch
@@ -528,6 +577,9 @@ class Dataset(Sequence[Row]):
         buffer: int = 10_000,
         worker: int = 0,
         num_workers: int = 1,
+        size: int = STREAM_ROWS,
+        start: int = 0,
+        read: int = 0,
     ) -> Iterator[Row]:
         """Yields each row once; of compressed shards, too.
 
@@ -541,42 +593,77 @@ class Dataset(Sequence[Row]):
           buffer: rows of compressed shards that wait in memory, to be mixed.
           worker: which worker this is, from 0.
           num_workers: how many share the rows.
+          size: rows that go to each worker in turn.
+          start: rows of the epoch that were consumed before, by any number of workers;
+            not of compressed shards.
+          read: rows of its share that this worker consumed since.
 
         Raises:
           UsageError: there is no such worker, or no row in the buffer.
         """
         if buffer < 1:
             raise UsageError(f"buffer={buffer}: expected 1 row or more")
-        if not any(shard.compression != "none" for shard in self._shards):
-            order = self._batches(_STREAM_ROWS, seed, epoch, worker, num_workers, False)
-            for numbers in order:
-                yield from self._rows(self.take(numbers))
+        share = self._share(size, start, worker, num_workers, read)
+        if not self._is_packed:
+            order = self._batches(size, seed, epoch, share, False)
+            for batch, first, _ in read_ahead(order, self._reader, self._window_rows):
+                if first == 0:  # of each window
+                    yield from self._rows(batch)
             return
-        require_share("worker", worker, "num_workers", num_workers)
         shards = row_order(len(self._shards), seed, epoch, near=False)
-        share = shards(0, len(self._shards))[worker::num_workers]
-        rows = itertools.chain.from_iterable(
+        mine = shards(0, len(self._shards))[worker::num_workers]
+        rows: Iterator[Row] = itertools.chain.from_iterable(
             self._rows(self._filled(batch))
-            for shard in share.tolist()
+            for shard in mine.tolist()
             for batch in self._shards[shard].batches()
         )
-        yield from rows if seed is None else mixed(rows, seed, epoch, worker, buffer)
+        if seed is not None:
+            rows = mixed(rows, seed, epoch, worker, buffer)
+        yield from itertools.islice(rows, read, None)
+
+    def order_key(self) -> int:
+        """Returns a checksum of all that an order depends on beside seed and epoch."""
+        shards = [
+            (s.entry.records, s.entry.bytes, s.entry.crc32c) for s in self._shards
+        ]
+        return crc32c(repr((self._near, shards)).encode())
+
+    def checked_start(self, start: int) -> int:
+        """Returns a number of rows after which an epoch can continue, or raises UsageError."""
+        if not 0 <= start <= len(self):
+            raise UsageError(
+                f"start={start}: expected from 0 to the {len(self):,} rows of an epoch"
+            )
+        if start and self._is_packed:
+            raise UsageError(
+                f"start={start}: compressed shards go to workers as a whole, so an epoch "
+                "cannot continue at a row. Use StatefulDataLoader of torchdata, or convert "
+                "with `compression=none`"
+            )
+        return start
+
+    def _order(self, seed: int | None, epoch: int) -> Order:
+        return row_order(len(self), seed, epoch, near=self._near)
+
+    def _share(
+        self, size: int, start: int, worker: int, num_workers: int, read: int = 0
+    ) -> Iterator[tuple[int, int]]:
+        if size < 1:
+            raise UsageError(f"batches of {size} rows: expected 1 row or more")
+        require_share("worker", worker, "num_workers", num_workers)
+        self.checked_start(start)
+        how = {"start": start, "worker": worker, "num_workers": num_workers}
+        return share_of(len(self), size, **how, read=read)
 
     def _batches(
         self,
         size: int,
         seed: int | None,
         epoch: int,
-        worker: int,
-        num_workers: int,
+        share: Iterator[tuple[int, int]],
         drop_last: bool,
     ) -> Iterator[I64]:
-        if size < 1:
-            raise UsageError(f"batches of {size} rows: expected 1 row or more")
-        require_share("worker", worker, "num_workers", num_workers)
-        near = not all(isinstance(shard.store, LocalStore) for shard in self._shards)
-        order = row_order(len(self), seed, epoch, near=near)
-        for start in range(worker * size, len(self), num_workers * size):
-            numbers = order(start, min(start + size, len(self)))
-            if len(numbers) == size or not drop_last:
-                yield numbers
+        order = self._order(seed, epoch)
+        for begin, end in share:
+            if end - begin == size or not drop_last:
+                yield order(begin, end)

@@ -23,7 +23,7 @@ from recordmill import open_dataset, read_rows
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.rows.open_dataset import Dataset, to_numpy
+from recordmill.transforms.rows.open_dataset import Dataset, share_of, to_numpy
 from recordmill.transforms.rows.read_rows import to_dicts
 
 SCHEMA = """\
@@ -129,6 +129,46 @@ def test_workers_share_an_epoch(table: Path, workers: int) -> None:
     alone = [batch["id"].to_pylist() for batch in data.batches(32, seed=1)]
     assert [shares[n % workers][n // workers] for n in range(7)] == alone
     assert sum(map(len, shares)) == 7
+
+
+@pytest.mark.parametrize("start", [0, 7, 64, 199, 200])
+@pytest.mark.parametrize("workers", [1, 2, 3, 9])
+def test_an_epoch_continues_for_any_number_of_workers(
+    table: Path, workers: int, start: int
+) -> None:
+    data = open_dataset(table)
+    order: dict[str, Any] = {"seed": 1, "epoch": 3, "start": start}
+    shares = [
+        [
+            batch["id"].tolist()
+            for batch in data.numpy_batches(
+                32, **order, worker=worker, num_workers=workers
+            )
+        ]
+        for worker in range(workers)
+    ]
+    count = sum(map(len, shares))
+    found = [row for n in range(count) for row in shares[n % workers][n // workers]]
+    assert found == [row["id"] for row in data.stream(seed=1, epoch=3)][start:]
+
+
+@given(
+    st.integers(0, 300),
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 300), min_size=2, max_size=2),
+)
+def test_a_share_continues_at_every_row(
+    count: int, size: int, workers: int, numbers: list[int]
+) -> None:
+    start, read = numbers
+    for worker in range(workers):
+        how = {"start": min(start, count), "worker": worker, "num_workers": workers}
+        share = [n for span in share_of(count, size, **how) for n in range(*span)]
+        left = [
+            n for span in share_of(count, size, **how, read=read) for n in range(*span)
+        ]
+        assert left == share[read:]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +320,12 @@ def test_gzip_is_read_in_order_only(tmp_path: Path) -> None:
     assert "`for row in dataset`" in str(told.value)
     rows = [row["species"] for row in data]  # the first remedy
     assert len(rows) == len(data) == 150
+    with pytest.raises(
+        UsageError, match=r"start=9: .* convert with `compression=none`"
+    ):
+        next(data.stream(start=9))
     convert("csv", IRIS, tmp_path / "plain", "--compression", "none")  # and the other
+    assert len(list(open_dataset(tmp_path / "plain").stream(start=9))) == 141
     assert open_dataset(tmp_path / "plain")[0]["species"] == rows[0]
 
 

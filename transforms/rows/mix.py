@@ -1,0 +1,168 @@
+"""Draws rows from several datasets, in proportion to weights.
+
+    photos, drawings = open_dataset("out/photos"), open_dataset("out/drawings")
+    both = mix({photos: 0.7, drawings: 0.3}, seed=1)
+    for batch in both.numpy_batches(64, epoch=0):
+        step(batch["image"], batch["label"])
+
+Which dataset a row comes from, and which of its rows that is, are functions of the seed
+and the epoch. So a mix is shared by workers, and continues at a row, as a dataset does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.feature_spec import differences
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.rows.open_dataset import (
+    Dataset,
+    Order,
+    Row,
+    checked_numbers,
+    row_order,
+    shuffled_blocks,
+)
+from recordmill.transforms.tfrecord import crc32c
+
+StoppingStrategy = Literal["first_exhausted", "all_exhausted"]
+
+
+def mix(
+    weights: Mapping[Dataset, float],
+    *,
+    seed: int,
+    stopping_strategy: StoppingStrategy = "first_exhausted",
+) -> Mix:
+    """Returns a dataset that draws from several.
+
+    Args:
+      weights: of the datasets, any positive numbers; they must have the same features.
+      seed: of the draws and of each dataset's order, unless a reader gives another one.
+      stopping_strategy: where an epoch ends. "first_exhausted": with the last row of the
+        dataset that ends first, so no row comes twice; of the others, the next epoch
+        takes the rows that follow. "all_exhausted": with the last row of the one that ends
+        last; the others begin again meanwhile.
+
+    Raises:
+      UsageError: a weight is not positive; a dataset has no rows, other features or other
+        options than the first, or is compressed; or there is no such strategy.
+    """
+    if stopping_strategy not in get_args(StoppingStrategy):
+        raise UsageError(
+            f"stopping_strategy={stopping_strategy!r}: expected one of "
+            f"{', '.join(get_args(StoppingStrategy))}"
+        )
+    if not weights:
+        raise UsageError("mix: expected one dataset or more")
+    first = next(iter(weights))
+    for number, (data, weight) in enumerate(weights.items(), 1):
+        if problem := _problem(first, data, weight):
+            raise UsageError(f"mix: dataset {number} of {len(weights)}: {problem}")
+    sizes, shares = np.array([*map(len, weights)]), np.array([*weights.values()])
+    wanted = sizes / shares
+    ends_first = stopping_strategy == "first_exhausted"
+    draws = np.rint(shares * (wanted.min() if ends_first else wanted.max()))
+    draws = np.maximum(1, np.minimum(draws, sizes) if ends_first else draws)
+    return Mix(tuple(weights), draws.astype(np.int64).tolist(), seed)
+
+
+def _problem(first: Dataset, data: Dataset, weight: float) -> str:
+    """Returns why a dataset cannot be drawn from beside the first, or ""."""
+    if not 0 < weight < math.inf:
+        return f"has the weight {weight}; expected a positive number"
+    if not len(data):
+        return "has no rows; leave it out"
+    if isinstance(data, Mix):
+        return "is a mix; give the datasets in it, each with a weight"
+    if data._is_packed:
+        return (
+            "its shards are compressed, so no single rows can be drawn; convert it with "
+            "`compression=none`"
+        )
+    if changes := differences(first.schema, data.schema):
+        return (
+            f"is unlike the first one: {'; '.join(changes)}. Convert both with one "
+            "`schema`"
+        )
+    names = ("class_names", "_payload", "_images", "_fill")
+    if other := [n for n in names if getattr(data, n) != getattr(first, n)]:
+        return (
+            f"differs from the first one in {other[0].strip('_')}; convert both with one "
+            "`schema`, and open both with the same `decode` and `fill`"
+        )
+    return ""
+
+
+class Mix(Dataset):
+    """The rows that an epoch draws from several datasets.
+
+    Its length is that of an epoch. By number it has the rows of epoch 0, in their order.
+    """
+
+    def __init__(
+        self, members: Sequence[Dataset], draws: Sequence[int], seed: int
+    ) -> None:
+        """Stores the datasets, and how many rows an epoch draws of each."""
+        first = members[0]
+        super().__init__(
+            [shard for member in members for shard in member._shards],
+            first.schema,
+            first._payload,
+            first.class_names,
+            decode=bool(first._images),
+            fill=first._fill,
+        )
+        self._members, self._draws, self._seed = members, draws, seed
+        self._first_epoch: I64 | None = None
+
+    def __len__(self) -> int:
+        return sum(self._draws)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yields the rows of epoch 0."""
+        return self.stream()
+
+    def take(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> pa.RecordBatch:
+        """Returns the rows that epoch 0 has at these places; see Dataset."""
+        if self._first_epoch is None:
+            self._first_epoch = self._order(None, 0)(0, len(self))
+        places = checked_numbers(np.asarray(indices, np.int64), len(self))
+        return super().take(self._first_epoch[places])
+
+    def order_key(self) -> int:
+        keys = [member.order_key() for member in self._members]
+        return crc32c(repr((keys, self._draws, self._seed)).encode())
+
+    def _order(self, seed: int | None, epoch: int) -> Order:
+        """Returns which records an epoch draws.
+
+        A dataset of 5 rows, of which an epoch draws 3, is a ring; an epoch takes the rows
+        that follow those of the epoch before, in an order of its own:
+
+            ring       3 0 4 1 2
+            epoch 0    0 4 3        epoch 1    3 1 2        epoch 2    4 1 0
+        """
+        seed = self._seed if seed is None else seed
+        drawn = np.repeat(np.arange(len(self._draws)), self._draws)
+        random = np.random.default_rng([seed % (1 << 64), epoch, len(drawn)])
+        random.shuffle(drawn)
+        numbers = np.empty(len(drawn), np.int64)
+        first = 0
+        for which, (data, count) in enumerate(
+            zip(self._members, self._draws, strict=True)
+        ):
+            places = row_order(count, seed + which, epoch, near=data._near)(0, count)
+            ring = shuffled_blocks(
+                len(data), np.random.default_rng(self._seed % (1 << 64))
+            )
+            numbers[drawn == which] = first + ring[(epoch * count + places) % len(data)]
+            first += len(data)
+        return lambda start, stop: numbers[start:stop]
