@@ -16,6 +16,7 @@ NO_ROOM, BUSY, INTERRUPTED = "no_room", "busy", "interrupted"
 
 # Of a signal it is 128 and the signal's number, as shells have it.
 EXIT_STATUS: Final = {OTHER: 1, USAGE: 2, DATA: 65, OUTPUT: 73, NO_ROOM: 74, BUSY: 75}
+KINDS: Final = (*EXIT_STATUS, INTERRUPTED)
 # The same run fails again, until a person has changed something.
 PERMANENT: Final = (USAGE, DATA, OUTPUT)
 

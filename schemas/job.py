@@ -37,7 +37,11 @@ from recordmill.schemas.options import (
     WantedExchange,
 )
 from recordmill.schemas.source_options import SOURCE_PATTERN, SourceOptions
-from recordmill.schemas.storage_options import BothSides, require_secretless_arguments
+from recordmill.schemas.storage_options import (
+    BothSides,
+    require_secretless_arguments,
+    require_secretless_url,
+)
 
 _FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
 
@@ -424,11 +428,13 @@ class RunOptions:
     beam_args: tuple[str, ...] = ()
     as_json: bool = False
     metrics_file: str = ""
+    metrics_push: str = ""
     log_format: LogFormat | None = None
     style: Style = field(default="command", compare=False)
 
     def __post_init__(self) -> None:
         require_secretless_arguments(self.beam_args)
+        require_secretless_url(self.metrics_push)
 
     @property
     def is_embedded(self) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.cli.signals import STATE_SECONDS, Signals
 from recordmill.beam_jobs.report.monitoring import (
     LogLines,
+    RunEnd,
     require_metrics_file,
     write_metrics,
 )
@@ -29,6 +32,13 @@ from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.transforms.tasks.progress_reader import Reporter
 
+if TYPE_CHECKING:
+    from recordmill.beam_jobs.report.receivers import Receivers
+
+
+# Variables with these names ask for receivers (report/receivers.py).
+_OF_RECEIVERS = ("OPENLINEAGE_", "OTEL_EXPORTER_OTLP_")
+
 
 def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
     """Runs a job and shows how it ended; metrics and log say so, too, if it failed."""
@@ -38,8 +48,13 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
             require_metrics_file(options.metrics_file)
     reporter = _reporter(options)
     lines = reporter if isinstance(reporter, LogLines) else None
+    receivers = _receivers(options, job.name)
+    if receivers:
+        reporter.on_begin = receivers.begin
     last_words = LastWords()
-    with report_failure(signals, options, job.name, reporter.seconds, last_words):
+    watched = reporter.seconds, last_words, receivers
+    started = time.time()
+    with report_failure(signals, options, job.name, *watched):
         try:
             with reporter:
                 outcome = run_versioned(job, options, reporter, last_words)
@@ -56,7 +71,8 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
             return
     understood = outcome.understood.spelled(partial(spell, style=options.style))
     outcome = replace(outcome, understood=understood, stages=reporter.seconds)
-    _write_metrics(options, job.name, outcome.seconds, outcome, outcome.stages)
+    place, times = (job.name, options.output), (started, time.time())
+    _report(options, RunEnd(*place, *times, reporter.seconds, outcome), receivers)
     if lines:
         _log_outcome(lines, outcome)
     if options.as_json or not lines:
@@ -70,8 +86,9 @@ def report_failure(
     dataset: str,
     stages: Mapping[str, float] | None = None,
     last_words: LastWords | None = None,
+    receivers: Receivers | None = None,
 ) -> Iterator[None]:
-    """Writes to the metrics and the log that a run failed.
+    """Writes to the metrics, the receivers and the log that a run failed.
 
     `stages` are the seconds of each, filled in as the run goes on, and `last_words` know
     what an interrupted one published. An error that is in the log is marked so.
@@ -81,7 +98,10 @@ def report_failure(
     def tell(error: BaseException, seconds: float | None = None) -> None:
         if isinstance(error, Interrupted):
             error.state = (last_words or LastWords()).state(seconds)
-        _write_metrics(options, dataset, time.time() - started, None, stages or {})
+        message = spell(str(error), options.style)
+        place, times = (dataset, options.output), (started, time.time())
+        end = RunEnd(*place, *times, stages or {}, None, error, message)
+        _report(options, end, receivers or _receivers(options, dataset), seconds)
         if options.log_format:
             lines = LogLines(options.log_format, stream)
             with suppress(OSError):  # the terminal may be gone: SIGHUP says so
@@ -91,7 +111,7 @@ def report_failure(
                     dataset=dataset,
                     kind=kind_of(error),
                     exit_status=exit_status(error),
-                    message=spell(str(error), options.style),
+                    message=message,
                 )
             if isinstance(error, RecordmillError | Interrupted):
                 error.in_log = True
@@ -104,23 +124,42 @@ def report_failure(
             raise
 
 
-def _write_metrics(
+def _receivers(options: RunOptions, dataset: str) -> Receivers | None:
+    """Returns the receivers on the network; None if neither option nor variable asks."""
+    if not (
+        options.metrics_push or any(n.startswith(_OF_RECEIVERS) for n in os.environ)
+    ):
+        return None
+    from recordmill.beam_jobs.report.receivers import Receivers
+
+    return Receivers(dataset, options.output, options.metrics_push)
+
+
+def _report(
     options: RunOptions,
-    dataset: str,
-    seconds: float,
-    outcome: Outcome | None,
-    stages: Mapping[str, float],
+    end: RunEnd,
+    receivers: Receivers | None,
+    seconds: float | None = None,
 ) -> None:
-    """Writes the metrics; if that fails, a warning says so: it changes no outcome."""
-    if not options.metrics_file:
-        return
-    try:
-        write_metrics(options.metrics_file, dataset, seconds, outcome, stages)
-    except RecordmillError as error:
-        message = spell(str(error), options.style)
+    """Sends to metrics and receivers how a run ended; what fails is a warning.
+
+    `seconds` is what is left to be told, if the process ends then in any case.
+    """
+    failed = []
+    if options.metrics_file:
+        try:
+            write_metrics(options.metrics_file, end)
+        except RecordmillError as error:
+            failed.append(("metrics_failed", str(error)))
+    if receivers:
+        found = receivers.end(end, *([] if seconds is None else [seconds / 4]))
+        failed += [("receiver_failed", each) for each in found]
+    for event, text in failed:
+        message = spell(text, options.style)
         if options.log_format:
-            lines = LogLines(options.log_format, sys.stderr)
-            lines.event("metrics_failed", "warning", message=message)
+            LogLines(options.log_format, sys.stderr).event(
+                event, "warning", message=message
+            )
         else:
             echo(f"Warning: {message}", err=True)
 

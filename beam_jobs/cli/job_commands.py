@@ -189,10 +189,10 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
-_OF_RUNS = ("detach", "metrics_file", "log_format")  # and not of plans
+_OF_RUNS = ("detach", "metrics_file", "metrics_push", "log_format")  # and not of plans
 _PLAN_OPTIONS = [option for option in offered_by(RUN) if option.name not in _OF_RUNS]
 # What these are is known before, or without, the job: its name is made of the file's output.
-_APART = ("output", "metrics_file", "log_format", "as_json", "detach")
+_APART = ("output", "metrics_file", "metrics_push", "log_format", "as_json", "detach")
 _JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
 
 

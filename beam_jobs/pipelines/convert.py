@@ -30,6 +30,7 @@ from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.pipelines.group_by_shard import NO_SHARD, Total, write_pieces
+from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_summary import InputSummary
@@ -130,6 +131,8 @@ def publish_dataset(
     """Checks all results, stages the metadata and commits; once, and safe to repeat."""
     with report_errors_to_launcher(context.workspace):
         note_end(context.workspace, "write")
+        root, store = context.publishing.input_root, context.workspace.store
+        report_lineage(source=root, sink=store.uri)
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
@@ -139,7 +142,7 @@ def publish_dataset(
             return
         staged = stage(context, ordered, shards, json_bytes(metadata))
         lease = context.publishing.lease
-        require_holder(context.workspace.store, lease)
+        require_holder(store, lease)
         yield commit(context.workspace, staged, lease)
 
 

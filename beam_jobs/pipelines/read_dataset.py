@@ -18,6 +18,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PBegin, PCollection
 
+from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.schemas.options import Payload
@@ -105,6 +106,7 @@ def _list_shards(
     _: None, store: Store, splits: Sequence[str] | None, as_: As
 ) -> list[ShardToRead]:
     manifest = read_manifest(store)
+    report_lineage(source=store.uri)
     if as_ == "example" and manifest.payload not in _MESSAGES:
         raise UsageError(
             f"ReadDataset({store.uri!r}): its records have payload {manifest.payload!r}, "

@@ -27,6 +27,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
+from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.declared import DeclaredSchema, declare_schema, parse_declared
 from recordmill.schemas.errors import SchemaError, UsageError
@@ -473,7 +474,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             | "WriteRejects" >> beam.Map(write_rejects, plan=AsSingleton(plan))
         )
         return begin | "PublishDataset" >> beam.Map(
-            publish_rows,
+            _publish,
             context,
             plan=AsSingleton(plan),
             shards=AsList(shards),
@@ -491,6 +492,11 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             options = replace(options, exchange=exchange_for(pipeline))
         remote = not is_embedded(pipeline)
         return context_of_rows(job, self._store, options, remote=remote)
+
+
+def _publish(_: object, context: RunContext, **results: Any) -> Manifest:
+    report_lineage(sink=context.workspace.store.uri)
+    return publish_rows(None, context, **results)
 
 
 _ARGUMENTS = {

@@ -1,8 +1,8 @@
-"""Writes a run's metrics as a Prometheus textfile, for node_exporter's collector.
+"""Makes a run's metrics, and writes them as a Prometheus textfile for node_exporter.
 
-It is written in one step when the run ends, with success or not, so an alert can tell a
-job that fails (recordmill_last_run_success 0) from one that no longer runs (its time
-no longer changes).
+They are made once, when the run ends, with success or not, so an alert can tell a job that
+fails (recordmill_last_run_success 0) from one that no longer runs (its time no longer
+changes). Receivers on the network (receivers.py) get the same ones.
 Source: the text exposition format 0.0.4 of Prometheus.
 """
 
@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from recordmill.beam_jobs.report.progress import Display, Spell
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.errors import KINDS, OutputError, UsageError, kind_of
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest, SplitEntry
 from recordmill.schemas.options import LogFormat
@@ -32,9 +32,10 @@ from recordmill.transforms.tasks.rejects import RejectKind
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _REASON_CHARACTERS = 120
 _LAST_SUCCESS = "last_success_timestamp_seconds"
-_HELP = {  # of all gauges, which are named recordmill_...
+HELP = {  # of all gauges, which are named recordmill_...
     "last_run_success": "whether the last run ended well",
     "last_run_status": "how the last run ended: done, unchanged or failed",
+    "last_run_failure": "1 for the kind of its failure, 0 for the others",
     "last_run_timestamp_seconds": "when it ended",
     "last_run_seconds": "how long it took",
     "last_run_stage_seconds": "how long its stages took",
@@ -51,7 +52,21 @@ _HELP = {  # of all gauges, which are named recordmill_...
     "shard_skew": "bytes of the largest shard by those of the smallest",
 }
 
-_Sample = tuple[Mapping[str, str], float]  # labels, value
+_Sample = tuple[dict[str, str], float]  # labels, value
+Gauges = dict[str, list[_Sample]]
+
+
+class RunEnd(NamedTuple):
+    """How a run ended: what metrics, traces and lineage are made of."""
+
+    dataset: str  # name of the dataset, or "" if the job could not even be read
+    output: str  # where the job writes
+    started: float  # Unix time
+    ended: float
+    stages: Mapping[str, float]  # seconds of each stage
+    outcome: Outcome | None = None  # None if it failed
+    error: BaseException | None = None
+    message: str = ""  # of the error
 
 
 def require_metrics_file(file: str) -> None:
@@ -65,50 +80,47 @@ def require_metrics_file(file: str) -> None:
         )
 
 
-def write_metrics(
-    file: str,
-    dataset: str,
-    seconds: float,
-    outcome: Outcome | None,
-    stages: Mapping[str, float],
-) -> None:
-    """Writes the metrics of a run that ended, in place of those of the last one.
-
-    `outcome` is None if it failed, `dataset` "" if the job could not even be read.
-    """
+def write_metrics(file: str, end: RunEnd) -> None:
+    """Writes the metrics of a run that ended, in place of those of the last one."""
     path = local_path(file)
     last_dataset, last_success = _last_success(path)
-    dataset = dataset or last_dataset
-    now = time.time()
-    gauges: dict[str, list[_Sample]] = {
-        "last_run_success": [({}, float(outcome is not None))],
-        "last_run_status": [({"status": outcome.status if outcome else "failed"}, 1)],
-        "last_run_timestamp_seconds": [({}, now)],
-        "last_run_seconds": [({}, seconds)],
-        "last_run_stage_seconds": [({"stage": s}, n) for s, n in stages.items()],
-    }
-    if success := now if outcome else last_success:
-        gauges[_LAST_SUCCESS] = [({}, success)]
-    if outcome:
-        reasons = reason_counts(outcome.reject_kinds)
-        gauges |= _dataset_gauges(outcome.manifest, reasons)
-        codes = Counter[str]()
-        for kind in outcome.reject_kinds:
-            codes[kind.code] += kind.rows
-        gauges["rows_rejected_by_code"] = [({"code": c}, n) for c, n in codes.items()]
-        gauges["last_run_rows_rejected"] = [({}, outcome.rows_rejected)]
-    text = "".join(_lines(gauges, {"dataset": dataset}))
+    gauges = run_gauges(end)
+    if last_success:
+        gauges.setdefault(_LAST_SUCCESS, [({}, last_success)])
     try:
-        write_windows(path, [text.encode()])
+        write_windows(path, [metrics_text(gauges, end.dataset or last_dataset)])
     except OSError as error:
         raise OutputError(
             f"{file}: cannot write the metrics: {error.strerror}"
         ) from error
 
 
-def _dataset_gauges(
-    manifest: Manifest, reasons: Mapping[str, int]
-) -> dict[str, list[_Sample]]:
+def run_gauges(end: RunEnd) -> Gauges:
+    """Returns the metrics of a run, by name without its prefix."""
+    outcome, error = end.outcome, end.error
+    seconds = outcome.seconds if outcome else end.ended - end.started
+    failure = kind_of(error) if error else ""
+    gauges: Gauges = {
+        "last_run_success": [({}, float(outcome is not None))],
+        "last_run_status": [({"status": outcome.status if outcome else "failed"}, 1)],
+        "last_run_failure": [({"kind": k}, float(k == failure)) for k in KINDS],
+        "last_run_timestamp_seconds": [({}, end.ended)],
+        "last_run_seconds": [({}, seconds)],
+        "last_run_stage_seconds": [({"stage": s}, n) for s, n in end.stages.items()],
+    }
+    if outcome:
+        gauges[_LAST_SUCCESS] = [({}, end.ended)]
+        reasons = reason_counts(outcome.reject_kinds)
+        gauges |= _dataset_gauges(outcome.manifest, reasons)
+        codes = Counter[str]()
+        for reject in outcome.reject_kinds:
+            codes[reject.code] += reject.rows
+        gauges["rows_rejected_by_code"] = [({"code": c}, n) for c, n in codes.items()]
+        gauges["last_run_rows_rejected"] = [({}, outcome.rows_rejected)]
+    return gauges
+
+
+def _dataset_gauges(manifest: Manifest, reasons: Mapping[str, int]) -> Gauges:
     skews: list[_Sample] = []
     for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
@@ -141,14 +153,17 @@ def reason_counts(kinds: Sequence[RejectKind]) -> dict[str, int]:
     return dict(counts)
 
 
-def _lines(
-    gauges: Mapping[str, list[_Sample]], common: Mapping[str, str]
-) -> Iterator[str]:
+def metrics_text(gauges: Gauges, dataset: str) -> bytes:
+    """Returns the metrics of a dataset in Prometheus' text format."""
+    return "".join(_lines(gauges, {"dataset": dataset})).encode()
+
+
+def _lines(gauges: Gauges, common: Mapping[str, str]) -> Iterator[str]:
     for gauge, samples in gauges.items():
         if not samples:
             continue
         name = f"recordmill_{gauge}"
-        yield f"# HELP {name} {_HELP[gauge]}\n# TYPE {name} gauge\n"
+        yield f"# HELP {name} {HELP[gauge]}\n# TYPE {name} gauge\n"
         for labels, value in samples:
             pairs = {**common, **labels}.items()
             inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in pairs)

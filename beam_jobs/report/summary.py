@@ -68,7 +68,7 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     """Returns the JSON object."""
     manifest = outcome.manifest
-    added = _appended_facts(outcome)
+    added = appended_facts(outcome)
     return {
         "status": outcome.status,
         "output": outcome.output,
@@ -101,7 +101,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
+def appended_facts(outcome: Outcome) -> dict[str, int] | None:
     """Returns what the run appended to the dataset that was there, if it did."""
     base, manifest = outcome.base, outcome.manifest
     if base is None or outcome.status != "done":
@@ -127,7 +127,7 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             f"{outcome.output}: these records are already there; a new description"
             f"{card} was published"
         ]
-    added = _appended_facts(outcome)
+    added = appended_facts(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
     lines = [
         f"{manifest.name} {manifest.version}: {count(manifest.records, 'record')} in "

@@ -40,7 +40,7 @@ PARAMETERS = {one["name"]: one for one in METADATA["parameters"]}
 OURS = {"job_file", "source", "inputs", "output"}
 BEAMS = {"sdk_container_image", "sdk_location"}
 # Of the launcher's machine and its standard output, which are gone when it ends.
-NOT_IN_THE_TEMPLATE = {"json", "metrics_file"}
+NOT_IN_THE_TEMPLATE = {"json", "metrics_file", "metrics_push"}
 # Given in a way that the command takes: one value for each kind of parameter.
 VALUES = {
     "channels": "3",

@@ -24,7 +24,7 @@ from terminal import shown_on
 
 from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.monitoring import MAX_REASONS, LogLines, reason_counts
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import KINDS, OutputError
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks import workspace as files
@@ -152,6 +152,8 @@ def test_metrics_of_a_failure(tmp_path: Path) -> None:
     found = samples(file)
     assert found[("last_run_success",)] == 0
     assert found[("last_run_status", "failed")] == 1
+    failures = {key[1]: n for key, n in found.items() if key[0] == "last_run_failure"}
+    assert failures == dict.fromkeys(KINDS, 0) | {"data": 1}
     assert ("last_success_timestamp_seconds",) not in found
     assert found[("last_run_stage_seconds", "read")] > 0
     convert("csv", IRIS, tmp_path / "iris", *options)

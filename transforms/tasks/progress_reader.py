@@ -204,10 +204,12 @@ def find_position(
 class Reporter:
     """A reporter on a run's progress; this one shows nothing, and times the stages.
 
-    `seconds` is how long each stage took that is over.
+    `seconds` is how long each stage took that is over; `on_begin` is called with the run's
+    context and the bytes of its input when its tasks begin.
     """
 
     def __init__(self) -> None:
+        self.on_begin: Callable[[RunContext, int], None] = lambda *_: None
         self._started = self._begun = time.time()
         self._workspace: Workspace | None = None
         self.seconds: dict[str, float] = {}
@@ -231,6 +233,7 @@ class Reporter:
         self._begun = time.time()
         self._workspace = context.workspace
         self.seconds["prepare"] = self._begun - self._started
+        self.on_begin(context, input_bytes)
 
     def poll(self) -> None:
         """Shows how far the tasks are, if it is time."""
