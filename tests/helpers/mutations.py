@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 from example_counts import FUZZ
 from hypothesis import strategies as st
@@ -20,6 +22,17 @@ ODD_VALUES: tuple[Any, ...] = (
     float("inf"), -float("inf"), "1e999", "x" * 300, "9" * 5000, [[]], [None],
     {"a": None}, {"": 1}, ["x"] * 3,
 )  # fmt: skip
+ODD_WORDS = (
+    *("", "x", "-1", "0", "1e999", "-inf", "nan", "0x1", "1_0", "1e-320", "0.5", "3.0"),
+    *("9" * 400, "\u0661", "\xa01", "1 2", "..", "&#0;", "&amp;"),
+)
+# An XML file that defines entities: some are huge, or name a file.
+_TYPES = (
+    b'<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY c "&b;&b;&b;&b;">]>',
+    b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]>',
+    b'<!DOCTYPE a SYSTEM "file:///etc/hostname">',
+)
+_DEEP = 5000
 _ODD_TEXTS = (
     b"[" * 5000,
     b"",
@@ -100,6 +113,60 @@ def with_odd_value(data: bytes, number: int) -> bytes:
     else:
         holder[key] = random.choice(ODD_VALUES)
     return json.dumps(document).encode()
+
+
+def with_odd_keys(data: bytes, number: int) -> bytes:
+    """Returns a JSON file as by `with_odd_value`, or with a key twice, or a deep value."""
+    random = Random(number)
+    action = random.randrange(16)
+    if action > 3:
+        return with_odd_value(data, number)
+    deep = b"[" * _DEEP + b"]" * _DEEP
+    value = deep if action == 0 else json.dumps(random.choice(ODD_VALUES)).encode()
+    pairs = list(re.finditer(rb'"\w+":', data))
+    pair = random.choice(pairs)
+    at = random.choice((pair.start(), data.find(b"}", pair.end())))
+    new = (pair[0] + value + b", ", b", " + pair[0] + value)
+    return data[:at] + new[at != pair.start()] + data[at:]
+
+
+def with_odd_element(data: bytes, number: int) -> bytes:
+    """Returns an XML file with an element more, less, moved, renamed, or of an odd text."""
+    random = Random(number)
+    if random.randrange(8) == 0:
+        at = data.find(b"<annotation")
+        told = random.choice(_TYPES)
+        return data[:at] + told + data[at:].replace(b"dog", b"&b;", 1)
+    root = ElementTree.fromstring(data)
+    parents = [each for each in root.iter() if len(each)]
+    parent = random.choice(parents)
+    at = random.randrange(len(parent))
+    child = parent[at]
+    match random.randrange(6):
+        case 0:
+            parent.remove(child)
+        case 1:
+            parent.insert(random.randrange(len(parent) + 1), child)
+        case 2:
+            random.choice(parents[: parents.index(parent) + 1]).append(child)
+        case 3:
+            child.tag = random.choice(["x", "object", "name", "xmin"])
+        case 4:
+            wrapped = b"<x>" * _DEEP + b"</x>" * _DEEP
+            tag = f"<{child.tag}>".encode()
+            return data.replace(tag, wrapped + tag, 1)
+        case _:
+            child.text = random.choice(ODD_WORDS)
+    return ElementTree.tostring(root)
+
+
+def with_odd_word(data: bytes, number: int) -> bytes:
+    """Returns a text with a word more, less or in place of another."""
+    random = Random(number)
+    words = re.split(rb"(\s+)", data)
+    at = random.randrange(len(words))
+    words[at : at + random.randrange(3)] = [random.choice(ODD_WORDS).encode()]
+    return b"".join(words)
 
 
 def mutated(value: Any) -> SearchStrategy[bytes]:

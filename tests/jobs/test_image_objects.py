@@ -485,6 +485,9 @@ def test_what_cannot_be_read_of_xml_and_labels_is_a_reject(tmp_path: Path) -> No
         "number": voc_xml("", 9, 9, [voc_object("dog", [1, 2, "x", 3], 0)]),  # type: ignore[list-item]
         "rising": voc_xml("", 9, 9, [voc_object("dog", [3, 2, 1, 3], 0)]),
         "size": voc_xml("", 0, 0, [voc_object("dog", [1, 1, 2, 2], 0)]),
+        "side": voc_xml("", 9, 0, [voc_object("dog", [1, 1, 2, 2], 0)]),
+        "other": voc_xml("", 0, 9, [voc_object("dog", [1, 1, 2, 2], 0)]),
+        "deep": f"<annotation>{'<x>' * 150_000}{'</x>' * 150_000}</annotation>",
     }.items():
         add_images(tmp_path / "voc", f"{name}.jpg")
         (tmp_path / f"voc/{name}.xml").write_text(text)
@@ -495,9 +498,11 @@ def test_what_cannot_be_read_of_xml_and_labels_is_a_reject(tmp_path: Path) -> No
     assert "line 1" in told["cut.jpg"]
     assert "'x'" in told["number.jpg"]
     assert "numbers that rise" in told["rising.jpg"]
-    assert "no width and height" in told["size.jpg"]
+    for name in ("size", "side", "other"):
+        assert "no width and height" in told[f"{name}.jpg"]
     assert "no image of this name" in told["alone.xml"]
-    assert len(told) == 6
+    assert "100 elements in each other" in told["deep.jpg"]
+    assert len(told) == 9
     small_yolo(tmp_path / "other/yolo")
     folder = tmp_path / "other/yolo/obj_train_data"
     for name, text in {

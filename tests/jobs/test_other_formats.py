@@ -94,6 +94,12 @@ def test_other_errors_stay_as_they_are(tmp_path: Path) -> None:
         assert "expected content of the format" not in ran.err
 
 
+def test_deep_brackets_are_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"[" * 5000 + b",b\n1,2\n")
+    ran = recordmill("convert", "csv", tmp_path / "t.csv", tmp_path / "out")
+    assert ran.status == 0, ran.err
+
+
 def test_what_lies_beside_the_data_hides_no_error(tmp_path: Path) -> None:
     """Content is of another format only if nothing of the right one is there."""
     place, out = tmp_path / "in", tmp_path / "out"

@@ -40,6 +40,7 @@ _WORDS = "|".join((*SPLIT_NAMES, *_PUBLISHED))
 _WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
 _SHARD = re.compile(r"(\w+)-\d{5,}-of-\d{5,}\b")
 _FOLDER = "split="  # of a hive partition
+MISSING = "__HIVE_DEFAULT_PARTITION__"  # a value of one
 _UNSAFE = re.compile(r"[\s`,\"*?\[]")  # in a name that an option in a message has
 
 
@@ -92,7 +93,8 @@ def _of_shard(name: str) -> str:
 def _of_folder(name: str) -> str:
     """Returns the split that a folder stands for, if it is one of a split."""
     if name.startswith(_FOLDER):
-        return unquote(name.removeprefix(_FOLDER))
+        split = unquote(name.removeprefix(_FOLDER))
+        return "" if split == MISSING else split
     return folder_title(name).replace(" ", "_")
 
 

@@ -146,6 +146,11 @@ class ObservedColumn:
     def add(self, values: Sequence[Any]) -> None:
         """Adds values; None is a missing one."""
         counts = Counter(map(type, values))
+        if list in counts and len(counts.keys() - {type(None)}) > 1:
+            # One by one: of kinds that are as frequent, the first counts.
+            for value in values:
+                self.add([value])
+            return
         for found, number in counts.items():
             if found is list:
                 lists = [value for value in values if type(value) is list]

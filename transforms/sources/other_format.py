@@ -126,7 +126,7 @@ def recognize(head: bytes) -> tuple[str, str]:
     if is_mixed and 20 * len(head.translate(None, _CONTROLS)) < 19 * len(head):
         return BINARY, ""
     first, *lines = head.split(b"\n")[:10]
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         if isinstance(json.loads(first), dict):
             return "JSON Lines", "jsonl"
     for delimiter in b",", b"\t", b";", b"|":

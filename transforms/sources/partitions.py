@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.transforms.sources.file_splits import FileSplits
+from recordmill.transforms.sources.file_splits import MISSING, FileSplits
 
-_MISSING = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # 007 is text
 # With at most 7 digits, which float32 keeps, and none behind them that a number loses: a
 # version 1.10 is text.
@@ -35,7 +34,7 @@ def values_in(path: str) -> dict[str, str | None]:
     pairs = (
         (unquote(key), unquote(value)) for key, mark, value in parts if key and mark
     )
-    return {key: None if value == _MISSING else value for key, value in pairs}
+    return {key: None if value == MISSING else value for key, value in pairs}
 
 
 def partition_keys(files: Iterable[InputFile]) -> list[str]:

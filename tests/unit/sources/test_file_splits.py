@@ -92,6 +92,10 @@ ASKED = [
         "train/test_a.csv test/train_a.csv",
         "in the split test by its name, and in train",
     ),
+    (
+        "split=a/x.csv split=__HIVE_DEFAULT_PARTITION__/y.csv",
+        r"1 file in none \(split=__HIVE",
+    ),
     ("split=a%20b/x.csv split=c/x.csv", "the split 'a b' of its folder is not a valid"),
 ]
 

@@ -152,6 +152,14 @@ def test_a_bad_line_costs_itself_only(
     assert reject.raw == (line if isinstance(line, bytes) else line.encode())
 
 
+def test_of_kinds_that_are_as_frequent_the_first_counts(tmp_path: Path) -> None:
+    """However many lines are looked at together: of unpacked ones they are fewer."""
+    data = b'{"l": []}\n{"l": 7}\n{"l": [0.5]}'
+    for name, content in (("a.jsonl", data), ("a.jsonl.gz", gzip.compress(data))):
+        (tmp_path / name).write_bytes(content)
+        assert read(JsonLinesSource(), tmp_path / name).rows == [{"l": 7}]
+
+
 def test_types_of_mixed_numbers_and_empty_lists(tmp_path: Path) -> None:
     reading = lines_in(tmp_path, '{"n": 1, "l": [], "e": []}', '{"n": 0.5, "l": [[1.5]], "e": [[]], "z": null}')  # fmt: skip
     assert {field.name: field.type for field in reading.source.columns()} == {

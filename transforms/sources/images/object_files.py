@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
@@ -175,7 +176,7 @@ class _Coco:
         self.ids: list[Any] = []
         self.images: list[Any] = []
         self.categories: list[Any] = []
-        self.boxes, self.areas = array("d"), array("d")
+        self.boxes, self.areas = array("d"), array("f")
         self.crowds = bytearray()
         self.polygons: list[str] = []
         self.keypoints, self.points = (
@@ -224,12 +225,19 @@ class _Coco:
         self.points.append(len(self.keypoints) - known)
         return None
 
+    def are_finite(self) -> npt.NDArray[np.bool_]:
+        """Returns which annotations have an area and keypoints that float32 holds."""
+        found = np.isfinite(np.frombuffer(self.areas, np.float32))
+        owners = np.repeat(np.arange(len(found)), np.frombuffer(self.points, np.int64))
+        found[owners[~np.isfinite(np.frombuffer(self.keypoints, np.float32))]] = False
+        return found
+
     def objects(self, order: I64) -> tuple[dict[str, pa.Array], str]:
         """Returns values of the objects in an order, by name, and what is left out."""
         ids = self.ids
         more = {
             "is_crowd": pa.array(np.frombuffer(self.crowds, np.bool_)[order]),
-            "area": pa.array(np.frombuffer(self.areas)[order].astype(np.float32)),
+            "area": pa.array(np.frombuffer(self.areas, np.float32)[order]),
         }
         if all(type(each) is str and each.isdigit() and len(each) < 19 for each in ids):
             more["id"] = pa.array([int(ids[at]) for at in order.tolist()], pa.int64())
@@ -426,6 +434,7 @@ def _parse_coco(
     problems = dict[int, str]()
     has_label = np.array([bool(each) for each in labels], np.bool_)[order]
     has_box = np.isfinite(boxes).all(axis=1) & (width >= 0) & (height >= 0)
+    has_box &= taken.are_finite()[order]
     has_size = np.all(sizes[of_image] > 0, axis=1)
     for at in np.flatnonzero(~(has_label & has_box & has_size)).tolist():
         own = int(order[at])

@@ -130,10 +130,15 @@ def table_of(
             f"the box of a {shown(found.labels[at])} {what}: ymin, xmin, ymax, xmax are "
             f"{box} of its size, expected 0 to 1. Correct it, or use `boxes_outside=clip`",
         )
+    with np.errstate(over="ignore"):
+        narrow = boxes.astype(np.float32)
+    for at in np.flatnonzero(~np.isfinite(narrow).all(axis=1)):
+        what = f"the box of a {shown(found.labels[at])} is too large for float32. Correct it"
+        problems.setdefault(int(found.images[at]), what)
     size = len(found.paths)
     offsets = offsets_of(np.bincount(found.images[kept], minlength=size))
     order = pa.array(np.flatnonzero(kept))
-    flat = pa.array(boxes.astype(np.float32).ravel())
+    flat = pa.array(narrow.ravel())
     columns = {
         LABEL: pa.array(found.labels, pa.string()),
         FEATURE + BOX: pa.FixedSizeListArray.from_arrays(flat, 4),

@@ -116,6 +116,7 @@ def _takes_splits(options: ImagesOptions) -> bool:
 # and test.txt. As in TFDS, a box is xmin / width and so on: nothing is subtracted.
 
 _LIST = re.compile(r"(?:^|/)ImageSets/Main/(train|val|trainval|test)\.txt$")
+_MOST_DEEP = 100  # elements in each other: the path of each is as long as that
 _CORNERS = ("bndbox/ymin", "bndbox/xmin", "bndbox/ymax", "bndbox/xmax")
 
 
@@ -128,7 +129,7 @@ class _Voc(NamedTuple):
 
 
 def _parse_xml(data: bytes) -> _Voc:
-    """Parses a file; raises ExpatError, or ValueError if it defines entities."""
+    """Parses a file; raises ExpatError, or ValueError if it defines entities or is deep."""
     parser = expat.ParserCreate()
     parser.buffer_text = True
     found = _Voc("", {}, [])
@@ -140,6 +141,8 @@ def _parse_xml(data: bytes) -> _Voc:
         roots.append(name) if not names else None
         names.append(name)
         texts.clear()
+        if len(names) > _MOST_DEEP:
+            raise ValueError(f"has more than {_MOST_DEEP} elements in each other")
         if names[1:] == ["object"]:
             found.objects.append({})
 
@@ -214,7 +217,7 @@ def read_voc(
             own = [
                 _voc_box(number, each) for number, each in enumerate(found.objects, 1)
             ]
-            if own and not min(size) > 0:
+            if own and np.isnan(size).any():
                 problem = "has no width and height of the image in its size"
         except (expat.ExpatError, ValueError) as error:
             problem = str(error)
@@ -393,7 +396,7 @@ def _class_names(
     if not is_yaml:
         lines = data.decode("utf-8-sig", "replace").splitlines()
         return tuple(line.strip() for line in lines if line.strip()), ()
-    value = YamlDocument(data, file.uri).value
+    value = YamlDocument(data, file.uri).as_written()  # a class may be 1.50, or true
     names = value.get("names") if isinstance(value, dict) else None
     if isinstance(names, dict):
         numbers = [str(number) for number in range(len(names))]
@@ -403,7 +406,7 @@ def _class_names(
                 "expected 0, 1, 2 and so on"
             )
         names = [names[number] for number in numbers]
-    if not isinstance(names, list):
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         return None
     if value.get("kpt_shape"):
         raise InputError(
@@ -417,7 +420,7 @@ def _class_names(
         entries = value.get(split) or []
         for entry in [entries] if isinstance(entries, str) else entries:
             splits += [(split, f"{base}{entry}"), (split, str(entry))]
-    return tuple(map(str, names)), tuple(dict.fromkeys(splits))
+    return tuple(names), tuple(dict.fromkeys(splits))
 
 
 def _obj_splits(

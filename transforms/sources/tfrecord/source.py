@@ -30,7 +30,7 @@ from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import NOT_VALID, count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.keys import origins_in
@@ -180,7 +180,7 @@ def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
         stated = json.loads(info)
         name = str(stated["name"])
         splits = [str(split["name"]) for split in stated["splits"]]
-    except (ValueError, LookupError, TypeError):
+    except NOT_VALID:
         return "", ()
     return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
 
