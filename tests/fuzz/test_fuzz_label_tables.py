@@ -36,8 +36,33 @@ def json_table(random: Random) -> bytes:
     return b"\n".join(json.dumps(row).encode() for row in rows)
 
 
+def vertex_csv(random: Random) -> bytes:
+    uses = "TRAIN", "VALIDATION", "TEST", "UNASSIGNED", ""
+    rows = [f"{random.choice(uses)},gs://b/{name},c{len(name)}" for name in NAMES]
+    return "\n".join(rows).encode()
+
+
+def vertex_json(random: Random) -> bytes:
+    rows = [
+        {
+            "imageGcsUri": f"gs://b/{name}",
+            "classificationAnnotation": {"displayName": "ab"[n % 2]},
+            "dataItemResourceLabels": {"aiplatform.googleapis.com/ml_use": "test"},
+        }
+        for n, name in enumerate(NAMES)
+    ]
+    random.choice(rows)[random.choice([*rows[0]])] = random.choice(ODD_VALUES)  # type: ignore[assignment]
+    return b"\n".join(json.dumps(row).encode() for row in rows)
+
+
 @pytest.mark.parametrize(
-    ("name", "make"), [("t.csv", csv_table), ("t.jsonl", json_table)]
+    ("name", "make"),
+    [
+        ("t.csv", csv_table),
+        ("t.jsonl", json_table),
+        ("t.csv", vertex_csv),
+        ("t.jsonl", vertex_json),
+    ],
 )
 def test_damaged_tables(
     tmp_path: Path, name: str, make: Callable[[Random], bytes]

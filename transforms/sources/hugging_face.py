@@ -150,10 +150,18 @@ def _read(
             found.files.append(name)
             found.images += [name] if kind == "Image" else []
             found.audio += [name] if kind == "Audio" else []
-    elif str(kind).startswith("Array") and isinstance(feature.get("shape"), list):
+    elif str(kind).startswith("Array") and _is_shape(feature.get("shape"), column):
         found.shapes[name] = (*[None] * lists, *feature["shape"])
     elif kind not in _AS_STORED:
         found.unused.append(f"column {name}: {kind or feature} of {column}")
+
+
+def _is_shape(shape: Any, column: pa.DataType) -> bool:
+    """Returns whether a shape is one, of as many sides as the lists of a column."""
+    depth = len(inside_lists(column)[1])
+    return (isinstance(shape, list) and len(shape) == depth) and all(
+        side is None or (type(side) is int and 0 < side < 1 << 31) for side in shape
+    )
 
 
 def _is_file(column: pa.DataType) -> bool:

@@ -226,6 +226,7 @@ def test_lists_structs_and_arrays(tmp_path: Path) -> None:
         (IMAGE, "column a: Image of int64"),
         ([LABEL, LABEL], "column a: "),
         ({"_type": "Array2D"}, "column a: Array2D of int64"),
+        ({"_type": "Array2D", "shape": [1, 1]}, "column a: Array2D of int64"),
     ],
 )
 def test_metadata_that_columns_do_not_agree_with_is_told(
@@ -235,6 +236,15 @@ def test_metadata_that_columns_do_not_agree_with_is_told(
     reading = read_table(tmp_path, made)
     assert reading.rows == [{"a": 0}, {"a": 0}]
     assert str(reading.source.understood().warnings).count(told) == 1 or not told
+
+
+@pytest.mark.parametrize("shape", [["x"], [None, 2], [-1], [0.5], [1 << 70], 2])
+def test_shapes_that_are_none_are_told(tmp_path: Path, shape: Any) -> None:
+    lists = pa.array([[1], [2, 3]], pa.list_(pa.int64()))
+    feature = {"_type": "Array2D", "shape": shape, "dtype": "int64"}
+    reading = read_table(tmp_path, table({"a": feature}, a=lists))
+    assert reading.rows == [{"a": [1]}, {"a": [2, 3]}]
+    assert "column a: Array2D of list" in str(reading.source.understood().warnings)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"info": {"features": 3}}'])
