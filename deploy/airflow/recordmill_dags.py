@@ -6,7 +6,9 @@ is in its own environment on the workers, never in Airflow's: RECORDMILL is its 
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,12 +18,13 @@ from airflow.providers.google.cloud.operators.dataflow import (
     DataflowStartFlexTemplateOperator,
 )
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, task
 
 RECORDMILL = "/opt/recordmill"
 JOB_FILE = "gs://example-bucket/jobs/events.yaml"
 OUTPUT = "gs://example-bucket/sets/events/{{ ds }}"
 SETTINGS = "date={{ ds }}"  # a repeated run of a day has that day's date
+EVENTS = Asset("events", uri="gs://example-bucket/sets/events")
 
 PROJECT, REGION = "example-project", "europe-west1"
 TEMPLATE = "gs://example-bucket/templates/recordmill.json"
@@ -71,6 +74,20 @@ def verify() -> BashOperator:
     )
 
 
+@task(outlets=[EVENTS])
+def publish(output: str, *, outlet_events: Any) -> None:
+    """Tells Airflow what the dataset is now, which starts DAGs that wait for it."""
+    command = [f"{RECORDMILL}/bin/recordmill", "inspect", output, "--json"]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    facts = json.loads(ran.stdout)
+    outlet_events[EVENTS].extra = {
+        "output": output,
+        **{name: facts[name] for name in ("version", "fingerprint", "rows_read")},
+        "records": {name: each["records"] for name, each in facts["splits"].items()},
+        "schema": {each["name"]: each["dtype"] for each in facts["features"]},
+    }
+
+
 with DAG("recordmill_on_cluster", **USUAL):
     convert = ConvertOperator(
         task_id="convert",
@@ -89,7 +106,7 @@ with DAG("recordmill_on_cluster", **USUAL):
             "parallelism": "4",
         },
     )
-    convert >> verify()
+    convert >> verify() >> publish(OUTPUT)
 
 
 with DAG("recordmill_on_dataflow", **USUAL):
@@ -117,4 +134,4 @@ with DAG("recordmill_on_dataflow", **USUAL):
             }
         },
     )
-    convert >> verify()
+    convert >> verify() >> publish(OUTPUT)

@@ -7,9 +7,10 @@ Files and datasets are in a store: a pod has no disk that stays.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, task
 from kubernetes.client import models as k8s
 
 IMAGE = "registry.example/recordmill:0.1.0"
@@ -17,14 +18,22 @@ NAMESPACE, SERVICE_ACCOUNT = "recordmill", "recordmill"
 JOB_FILE = "gs://example-bucket/jobs/events.yaml"
 OUTPUT = "gs://example-bucket/sets/events/{{ ds }}"
 SETTINGS = "date={{ ds }}"  # a repeated run of a day has that day's date
+EVENTS = Asset("events", uri="gs://example-bucket/sets/events")
 
 
-def recordmill(task_id: str, *arguments: str) -> KubernetesPodOperator:
+def recordmill(
+    task_id: str,
+    *arguments: str,
+    command: tuple[str, ...] = ("recordmill",),
+    **more: Any,
+) -> KubernetesPodOperator:
     """Makes a task that runs the command in a pod of its own.
 
     Args:
       task_id: of the task, and the beginning of the pod's name.
       arguments: of the command.
+      command: what is run.
+      more: arguments of the operator.
     """
     return KubernetesPodOperator(
         task_id=task_id,
@@ -32,7 +41,7 @@ def recordmill(task_id: str, *arguments: str) -> KubernetesPodOperator:
         namespace=NAMESPACE,
         service_account_name=SERVICE_ACCOUNT,
         image=IMAGE,
-        cmds=["recordmill"],
+        cmds=list(command),
         arguments=list(arguments),
         env_vars={"TMPDIR": "/scratch", "XDG_CACHE_HOME": "/scratch"},
         # As in deploy/kubernetes: workers: 4 in the job file, and its sorted runs.
@@ -62,7 +71,23 @@ def recordmill(task_id: str, *arguments: str) -> KubernetesPodOperator:
         ],
         termination_grace_period=60,
         deferrable=True,  # occupies no Airflow worker meanwhile
+        **more,
     )
+
+
+# What a pod writes to this file, the operator returns.
+DESCRIBE = ("sh", "-c", 'recordmill inspect "$0" --json > /airflow/xcom/return.json')
+
+
+@task(outlets=[EVENTS])
+def publish(output: str, facts: dict[str, Any], *, outlet_events: Any) -> None:
+    """Tells Airflow what the dataset is now, which starts DAGs that wait for it."""
+    outlet_events[EVENTS].extra = {
+        "output": output,
+        **{name: facts[name] for name in ("version", "fingerprint", "rows_read")},
+        "records": {name: each["records"] for name, each in facts["splits"].items()},
+        "schema": {each["name"]: each["dtype"] for each in facts["features"]},
+    }
 
 
 with DAG(
@@ -81,4 +106,7 @@ with DAG(
     tags=["recordmill"],
 ):
     convert = recordmill("convert", "run", JOB_FILE, "--set", SETTINGS)
-    convert >> recordmill("verify", "verify", OUTPUT)
+    verify = recordmill("verify", "verify", OUTPUT)
+    describe = recordmill("describe", OUTPUT, command=DESCRIBE, do_xcom_push=True)
+    convert >> verify >> describe
+    publish(OUTPUT, describe.output)

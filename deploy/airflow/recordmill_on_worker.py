@@ -7,18 +7,21 @@ on the workers, never in Airflow's: RECORDMILL is its path.
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.exceptions import AirflowException, AirflowFailException
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, task
 
 RECORDMILL = "/opt/recordmill/bin/recordmill"
 JOB_FILE = "/etc/recordmill/local.yaml"
 OUTPUT = "/srv/datasets/events/{{ ds }}"
 SETTINGS = "date={{ ds }}"  # a repeated run of a day has that day's date
+EVENTS = Asset("events", uri="file:///srv/datasets/events")
 
 # Exit statuses of usage, data and output refused (docs/options.md).
 NEVER_AGAIN = (2, 65, 73)
@@ -43,6 +46,20 @@ class RecordmillOperator(BashOperator):
             raise
 
 
+@task(outlets=[EVENTS])
+def publish(output: str, *, outlet_events: Any) -> None:
+    """Tells Airflow what the dataset is now, which starts DAGs that wait for it."""
+    command = [RECORDMILL, "inspect", output, "--json"]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    facts = json.loads(ran.stdout)
+    outlet_events[EVENTS].extra = {
+        "output": output,
+        **{name: facts[name] for name in ("version", "fingerprint", "rows_read")},
+        "records": {name: each["records"] for name, each in facts["splits"].items()},
+        "schema": {each["name"]: each["dtype"] for each in facts["features"]},
+    }
+
+
 with DAG(
     "recordmill_on_worker",
     schedule="15 2 * * *",
@@ -64,4 +81,4 @@ with DAG(
     verify = RecordmillOperator(
         task_id="verify", bash_command=f"{RECORDMILL} verify {OUTPUT}"
     )
-    convert >> verify
+    convert >> verify >> publish(OUTPUT)

@@ -7,8 +7,11 @@ ends with one status after another.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.dag_processing.dagbag import DagBag
@@ -26,7 +29,23 @@ def pod_of(task: Any) -> Any:
     return ApiClient().sanitize_for_serialization(pod)
 
 
-def main(dags: str, scratch: str) -> None:
+def published(task: Any, environment: str, dataset: str) -> Any:
+    """What the asset has after the task has run, with the command of an environment."""
+    publish = task.python_callable
+    command = f"{environment}/bin/recordmill"
+    whole = "bin/recordmill" in publish.__globals__.get("RECORDMILL", "")
+    publish.__globals__["RECORDMILL"] = command if whole else environment
+    given = {}
+    if len(task.op_args) > 1:  # what another pod found out
+        text = subprocess.check_output([command, "inspect", dataset, "--json"])
+        given["facts"] = json.loads(text)
+    events: dict[Any, Any] = defaultdict(SimpleNamespace)
+    publish(dataset, **given, outlet_events=events)
+    [(asset, event)] = events.items()
+    return {"uri": asset.uri, "extra": event.extra}
+
+
+def main(dags: str, scratch: str, environment: str, dataset: str) -> None:
     bag = DagBag(dags)
     facts = {
         dag.dag_id: {
@@ -42,6 +61,7 @@ def main(dags: str, scratch: str) -> None:
                     "body": getattr(task, "body", None),
                     "bash": getattr(task, "bash_command", None),
                     "pod": pod_of(task),
+                    "outlets": [asset.uri for asset in task.outlets],
                     "python": getattr(task, "py_interpreter", None),
                     "file": getattr(task, "py_file", None),
                 }
@@ -49,6 +69,10 @@ def main(dags: str, scratch: str) -> None:
             },
         }
         for dag in bag.dags.values()
+    }
+    assets = {
+        name: published(dag.get_task("publish"), environment, dataset)
+        for name, dag in bag.dags.items()
     }
     ended: dict[str, dict[int, str]] = {}
     task = bag.dags["recordmill_on_worker"].get_task("convert")
@@ -73,9 +97,8 @@ def main(dags: str, scratch: str) -> None:
             ended["recordmill_on_cluster"][status] = type(error).__name__
     errors = {str(file): error for file, error in bag.import_errors.items()}
     argv = json.loads(told.read_text())[1:]
-    Path(scratch, "facts.json").write_text(
-        json.dumps({"errors": errors, "dags": facts, "argv": argv, "ended": ended})
-    )
+    found = {"errors": errors, "dags": facts, "argv": argv, "ended": ended}
+    Path(scratch, "facts.json").write_text(json.dumps(found | {"assets": assets}))
 
 
 main(*sys.argv[1:])

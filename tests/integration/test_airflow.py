@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dataflow_launcher import command_line
+from job_tools import IRIS, convert, manifest_of
 from manifests import DAY, DEPLOY, load, our_arguments, parse, words_of
 from store_servers import tool
 
@@ -37,6 +39,7 @@ Facts = dict[str, Any]
 def sample_input(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     script = Path(__file__).with_name("airflow_facts.py")
     (folder / "kubeconfig").write_text(NO_CLUSTER)
+    convert("csv", IRIS, folder / "iris")
     environment = {
         "KUBECONFIG": str(folder / "kubeconfig"),
         "PATH": os.environ["PATH"],
@@ -45,10 +48,10 @@ def sample_input(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
     }
     return subprocess.run(
-        [tool("airflow/bin/python"), str(script), str(dags), str(folder)],
+        [tool("airflow/bin/python"), script, dags, folder, sys.prefix, folder / "iris"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
         env=environment,
         cwd=folder,
@@ -56,8 +59,12 @@ def sample_input(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
-    folder = tmp_path_factory.mktemp("airflow")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("airflow")
+
+
+@pytest.fixture(scope="module")
+def facts(folder: Path) -> Facts:
     done = sample_input(DAGS, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     found: Facts = json.loads((folder / "facts.json").read_text())
@@ -85,13 +92,34 @@ def test_an_error_would_be_noticed(tmp_path: Path) -> None:
 def test_each_dag_converts_and_then_verifies(facts: Facts) -> None:
     for name, dag in facts["dags"].items():
         tasks = dag["tasks"]
-        assert set(tasks) == {"convert", "verify"}, name
+        described = {"describe"} & set(tasks)
+        assert set(tasks) == {"convert", "verify", "publish"} | described, name
         assert (tasks["convert"]["kind"], tasks["verify"]["kind"]) == KINDS[name]
         assert tasks["convert"]["next"] == ["verify"]
-        assert tasks["verify"]["next"] == []
+        assert tasks["verify"]["next"] == sorted(described) or ["publish"]
+        assert tasks["publish"]["next"] == []
         assert dag["max_active_runs"] == 1, name
         assert dag["catchup"] is False, name
         assert all(task["retries"] > 0 for task in tasks.values()), name
+
+
+def test_each_dag_publishes_an_asset(facts: Facts, folder: Path) -> None:
+    """Its URI is the folder of all days; the extra is what the dataset really is."""
+    manifest = manifest_of(folder / "iris")
+    for name, dag in facts["dags"].items():
+        asset = facts["assets"][name]
+        assert [
+            task["outlets"] for task in dag["tasks"].values() if task["outlets"]
+        ] == [[asset["uri"]]]
+        file = "local.yaml" if name == "recordmill_on_worker" else "events.yaml"
+        output = load(DAGS / file, date=str(DAY)).options.output
+        assert asset["uri"].removeprefix("file://") == output.removesuffix(f"/{DAY}")
+        extra = asset["extra"]
+        assert extra["output"] == str(folder / "iris")
+        assert extra["fingerprint"] == manifest["fingerprint"]
+        assert (extra["rows_read"], extra["records"]) == (150, {"train": 150})
+        assert extra["schema"]["species"] == "string"
+        assert len(extra["schema"]) == 5
 
 
 @pytest.mark.parametrize("dag", ["recordmill_on_worker", "recordmill_on_cluster"])

@@ -211,7 +211,7 @@ def test_nobody_reaches_a_worker_pool() -> None:
 
 
 def test_what_pods_of_the_cluster_may_reach() -> None:
-    """Each other, names and storage: nothing else on any network."""
+    """Each other, names and storage; the launcher the collector that it is told of."""
     path = DEPLOY / "flink" / "cluster" / "networkpolicy.yaml"
     policies = list(yaml.safe_load_all(path.read_text()))
     (policy,) = [one for one in policies if "Egress" in one["spec"]["policyTypes"]]
@@ -220,6 +220,21 @@ def test_what_pods_of_the_cluster_may_reach() -> None:
     assert inside == {"to": [{"podSelector": {}}]}
     assert [port["port"] for port in names["ports"]] == [53, 53]
     assert [port["port"] for port in storage["ports"]] == [443]
+    (launcher,) = of_kind("NetworkPolicy", "recordmill-events")
+    (collector,) = launcher["spec"]["egress"]
+    (_, container) = containers()["Job recordmill-events: recordmill"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    port = variables["OTEL_EXPORTER_OTLP_ENDPOINT"].rpartition(":")[2]
+    assert [str(each["port"]) for each in collector["ports"]] == [port]
+
+
+def test_the_one_pod_reaches_the_pushgateway() -> None:
+    (policy,) = of_kind("NetworkPolicy", "recordmill")
+    push = load(DEPLOY / "kubernetes" / "job.yaml").options.metrics_push
+    rules = [rule["ports"] for rule in policy["spec"]["egress"]]
+    assert push.rpartition(":")[2] in [
+        str(each["port"]) for ports in rules for each in ports
+    ]
 
 
 def test_the_parts_of_the_cluster_find_each_other() -> None:
