@@ -58,8 +58,8 @@ coverage: $(VENV)/.ready $(INTEROP)/.ready
 	sh tests/proof/coverage_of_loops.sh
 
 # Every parser of foreign bytes: 20,000 inputs of each kind. Takes minutes.
-fuzz: $(VENV)/.ready
-	RECORDMILL_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m fuzz --durations=0
+fuzz: $(VENV)/.clouds
+	RECORDMILL_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m fuzz --durations=0 tests tests/integration/test_fuzz_lakehouse.py
 
 # Two and three commits at once, stopped, killed and repeated in every order: 20,000
 # random histories and all pairs of runs. Takes half an hour.

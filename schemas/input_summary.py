@@ -36,6 +36,7 @@ WarningCode = Literal[
     "comment-header",
     "single-column",
     "other-widths",
+    "escaped-quotes",
     "odd-cells",
     "long-numbers",
     "number-marks",

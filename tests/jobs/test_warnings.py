@@ -133,6 +133,7 @@ RUNS: dict[str, Case] = {
     "comment-header": table("#a\n#b\nc,d\n1,2\n", "--max-rejects", 9),
     "single-column": table("a;b\n1;2\n3;4\n", "--delimiter", "comma"),
     "other-widths": table("of,May\nby,us\nid,x,y\n1,2,3\n4,5,6\n", "--max-rejects", 9),
+    "escaped-quotes": table('a,b\n1,"say \\"so\\""\n'),
     "odd-cells": table(ODD),
     "long-numbers": table("a,b\n1,16777217.5\n"),
     "number-marks": table('a,b\n1,"1,234"\n2,"5,678"\n'),

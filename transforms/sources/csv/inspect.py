@@ -482,6 +482,23 @@ def commented(first: FirstRows) -> str:
     )
 
 
+def escaped(first: FirstRows) -> str:
+    r"""Returns why quotes in quoted cells may be escaped as \", as Spark does, or ""."""
+    dialect = first.dialect
+    quote, ends = map(re.escape, (dialect.quote, dialect.field_ends + dialect.quote))
+    cell = rb"(?:^|[%b])(%b[^%b\r\n]*\\%b[^%b])" % (ends, quote, quote, quote, ends)
+    if (
+        dialect.escape
+        or not dialect.quote
+        or not (found := re.search(cell, first.text))
+    ):
+        return ""
+    return (
+        f"{first.uri}: in the cell that begins with {_shown(found[1])} a backslash is before "
+        "a quote. If that does not end the cell, as in what Spark writes, use `escape=backslash`"
+    )
+
+
 def describe(
     rows: RangeRows,
     asked: Dialect,
@@ -561,8 +578,10 @@ def inspect(
     ]
     marked = (marked_numbers(name, cells.column(name), decimal) for name in texts)
     problem, doubt = header_doubts(first) if is_guessed else ("", "")
+    has_escapes = escaped(first)
     found: dict[WarningCode, str] = {
-        "other-widths": misfit(first),
+        "escaped-quotes": has_escapes,
+        "other-widths": "" if has_escapes else misfit(first),
         "comment-header": commented(first),
         "doubtful-header": doubt if infers_types else "",
     }
