@@ -189,6 +189,8 @@ def parse_share(text: str) -> Fraction:
     share /= 100 if text.endswith("%") else 1
     if not 0 < share <= 1:
         raise ValueError(f"expected a share above 0 and at most 100%, found {text}")
+    if share == 1 and not text.endswith("%"):
+        raise ValueError(f"{text} may mean 1% or all rows: write 1% or 100%")
     return share
 
 
@@ -392,6 +394,16 @@ class Description(NamedTuple):
 
     about: Mapping[AboutKey, str] = {}  # what is given of it
     card: bool = False  # whether it has croissant.json
+
+    def changes_from(self, old: Description) -> str:
+        """Names what it says otherwise than another one, and what it leaves out."""
+        before, after = (
+            {**each.about, **({"card": ""} if each.card else {})}
+            for each in (old, self)
+        )
+        said = [name for name, text in after.items() if text != before.get(name)]
+        gone = [f"without {name}" for name in before if name not in after]
+        return ", ".join(said + gone)
 
 
 NO_DESCRIPTION = Description()

@@ -67,7 +67,7 @@ Problems = dict[tuple[str | int, ...], str]
 TEXT_KINDS = (
     *("text", "file", "folder", "name", "version", "limit", "splits", "split_times"),
     *("inputs", "globs", "size", "memory", "beam", "function", "share", "prose", "url"),
-    "balance",
+    *("license", "balance"),
 )
 PATH_KINDS = ("file", "folder", "inputs")
 
@@ -136,6 +136,21 @@ def _url(text: str) -> str:
     return text
 
 
+_LICENSE = re.compile(
+    r"https?://[^\s/]+\S*|[(]*[\w.+-]+[)]*(?: (AND|OR|WITH) [(]*[\w.+-]+[)]*)*",
+    re.ASCII,
+)
+
+
+def _license(text: str) -> str:
+    if not _LICENSE.fullmatch(text):
+        raise ValueError(
+            "expected an SPDX identifier like CC-BY-4.0, LicenseRef-NAME for one of your "
+            f"own, or a URL, found {text!r}"
+        )
+    return text
+
+
 class StorageSides(FrozenModel):
     """Options of the file systems of input and output, as fsspec spells them."""
 
@@ -148,6 +163,7 @@ _TYPES: dict[str, Any] = {
     "text": Text,
     "prose": Annotated[Text, AfterValidator(_prose)],
     "url": Annotated[Text, AfterValidator(_url)],
+    "license": Annotated[Text, AfterValidator(_license)],
     "file": Text,
     "folder": Text,
     "flag": bool,

@@ -145,7 +145,7 @@ OPTIONS = (
         Option("description", "prose", "CRJT",
                "what the dataset is, for people who find it", default_text="none",
                metavar="TEXT", page="output-files.md#description"),
-        Option("license", "prose", "CRJT",
+        Option("license", "license", "CRJT",
                "its license: an SPDX identifier like CC-BY-4.0, or a URL",
                default_text="none", metavar="TEXT"),
         Option("citation", "prose", "CRJT", "how to cite it, as BibTeX or text",

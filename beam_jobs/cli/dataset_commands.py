@@ -319,7 +319,7 @@ def tfds_command(
     A dataset without appended parts and without gzip needs no export. Local shards are
     linked, so FOLDER takes no space if it is on the same disk.
     """
-    from recordmill.transforms.dataset.tfds import export_tfds
+    from recordmill.transforms.dataset.export import export_tfds
 
     reader = "tfds.builder_from_directory"
     _export(output, folder, storage, export_tfds, as_json=as_json, reader=reader)

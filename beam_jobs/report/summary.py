@@ -18,7 +18,6 @@ from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.input_summary import CLASSES
 from recordmill.schemas.job import JobSpec, RunOptions
-from recordmill.schemas.manifest import CARD_NAME
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.tasks.rejects import kind_lines
@@ -122,10 +121,9 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             f"To read every byte of it: recordmill verify {shlex.quote(outcome.output)}",
         ]
     if outcome.status == "described":
-        card = f" with {CARD_NAME}" if manifest.description.card else ""
         return [
-            f"{outcome.output}: these records are already there; a new description"
-            f"{card} was published"
+            f"{outcome.output}: these records are already there; a new description was "
+            f"published: {outcome.description_changes}"
         ]
     added = appended_facts(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds

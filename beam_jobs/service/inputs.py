@@ -26,7 +26,6 @@ from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import marks_of
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
 from recordmill.transforms.inventory import NO_FILES, Inventory, folders_of
-from recordmill.transforms.sources.lakehouse import only_current
 from recordmill.transforms.sources.listing import (
     exclude_files,
     list_inputs,
@@ -37,7 +36,7 @@ from recordmill.transforms.sources.listing import (
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.read_member import UNPACKED
-from recordmill.transforms.storage.reading import full_uri, is_local
+from recordmill.transforms.storage.reading import full_uri, is_local, real_uri
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
 from recordmill.transforms.tfrecord import crc32c
 
@@ -51,15 +50,15 @@ def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
     """Returns the inputs without the output folder, if any, which `data/*` may name."""
     if not output:
         return list(inputs)
-    folder = _real_uri(output)
+    folder = real_uri(output)
     for name in inputs:
-        if _real_uri(name).startswith(f"{folder}/"):
+        if real_uri(name).startswith(f"{folder}/"):
             raise UsageError(
                 f"{name} is an input, but lies inside the output folder "
                 f"{full_uri(output)}; {_WAY_OUT}. Of a folder or of a pattern in quotes, "
                 "what lies there is passed over"
             )
-    outside = [name for name in inputs if _real_uri(name) != folder]
+    outside = [name for name in inputs if real_uri(name) != folder]
     if not outside:
         raise UsageError(
             f"{full_uri(output)} is the input and the output folder; {_WAY_OUT}"
@@ -71,21 +70,15 @@ def _files_outside(files: Inventory, output: str) -> Inventory:
     """Returns the files that are not below the output folder, also not by links to it."""
     if not output:
         return files
-    folder = _real_uri(output)
+    folder = real_uri(output)
 
     def is_outside(parent: str) -> bool:  # asks the disk once for each folder
         parent = posixpath.dirname(f"{parent}/")
-        return not f"{_real_uri(parent)}/".startswith(f"{folder}/")
+        return not f"{real_uri(parent)}/".startswith(f"{folder}/")
 
     parents = folders_of(files.uris)
     outside = [is_outside(parent) for parent in parents.dictionary.to_pylist()]
     return files.where(pa.array(outside, pa.bool_()).take(parents.indices))
-
-
-def _real_uri(uri: str) -> str:
-    """Returns a URI in the one spelling in which two of the same file are equal."""
-    uri = full_uri(uri)
-    return os.path.realpath(uri).rstrip("/") if is_local(uri) else uri
 
 
 _SHOWN_LINKS = 5
@@ -105,6 +98,14 @@ class Inputs:
     apart: tuple[str, ...] = ()  # files that are inputs because options name them
     # paths of input files that `exclude` leaves out
     left_out: frozenset[str] = frozenset()
+    have_columns: bool = False  # whether files have the columns that folders name
+
+    def read_by(self, job: JobSpec) -> JobSpec:
+        """Returns the job as it is of these files."""
+        if not self.have_columns:
+            return job
+        options = job.source_options.model_copy(update={"partitions": "none"})
+        return job.model_copy(update={"source_options": options})
 
     @property
     def num_files(self) -> int:
@@ -165,7 +166,11 @@ def list_all_inputs(
         what = f"passed over: {left}, as it lies inside the input"
         warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
-    files, current = only_current(files, job.source, storage, left_out)
+    current, have_columns = NOTHING, False
+    if job.source == "parquet":
+        from recordmill.transforms.sources.lakehouse import only_current
+
+        files, current, have_columns = only_current(files, storage, left_out)
     # A line of a README.md is one like another.
     of_lines = job.source == "text" and not getattr(
         job.source_options, "whole_files", False
@@ -176,7 +181,9 @@ def list_all_inputs(
     check = ContentCheck(storage, tell)
     told = InputSummary(warnings=tuple(warnings)).updated(summary)
     told = told.updated(current).updated(aside)
-    inputs = Inputs(files, NO_FILES, check, told, listed_at, apart, left_out)
+    inputs = Inputs(
+        *(files, NO_FILES, check, told, listed_at, apart, left_out, have_columns)
+    )
     if not job.reads_files:
         if source.files_roots:
             raise UsageError(

@@ -56,6 +56,7 @@ class Outcome:
     # how often each class comes; None if that was not counted
     classes: Mapping[str, LabelCounts] | None = None
     is_first: bool = True  # whether the output held no dataset before
+    description_changes: str = ""  # in words
     # seconds of each stage of the run
     stages: Mapping[str, float] = field(default_factory=dict)
 
@@ -78,6 +79,7 @@ def outcome_of(
     manifest: Manifest,
     started: float,
     at_work: Iterable[Launch] = (),
+    description_changes: str = "",
 ) -> Outcome:
     """Returns how a run ended, with the reasons of the rejects that are kept."""
     store, kinds = run.store, list[RejectKind]()
@@ -94,6 +96,7 @@ def outcome_of(
         reject_kinds=tuple(kinds),
         locator=run.locator,
         at_work=tuple(launch.describe() for launch in at_work),
+        description_changes=description_changes,
     )
     if status != "done":
         return found

@@ -144,7 +144,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             inputs=(*options.inputs, *inputs.apart),
             input_root=input_root(inputs.files),
             reading=describe_inputs(job, inputs.files) if inputs.files else "",
-            description=run.description,
+            description=run.description_of(run.base),
         ),
     )
     if job.copies_rows:
@@ -395,7 +395,7 @@ def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
     except OutputError as error:
         return "refused", error
     if manifest is not None:
-        is_same = manifest.description == run.description
+        is_same = manifest.description == run.description_of(manifest)
         return ("unchanged" if is_same else "describe"), None
     if is_staged(run.workspace):
         return "publish", None

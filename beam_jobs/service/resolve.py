@@ -117,14 +117,16 @@ class ResolvedRun:
         """Returns the fingerprint of the dataset that is appended to, or ""."""
         return self.base.fingerprint if self.base else ""
 
-    @property
-    def description(self) -> Description:
-        """Returns what the dataset is to say of itself; an append adds to what it says."""
+    def description_of(self, found: Manifest | None) -> Description:
+        """Returns what a dataset is to say of itself, given what is there of it.
+
+        What the job does not name stays, unless it overwrites.
+        """
         about, card = self.options.description
-        if self.base:
-            known = {**self.base.about, **about}
+        if found and not self.options.overwrite:
+            known = {**found.about, **about}
             about = {key: known[key] for key in ABOUT if key in known}
-            card = card or self.base.description.card
+            card = card or found.description.card
         return Description(about, card)
 
     @property
@@ -170,6 +172,7 @@ def resolve(
             job = job.model_copy(update={"columns": names})
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
+    job = inputs.read_by(job)
     if options.auto_version:
         job, version_plan = _choose_version(job, store, inputs)
         store = store.below(job.version)

@@ -497,7 +497,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
     reporter.doing("scan", "looking at the output")
     # A store that does not answer is reported within seconds, not minutes.
     manifest = find_published(run, store.with_short_retries())
-    if manifest is not None and manifest.description == run.description:
+    if manifest is not None and manifest.description == run.description_of(manifest):
         if not is_clean(store, manifest):
             with acquire(store):
                 clean_up(store)
@@ -551,9 +551,10 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             manifest = _execute_pipeline(
                 prepared, pipeline[1], run.options.memory, last_words, reporter, started
             )
-        if manifest.description != run.description:
+        wanted = run.description_of(manifest)
+        if changes := wanted.changes_from(manifest.description):
             reporter.doing("publish", "writing the description")
-            manifest = describe(workspace, run.description, lease.holder.nonce)
+            manifest = describe(workspace, wanted, lease.holder.nonce)
             status = "described" if status == "unchanged" else status
         reporter.doing("publish", "removing temporary files")
         try:
@@ -568,7 +569,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             if lease.is_held():
                 raise
             _log.exception("another run cleans up")
-    return outcome_of(run, status, manifest, started, at_work)
+    return outcome_of(run, status, manifest, started, at_work, changes)
 
 
 def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:

@@ -31,8 +31,15 @@ def _entry(root: Path, path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def hub(repositories: dict[str, Path]) -> Iterator[str]:
-    """Serves folders as datasets, by owner/name; yields the address."""
+def hub(
+    repositories: dict[str, Path],
+    token: str = "",
+    refusal: tuple[int, dict[str, str]] = (401, {}),
+) -> Iterator[str]:
+    """Serves folders as datasets, by owner/name; yields the address.
+
+    Requests without the token are refused with this status and these headers.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -56,6 +63,15 @@ def hub(repositories: dict[str, Path]) -> Iterator[str]:
 
         def missing(self, code: str) -> None:
             self.answer(404, b"{}", X_Error_Code=code, Content_Type="application/json")
+
+        def parse_request(self) -> bool:
+            if not super().parse_request():
+                return False
+            if token and self.headers["Authorization"] != f"Bearer {token}":
+                status, headers = refusal
+                self.answer(status, b"{}", Connection="close", **headers)
+                return False
+            return True
 
         def do_HEAD(self) -> None:
             self.do_GET()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from job_tools import SAMPLES, convert, recordmill
 from reader_tools import run_reader
+from sounds import sound
 
 from recordmill import read_rows
 
@@ -30,6 +31,16 @@ print(json.dumps({
         for split, rows in plain.items()
     },
 }))
+"""
+READ_AUDIO = """
+import hashlib, json, sys
+import datasets
+
+(found,) = datasets.load_dataset(sys.argv[1]).values()
+feature = type(found.features["audio"]).__name__
+plain = found.cast_column("audio", datasets.Audio(decode=False))
+sums = [hashlib.sha256(row["audio"]["bytes"]).hexdigest() for row in plain]
+print(json.dumps([feature, sums]))
 """
 READ_TARS = """
 import hashlib, json, sys
@@ -65,6 +76,18 @@ def test_datasets_reads_images_and_class_labels(tmp_path: Path) -> None:
         split: [[row["width"], row["height"]] for row in read_rows(out, split)]
         for split in expected
     }
+
+
+def test_datasets_reads_audio(tmp_path: Path) -> None:
+    out, folder = tmp_path / "out", tmp_path / "parquet"
+    (tmp_path / "in/a").mkdir(parents=True)
+    for number, form in enumerate(("16.wav", "16.flac", "vorbis.ogg", "layer3.mp3")):
+        (tmp_path / f"in/a/{number}.{form}").write_bytes(sound(form))
+    convert("audio", tmp_path / "in", out)
+    assert recordmill("export", "parquet", out, folder).status == 0
+    feature, sums = json.loads(run_reader(tmp_path, "-c", READ_AUDIO, folder))
+    assert feature == "Audio"
+    assert sums == [sha256(row["audio"]).hexdigest() for row in read_rows(out)]
 
 
 def test_webdataset_reads_images_labels_and_values(tmp_path: Path) -> None:

@@ -82,3 +82,45 @@ def test_what_is_not_there_is_told(repository: Path, tmp_path: Path) -> None:
         ran = command("convert", "parquet", url, tmp_path / "out")
         assert ran.status == 65
         assert told in ran.err
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (401, {"X_Error_Message": "Invalid username or password."}),
+        (401, {"X_Error_Code": "GatedRepo", "X_Error_Message": "is restricted"}),
+        (404, {"X_Error_Code": "RepoNotFound"}),
+    ],
+)
+def test_a_private_dataset_asks_for_a_token(
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: tuple[int, dict[str, str]],
+) -> None:
+    url = "hf://datasets/some-owner/private/data"
+    with hub({"some-owner/private": repository}, "hf_secret", refusal) as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        ran = command("convert", "parquet", url, tmp_path / "out")
+        assert ran.status != 0
+        assert "set HF_TOKEN, or log in with `hf auth login`" in ran.err
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")  # the way out
+        ran = command("convert", "parquet", url, tmp_path / "out")
+        assert ran.status == 0, ran.err
+
+
+def test_a_hub_that_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    url = "hf://datasets/some-owner/things"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    ran = command("convert", "parquet", url, tmp_path / "out")
+    assert ran.status != 0
+    assert "unset the `HF_HUB_OFFLINE` environment variable" in ran.err
+    assert "tried" not in ran.err
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    ran = command("convert", "parquet", url, tmp_path / "out")
+    assert ran.status != 0
+    assert "the network or the store is down or slow: run again later" in ran.err

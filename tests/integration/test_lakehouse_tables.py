@@ -143,6 +143,36 @@ def test_iceberg_table_is_read_at_its_snapshot(tmp_path: Path) -> None:
     assert "2 files that cannot be found" in ran.err
 
 
+def test_columns_of_partitioned_iceberg_tables_are_those_of_its_files(
+    tmp_path: Path,
+) -> None:
+    folder, out = tmp_path / "warehouse", tmp_path / "out"
+    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+    catalog.create_namespace("of")
+    table = catalog.create_table("of.rows", schema=DAYS.schema)
+    with table.update_spec() as update:
+        update.add_identity("day")
+    table.append(DAYS)
+    table.delete("id = 2")
+    ran = convert(folder / "of/rows", out)
+    assert ran.status == 0, ran.err
+    found = [example.features.feature for example in examples_of(out)]
+    assert {*found[0]} == {"id", "x", "day"}
+    days = {
+        row["id"].int64_list.value[0]: [*row["day"].bytes_list.value] for row in found
+    }
+    rows = table.scan().to_arrow().to_pylist()
+    assert days == {
+        row["id"]: [row["day"].encode()] if row["day"] else [] for row in rows
+    }
+    # The same again, and more of it.
+    assert "nothing to do" in convert(folder / "of/rows", out).err
+    table.append(DAYS.slice(2, 1))
+    ran = convert(folder / "of/rows", out, "--append")
+    assert ran.status == 0, ran.err
+    assert len([*examples_of(out)]) == 4
+
+
 def test_iceberg_table_with_renamed_columns_is_refused(tmp_path: Path) -> None:
     """Its files have the old names: with a and b renamed to each other, rows were wrong."""
     table = iceberg(tmp_path / "warehouse")

@@ -192,6 +192,19 @@ def test_help_imports_nothing_heavy(commands: list[str], allowed: set[str]) -> N
     assert ran.out.endswith("heavy []\n")
 
 
+def test_a_plain_run_imports_nothing_of_other_abilities(tmp_path: Path) -> None:
+    others = "audio.header dataset.export dataset.croissant sources.sampling sources.lakehouse"
+    others += " sources.hugging_face images.objects tasks.processes"
+    code = (
+        "import sys; from recordmill.beam_jobs.cli.main import run\n"
+        "status = run(['convert', 'csv', *sys.argv[2:]])\n"
+        "names = {f'recordmill.transforms.{each}' for each in sys.argv[1].split()}\n"
+        "print(status, sorted(names & {*sys.modules}))\n"
+    )
+    ran = python(code, others, IRIS, tmp_path / "iris")
+    assert ran.out == "0 []\n", ran.err
+
+
 def test_nothing_to_do_imports_little(tmp_path: Path) -> None:
     """What is there is found by manifest and inventory, without reading rows."""
     job = ["convert", "csv", IRIS, tmp_path / "iris"]

@@ -65,7 +65,7 @@ def test_texts_are_in_every_file_that_has_a_place_for_them(tmp_path: Path) -> No
     assert info["redistributionInfo"] == {"license": TEXTS["license"]}
     card = card_of(said)
     assert card["description"] == TEXTS["description"]
-    assert card["license"] == TEXTS["license"]
+    assert card["license"] == "https://spdx.org/licenses/CC-BY-4.0"
     assert card["citeAs"] == TEXTS["citation"]
     assert card["url"] == TEXTS["homepage"]
     assert card["maintainer"]["name"] == TEXTS["contact"]
@@ -121,12 +121,18 @@ def test_another_description_leaves_every_shard_as_it_is(tmp_path: Path) -> None
     assert info["redistributionInfo"] == {"license": "CC-BY-4.0"}
     # The card comes later: the shards are read for it.
     said = convert("csv", IRIS, out, *OPTIONS, "--card").err
-    assert "a new description with croissant.json was published" in said
+    assert "a new description was published: card" in said
     require_sums(out)
-    again = convert("csv", IRIS, out, *OPTIONS, "--card", "--json")
-    assert json.loads(again.out)["status"] == "unchanged"
-    # What the job does not say any more goes.
-    convert("csv", IRIS, out)
+    # What a job does not name stays, as of one that runs each night.
+    for options in ([*OPTIONS, "--card"], [], ["--license", TEXTS["license"]]):
+        again = convert("csv", IRIS, out, *options, "--json")
+        assert json.loads(again.out)["status"] == "unchanged"
+    assert "nothing to do" in recordmill("convert", "csv", IRIS, out, "--plan").out
+    # The way to remove it.
+    said = convert("csv", IRIS, out, "--overwrite", "--license", "MIT").err
+    gone = ", ".join(f"without {name}" for name in TEXTS if name != "license")
+    assert f"published: license, {gone}, without card" in said
+    convert("csv", IRIS, out, "--overwrite")
     assert "about" not in manifest_of(out)
     assert not (out / "croissant.json").exists()
     names = {"description", "citation", "location", "redistributionInfo"}
@@ -151,7 +157,8 @@ def test_an_append_keeps_what_is_said_and_sums_all_shards(tmp_path: Path) -> Non
     assert len(card_of(out)["distribution"]) == 3
     ran = convert("csv", source, out, "--append", "--license", "MIT", "--json")
     assert json.loads(ran.out)["status"] == "described"
-    assert card_of(out)["license"] == manifest_of(out)["about"]["license"] == "MIT"
+    assert manifest_of(out)["about"]["license"] == "MIT"
+    assert card_of(out)["license"] == "https://spdx.org/licenses/MIT"
     require_sums(out)
 
 
@@ -231,7 +238,8 @@ def test_a_job_file_says_it_in_lines(tmp_path: Path) -> None:
     [
         ("homepage", "example.org", "--homepage: expected a URL like"),
         ("homepage", "https://a b", "--homepage: expected a URL like"),
-        ("license", " ", "--license: expected text"),
+        ("license", " ", "--license: expected an SPDX identifier like CC-BY-4.0"),
+        ("license", "ask legal", "LicenseRef-NAME for one of your own, or a URL"),
         ("contact", "", "--contact: expected text"),
         ("citation", "\udcff", "--citation: expected UTF-8"),
     ],
@@ -242,6 +250,21 @@ def test_texts_that_nobody_could_read_are_refused(
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", f"--{option}", text)
     assert ran.status == 2
     assert said in ran.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("MIT", "LicenseRef-Mine", "GPL-2.0+ WITH Bison-exception-2.2"),
+        *("(MIT OR Apache-2.0) AND CC0-1.0", "https://example.org/terms"),
+    ],
+)
+def test_licenses_that_others_know(tmp_path: Path, text: str) -> None:
+    out = tmp_path / "out"
+    convert("csv", IRIS, out, "--license", text, "--card")
+    assert manifest_of(out)["about"] == {"license": text}
+    url = "https://spdx.org/licenses/MIT" if text == "MIT" else text
+    assert card_of(out)["license"] == url
 
 
 def test_rejects_and_index_files_stay(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import IRIS, SAMPLES, Argument, convert, manifest_of, recordmill
+from sounds import sound
 from webdataset_tools import npy
 
 from recordmill import read_rows
@@ -218,7 +220,7 @@ def test_samples_come_back_as_they_were(tmp_path: Path) -> None:
 def test_values_of_tables_are_in_json(tmp_path: Path) -> None:
     convert("csv", IRIS, tmp_path / "out", "--label", "species", "--shards", 2)
     names = export("webdataset", tmp_path / "out", tmp_path / "tars")
-    assert names[2:] == ["_SUCCESS", "species.labels.txt"]
+    assert names[2:] == ["_SUCCESS", "cls.labels.txt"]
     found: dict[str, bytes] = {}
     for name in names[:2]:
         with tarfile.open(tmp_path / "tars" / name) as tar:
@@ -229,6 +231,71 @@ def test_values_of_tables_are_in_json(tmp_path: Path) -> None:
     for n, read in enumerate(rows):
         assert int(found[f"{n:08d}.cls"]) == read.pop("species")
         assert json.loads(found[f"{n:08d}.json"]) == read
+
+
+def test_names_of_classes_come_back(tmp_path: Path) -> None:
+    table, schema = make_zoo(tmp_path)
+    out, tars, back = tmp_path / "out", tmp_path / "tars", tmp_path / "back"
+    convert("parquet", table, out, "--schema", schema)
+    names = export("webdataset", out, tars)
+    assert names[2:] == ["cls.labels.txt", "json.kinds.labels.txt"]
+    ran = recordmill("convert", "webdataset", tars, back, "--plan")
+    assert "labels files: cls 2 classes, json/kinds 2 classes" in ran.out
+    convert("webdataset", tars, back)
+    for name in names[2:]:
+        labels = (back / name).read_text()
+        assert labels == "cat\ndog\n" == (tars / name).read_text()
+    shutil.copy(tars / "train-000000.tar", tars / "train-000001.tar")
+    convert("webdataset", tars, back, "--append")
+    assert len(list(read_rows(back))) == 600
+    # A label without a class is a reject.
+    (tars / "cls.labels.txt").write_text("cat\n")
+    ran = recordmill("convert", "webdataset", tars, tmp_path / "less")
+    assert ran.status == 65
+    assert "cls: 1 is not a class index (0 to 0)" in ran.err
+    convert("webdataset", tars, tmp_path / "less", "--max-rejects", "50%")
+    assert recordmill("verify", tmp_path / "less").status == 0
+
+
+def sounds_in(folder: Path) -> Path:
+    for number, form in enumerate(("16.wav", "16.flac", "opus.ogg", "layer3.mp3")):
+        (folder / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        data = sound(form, 800)
+        (folder / "ab"[number % 2] / f"{number}.{form}").write_bytes(data)
+    return folder
+
+
+def test_audio_is_audio(tmp_path: Path) -> None:
+    out, tars, back = tmp_path / "out", tmp_path / "tars", tmp_path / "back"
+    convert("audio", sounds_in(tmp_path / "in"), out)
+    (name, *_) = export("webdataset", out, tars)
+    with tarfile.open(tars / name) as tar:
+        found = {member.name.partition(".")[2]: member.size for member in tar}
+    sizes = {
+        each.suffix[1:]: each.stat().st_size for each in (tmp_path / "in").glob("*/*")
+    }
+    assert sizes.items() <= found.items()
+    assert "audio" not in found
+    export("parquet", out, tmp_path / "parquet")
+    ran = recordmill("convert", "parquet", tmp_path / "parquet", back, "--plan")
+    assert "by metadata: audio audio" in ran.out
+    convert("parquet", tmp_path / "parquet", back)
+    want, got = (sorted(row["audio"] for row in read_rows(x)) for x in (out, back))
+    assert want == got
+
+
+def test_nothing_is_put_into_the_dataset(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    convert("csv", IRIS, out)
+    (tmp_path / "link").symlink_to(out)
+    for name in ("tfds", "parquet", "webdataset"):
+        for target in (out / "more", tmp_path / "link/more/deep", out):
+            ran = recordmill("export", name, out, target)
+            assert ran.status == 2
+            assert "is in the folder of the dataset" in ran.err
+            assert "Name a folder beside it" in ran.err
+        export(name, out, tmp_path / f"out-{name}")
+    assert not (out / "more").exists()
 
 
 def test_keys_that_cannot_be_keys_stay_in_json(tmp_path: Path) -> None:

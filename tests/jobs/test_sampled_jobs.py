@@ -16,7 +16,6 @@ from job_tools import (
     examples_of,
     ints,
     manifest_of,
-    python,
     recordmill,
 )
 
@@ -202,6 +201,7 @@ def test_a_large_input_is_estimated(
         (["--limit", 0], "0"),
         (["--sample", "0%"], "expected a share above 0 and at most 100%, found 0%"),
         (["--sample", "120%"], "expected a share above 0 and at most 100%"),
+        (["--sample", "1"], "1 may mean 1% or all rows: write 1% or 100%"),
         (["--sample", "few"], "expected a share like 1% or 0.01, found 'few'"),
         (["--limit", 9, "--append"], "--limit: chooses among the rows of a whole"),
         (["--sample", "9%", "--append"], "nothing can be appended; leave out one"),
@@ -212,16 +212,6 @@ def test_what_is_refused(options: list[Argument], told: str, tmp_path: Path) -> 
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *options)
     assert ran.status != 0
     assert told in ran.err
-
-
-def test_other_runs_import_nothing_of_it(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from recordmill.beam_jobs.cli.main import run\n"
-        "status = run(['convert', 'csv', *sys.argv[1:]])\n"
-        "print(status, [name for name in sys.modules if name.endswith('.sampling')])\n"
-    )
-    assert python(code, IRIS, tmp_path / "out").out == "0 []\n"
 
 
 def test_nothing_is_appended_to_a_sample(table: Path, tmp_path: Path) -> None:

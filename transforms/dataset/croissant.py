@@ -13,6 +13,7 @@ mlcroissant 1.1.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from recordmill.schemas.feature_spec import Schema
@@ -47,6 +48,9 @@ _CONTEXT: _Json = {
 def croissant(manifest: Manifest, schema: Schema) -> bytes:
     """Returns the file's bytes; all shards have a SHA-256, the schema has class names."""
     about = manifest.about
+    license_ = about.get("license", "")
+    if re.fullmatch(r"(?!LicenseRef-)[\w.+-]+", license_):  # Croissant wants a URL
+        license_ = f"https://spdx.org/licenses/{license_}"
     card: _Json = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -56,7 +60,7 @@ def croissant(manifest: Manifest, schema: Schema) -> bytes:
     }
     texts = {
         "description": about.get("description"),
-        "license": about.get("license"),
+        "license": license_,
         "citeAs": about.get("citation"),
         "url": about.get("homepage"),
     }

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.errors import InputError, OutputError, UsageError
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
+from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.names import shard_file_name
+from recordmill.schemas.ranges import ShardResult
+from recordmill.transforms.dataset.files import (
+    class_names,
+    open_file,
+    require_size,
+    require_written,
+)
+from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.tfds import (
+    DATASET_INFO_NAME,
+    metadata_files,
+    only_label,
+    with_about,
+)
+from recordmill.transforms.sources.hugging_face import LENGTHS
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.local import make_folders, renamed
-
-if TYPE_CHECKING:
-    from recordmill.transforms.dataset.reader import ShardToRead
+from recordmill.transforms.storage.reading import real_uri
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 DONE_NAME = (
     "_SUCCESS"  # as Hadoop and Spark call it, and readers of tables pass over it
@@ -23,8 +40,24 @@ DONE_NAME = (
 OnProgress = Callable[[float, float | None], None]  # (bytes done, bytes in all)
 
 
-def require_empty(target: Store) -> None:
-    """Refuses a place in which there is something."""
+def audio_files(schema: Schema) -> set[str]:
+    """Returns the features that are audio files, as those beside them say."""
+    names = {spec.name for spec in schema.features}
+
+    def is_audio(spec: FeatureSpec) -> bool:
+        start = "" if spec.name == "audio" and LENGTHS[0] in names else f"{spec.name}/"
+        return spec.dtype == "bytes" and names.issuperset(start + x for x in LENGTHS)
+
+    return {spec.name for spec in schema.features if is_audio(spec)}
+
+
+def require_empty(target: Store, store: Store) -> None:
+    """Refuses a place in which there is something, or that is in the dataset's folder."""
+    if f"{real_uri(target.uri)}/".startswith(f"{real_uri(store.uri)}/"):
+        raise UsageError(
+            f"{target.uri}: is in the folder of the dataset, {store.uri}. Name a folder "
+            "beside it"
+        )
     is_file = isinstance(target, LocalStore) and Path(target.root).is_file()
     level = None if is_file else target.list_level()
     if level is None or level.files or level.folders:
@@ -65,10 +98,7 @@ def export_shards(
       UsageError: there is something in the target.
       CorruptRecordError, OutputError: a shard is damaged.
     """
-    # Only here: it imports all that decodes records, which runs do not need.
-    from recordmill.transforms.dataset.reader import shards_to_read
-
-    require_empty(target)
+    require_empty(target, store)
     names, done = list[str](), 0
     for split, entry in manifest.splits.items():
         shards = shards_to_read(store, manifest, [split])
@@ -80,3 +110,78 @@ def export_shards(
             on_progress(done, manifest.num_bytes)
     target.put_bytes(b"", DONE_NAME)
     return [*names, DONE_NAME]
+
+
+# TFDS knows a split's shards by one pattern, and reads none that are compressed. A dataset
+# with appended parts or gzip gets TFDS files here, with its shards numbered in their order.
+
+
+def export_tfds(
+    store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
+) -> list[str]:
+    """Fills a new place that tfds.builder_from_directory reads; returns its files.
+
+    Local uncompressed shards are linked: they take no space, and stay when the dataset
+    goes. Others are copied and verified. dataset_info.json is written last, so TFDS
+    finds nothing in a folder that is not finished. `on_progress` is called with (bytes
+    done, bytes in all) after each shard.
+
+    Raises:
+      UsageError: the records are no examples; or there is something in the target.
+      OutputError: a shard is not the file that the manifest describes.
+    """
+    if manifest.payload != "example":
+        raise UsageError(
+            f"{store.uri}: its records are of payload {manifest.payload}, and TFDS reads "
+            "example alone. Use the program that `recordmill inspect --tf` prints, or "
+            "convert with `payload` example"
+        )
+    require_empty(target, store)
+    done, total = 0, manifest.num_bytes
+    results = []
+    for split, entry in manifest.splits.items():
+        for number, shard in enumerate(entry.shards):
+            name = shard_file_name(
+                *(manifest.name, split, number, len(entry.shards)),
+                container=manifest.container,
+            )
+            with new_file(target, name) as path:
+                size = _put(store, shard, manifest.compression, path)
+            examples = size - FRAME_BYTES * shard.records
+            results.append(
+                ShardResult(split, number, name, shard.records, size, examples, 0)
+            )
+            done += shard.bytes
+            on_progress(done, total)
+    schema = schema_of(manifest, class_names(store, manifest))
+    files = metadata_files(
+        manifest.name,
+        manifest.version,
+        schema,
+        results,
+        container=manifest.container,
+        label=only_label(schema),
+    )
+    files[DATASET_INFO_NAME] = with_about(files.pop(DATASET_INFO_NAME), manifest.about)
+    for name, data in files.items():
+        target.put_bytes(data, name)
+    return [result.file for result in results] + list(files)
+
+
+def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
+    """Puts a shard there, linked or decompressed; returns its bytes."""
+    require_size(store, shard)
+    if isinstance(store, LocalStore) and compression == "none":
+        try:
+            os.link(Path(store.root, shard.file), target)
+        except OSError:
+            pass  # another disk, or a file system without links
+        else:
+            return shard.bytes
+    with open_file(store, shard.file, compression) as file, target.open("xb") as copy:
+        try:
+            shutil.copyfileobj(file, copy, 1 << 20)
+        except InputError as error:
+            raise OutputError(f"{error}; run `recordmill verify`") from error
+        require_written(file, shard)
+    return target.stat().st_size

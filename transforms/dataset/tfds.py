@@ -30,32 +30,18 @@ Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import AboutKey
-from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
-from recordmill.schemas.names import format_labels, shard_file_name
+from recordmill.schemas.names import format_labels
 from recordmill.schemas.ranges import ShardResult
 from recordmill.schemas.text import json_bytes
-from recordmill.transforms.dataset.export import OnProgress, new_file, require_empty
-from recordmill.transforms.dataset.files import (
-    class_names,
-    open_file,
-    require_size,
-    require_written,
-)
-from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.tfrecord import FRAME_BYTES
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
@@ -281,78 +267,3 @@ _BOX = _leaf(
     "boundingBox",
     {"shape": _dimensions((4,)), "dtype": "float32", "bboxFormat": "REL_YXYX"},
 )
-
-
-# TFDS knows a split's shards by one pattern, and reads none that are compressed. A dataset
-# with appended parts or gzip gets TFDS files here, with its shards numbered in their order.
-
-
-def export_tfds(
-    store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
-) -> list[str]:
-    """Fills a new place that tfds.builder_from_directory reads; returns its files.
-
-    Local uncompressed shards are linked: they take no space, and stay when the dataset
-    goes. Others are copied and verified. dataset_info.json is written last, so TFDS
-    finds nothing in a folder that is not finished. `on_progress` is called with (bytes
-    done, bytes in all) after each shard.
-
-    Raises:
-      UsageError: the records are no examples; or there is something in the target.
-      OutputError: a shard is not the file that the manifest describes.
-    """
-    if manifest.payload != "example":
-        raise UsageError(
-            f"{store.uri}: its records are of payload {manifest.payload}, and TFDS reads "
-            "example alone. Use the program that `recordmill inspect --tf` prints, or "
-            "convert with `payload` example"
-        )
-    require_empty(target)
-    done, total = 0, manifest.num_bytes
-    results = []
-    for split, entry in manifest.splits.items():
-        for number, shard in enumerate(entry.shards):
-            name = shard_file_name(
-                *(manifest.name, split, number, len(entry.shards)),
-                container=manifest.container,
-            )
-            with new_file(target, name) as path:
-                size = _put(store, shard, manifest.compression, path)
-            examples = size - FRAME_BYTES * shard.records
-            results.append(
-                ShardResult(split, number, name, shard.records, size, examples, 0)
-            )
-            done += shard.bytes
-            on_progress(done, total)
-    schema = schema_of(manifest, class_names(store, manifest))
-    files = metadata_files(
-        manifest.name,
-        manifest.version,
-        schema,
-        results,
-        container=manifest.container,
-        label=only_label(schema),
-    )
-    files[DATASET_INFO_NAME] = with_about(files.pop(DATASET_INFO_NAME), manifest.about)
-    for name, data in files.items():
-        target.put_bytes(data, name)
-    return [result.file for result in results] + list(files)
-
-
-def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
-    """Puts a shard there, linked or decompressed; returns its bytes."""
-    require_size(store, shard)
-    if isinstance(store, LocalStore) and compression == "none":
-        try:
-            os.link(Path(store.root, shard.file), target)
-        except OSError:
-            pass  # another disk, or a file system without links
-        else:
-            return shard.bytes
-    with open_file(store, shard.file, compression) as file, target.open("xb") as copy:
-        try:
-            shutil.copyfileobj(file, copy, 1 << 20)
-        except InputError as error:
-            raise OutputError(f"{error}; run `recordmill verify`") from error
-        require_written(file, shard)
-    return target.stat().st_size

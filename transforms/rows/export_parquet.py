@@ -2,9 +2,9 @@
 
     data/{split}-00000-of-00004.parquet      a file for each shard, the rows in its order
 
-Images are structs of bytes and path, class labels are int64: `datasets` reads them as Image and
-ClassLabel by the metadata `huggingface` of the schema, and so does `recordmill convert
-parquet`. Arrays, and values with a shape, are lists in lists.
+Images and audio files are structs of bytes and path, class labels are int64: `datasets` reads
+them as Image, Audio and ClassLabel by the metadata `huggingface` of the schema, and so does
+`recordmill convert parquet`. Arrays, and values with a shape, are lists in lists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema, Shape
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.arrow import I64, array_parts, offsets_of
-from recordmill.transforms.dataset.export import OnProgress, export_shards
+from recordmill.transforms.dataset.export import OnProgress, audio_files, export_shards
 from recordmill.transforms.dataset.files import schema_of_dataset
 from recordmill.transforms.dataset.reader import ShardToRead
 from recordmill.transforms.decode.columns import nest
@@ -75,7 +75,13 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 def to_table(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """Returns decoded columns as a table has them."""
-    columns = [_column(batch[spec.name], spec) for spec in schema.features]
+    audio = audio_files(schema)
+    columns = [
+        _file(batch[spec.name])
+        if spec.name in audio
+        else _column(batch[spec.name], spec)
+        for spec in schema.features
+    ]
     names = [spec.name for spec in schema.features]
     return pa.RecordBatch.from_arrays(columns, names)
 
@@ -86,9 +92,7 @@ def _column(column: pa.Array, spec: FeatureSpec) -> pa.Array:
         steps = _column(column.flatten(), replace(spec, sequence=False))
         return nest(steps, [offsets_of(_lengths(column))], present)
     if spec.content is Content.IMAGE:
-        paths = pa.nulls(len(column), pa.string())
-        mask = pa.array(~present)
-        return pa.StructArray.from_arrays([column, paths], fields=[*_FILE], mask=mask)
+        return _file(column)
     if spec.content is Content.ARRAY:
         return _array(column, spec, present)
     if spec.class_names and not spec.shape:
@@ -96,6 +100,12 @@ def _column(column: pa.Array, spec: FeatureSpec) -> pa.Array:
     if len(spec.shape) > 1 and spec.shape.count(None) < 2:
         return _nested(column.flatten(), _lengths(column), spec.shape, present)
     return column
+
+
+def _file(column: pa.Array) -> pa.Array:
+    paths = pa.nulls(len(column), pa.string())
+    mask = column.is_null()
+    return pa.StructArray.from_arrays([column, paths], fields=[*_FILE], mask=mask)
 
 
 def _lengths(lists: pa.Array) -> I64:
@@ -127,12 +137,14 @@ def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Ar
 
 def _features(schema: Schema) -> dict[str, Any]:
     """Returns what `datasets` is told of columns; it sees itself what others are."""
-    told = {}
+    told, audio = {}, audio_files(schema)
     for spec in schema.features:
         feature: dict[str, Any] = {}
         depth = int(spec.sequence)
         if spec.content is Content.IMAGE:
             feature = {"_type": "Image"}
+        elif spec.name in audio:
+            feature = {"_type": "Audio"}
         elif spec.class_names:
             feature = {"names": list(spec.class_names), "_type": "ClassLabel"}
             depth += len(spec.shape)

@@ -2,7 +2,7 @@
 
     {split}-000000.tar        a file for each shard; its samples, in the order of its rows:
 
-    00000000.jpg              an image, by what its bytes are
+    00000000.jpg              an image or an audio file, by what its bytes are
     00000000.cls              the only class label
     00000000.json             all other values
     00000000.{name}           bytes, and text or numbers whose name says so: txt, npy
@@ -18,6 +18,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ import numpy as np
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.dataset.export import OnProgress, export_shards
+from recordmill.transforms.audio.header import audio_format
+from recordmill.transforms.dataset.export import OnProgress, audio_files, export_shards
 from recordmill.transforms.dataset.files import schema_of_dataset
 from recordmill.transforms.dataset.reader import ShardToRead
 from recordmill.transforms.dataset.tfds import labels_files
@@ -38,7 +40,7 @@ from recordmill.transforms.storage import Store
 
 KEY = "key"
 _JSON = "json/"
-_IMAGE_ENDINGS = {"jpeg": "jpg"}  # of formats that have another name
+_OTHER_ENDINGS = {"jpeg": "jpg", "id3": "mp3"}  # of formats that have another name
 _ENDINGS = {"array": "npy", "bytes": "bin"}  # where names do not say what files hold
 _WAY_OUT = "Rename it, or use `recordmill export parquet`"
 
@@ -73,7 +75,7 @@ def export_webdataset(
         lambda split, number, _: f"{split}-{number:06d}.tar",
         *(write, on_progress),
     )
-    labels = labels_files(schema)
+    labels = labels_files(layout.as_read(schema))
     for name, data in labels.items():
         target.put_bytes(data, name)
     return [*names, *labels]
@@ -84,8 +86,10 @@ class Layout:
 
     def __init__(self, schema: Schema) -> None:
         images = [s for s in schema.features if s.content is Content.IMAGE]
+        self._audio = audio_files(schema)
         labels = [s for s in schema.features if s.class_names and not s.shape]
-        self._images: dict[str, str] = {}  # where an image's ending is not in its name
+        # what is before the ending, where it is not in the name but in the bytes
+        self._by_content: dict[str, str] = {}
         self._files: dict[str, str] = {}  # ending of the file, by feature
         self._values = list[str]()  # features that are in JSON
         for spec in schema.features:
@@ -97,7 +101,11 @@ class Layout:
                     f"sample. {_WAY_OUT}"
                 )
             if spec.content is Content.IMAGE and kind_of(name) != "image":
-                self._images[spec.name] = "" if len(images) == 1 else f"{name}."
+                self._by_content[spec.name] = "" if len(images) == 1 else f"{name}."
+            elif spec.name in self._audio:
+                self._by_content[spec.name] = (
+                    "" if len(self._audio) == 1 else f"{name}."
+                )
             elif labels == [spec]:
                 self._files[spec.name] = "cls"
             elif (kind := _file_kind(spec)) is None:
@@ -105,6 +113,17 @@ class Layout:
             else:
                 is_said = kind_of(name) == kind
                 self._files[spec.name] = name if is_said else f"{name}.{_ENDINGS[kind]}"
+
+    def as_read(self, schema: Schema) -> Schema:
+        """Returns a schema with the names of columns by which samples are read again."""
+        names = {name: f"{_JSON}{name}" for name in self._values} | self._files
+        return Schema(
+            tuple(
+                replace(spec, name=spec.name if spec.name.startswith(_JSON) else new)
+                for spec in schema.features
+                if (new := names.get(spec.name))
+            )
+        )
 
     def sample(
         self, row: Mapping[str, Any], number: str, seen: set[str]
@@ -128,13 +147,16 @@ class Layout:
                 )
             files[ending] = data
 
-        for name, ending in (*self._files.items(), *self._images.items()):
+        for name, ending in (*self._files.items(), *self._by_content.items()):
             value = row[name]
             if value is None:
                 continue
-            if name in self._images:
-                header = read_header(value)
-                ending += _IMAGE_ENDINGS.get(header.format, header.format)
+            if name in self._audio:
+                form = audio_format(value[:16]) or "bin"  # of what is not read here
+                ending += _OTHER_ENDINGS.get(form, form)
+            elif name in self._by_content:
+                form = read_header(value).format
+                ending += _OTHER_ENDINGS.get(form, form)
             if kind_of(ending) == "image":
                 header = read_header(value)
                 known |= {

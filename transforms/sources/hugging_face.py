@@ -72,11 +72,11 @@ class Meaning:
 
     def sizes(self) -> list[pa.Field]:
         """Returns the columns beside images, of their pixels, and beside audio."""
-        return size_columns(self.images) + size_columns(self.audio, _LENGTHS)
+        return size_columns(self.images) + size_columns(self.audio, LENGTHS)
 
     def keep_files(self, wanted: Container[str]) -> None:
         """Keeps images and audio that are wanted, or whose sizes are."""
-        for names, sides in (self.images, _SIDES), (self.audio, _LENGTHS):
+        for names, sides in (self.images, _SIDES), (self.audio, LENGTHS):
             names[:] = [
                 name
                 for name in names
@@ -194,10 +194,9 @@ def require_same_classes(
     """Refuses a file whose labels count other classes than those before."""
     if tuple(found) != tuple(expected):
         raise InputError(
-            f"{uri}: the classes of column {column!r} are {first_names(found)} by its "
-            f"metadata 'huggingface'; expected {first_names(expected)}, so that equal "
-            "labels are of one class. Convert such files one by one, or declare the "
-            "classes in a schema file (`schema`)"
+            f"{uri}: the classes of column {column!r} are {first_names(found)}; expected "
+            f"{first_names(expected)}, so that equal labels are of one class. Convert such "
+            "files one by one, or declare the classes in a schema file (`schema`)"
         )
 
 
@@ -210,7 +209,7 @@ class Checked(NamedTuple):
 
 
 _SIDES = ("height", "width")  # in pixels
-_LENGTHS = ("sample_rate", "channels", "frames")
+LENGTHS = ("sample_rate", "channels", "frames")
 
 
 def size_columns(files: Sequence[str], sides: Sequence[str] = _SIDES) -> list[pa.Field]:
@@ -287,7 +286,7 @@ def _check_audio(
                 problems.setdefault(row, f"{name}: {error}")
     return [
         pa.array([getattr(each, side, None) for each in found], pa.int64())
-        for side in _LENGTHS
+        for side in LENGTHS
     ]
 
 

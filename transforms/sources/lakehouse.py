@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.sources.partitions import partition_keys
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 
@@ -49,24 +50,20 @@ class Snapshot(NamedTuple):
 
 
 def only_current(
-    files: Inventory,
-    source: str,
-    storage: StorageOptions,
-    left_out: frozenset[str] = frozenset(),
-) -> tuple[Inventory, InputSummary]:
+    files: Inventory, storage: StorageOptions, left_out: frozenset[str] = frozenset()
+) -> tuple[Inventory, InputSummary, bool]:
     """Returns the files without those of tables that are not of the current version.
 
-    The files that were left out already, by their paths, are not missed.
+    The files that were left out already, by their paths, are not missed. The last value
+    is whether the files, as Iceberg's, have the columns that their folders name.
 
     Raises:
       InputError: a table cannot be read as a list of files, or its files are named apart
         from its metadata.
     """
-    if source != "parquet":
-        return files, NOTHING
     _require_whole_tables(files, storage)
-    facts = []
-    for folder, is_delta in _tables(files).items():
+    facts, tables = [], _tables(files)
+    for folder, is_delta in tables.items():
         own = [file for file in files if file.path.startswith(folder)]
         uri = own[0].uri.removesuffix(own[0].path) + folder
         found = (
@@ -100,7 +97,8 @@ def only_current(
             raise InputError(
                 f"{uri}: version {found.version} of this table has no rows"
             )
-    return files, InputSummary(tuple(facts))
+    have_columns = False in tables.values() and bool(partition_keys(files))
+    return files, InputSummary(tuple(facts)), have_columns
 
 
 def _tables(files: Iterable[InputFile]) -> dict[str, bool]:

@@ -53,7 +53,12 @@ from recordmill.transforms.sources.globs import (
     search,
 )
 from recordmill.transforms.storage.archives import list_archive
-from recordmill.transforms.storage.clouds import NO_FILE, filesystem_of, version_of
+from recordmill.transforms.storage.clouds import (
+    NO_FILE,
+    cloud_of,
+    filesystem_of,
+    version_of,
+)
 from recordmill.transforms.storage.errors import (
     describe_failure,
     input_error,
@@ -338,7 +343,10 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[InputFil
     with suppress(ValueError):  # the hub (hf://) refuses what is above a repository
         while root.strip("/") and not (names := tree.entries(root)):
             root = root.rpartition("/")[0]  # the longest part that holds anything
-    raise InputError(nothing_matches(url, uri_of(root) if names else "", names))
+    hidden = "" if names else cloud_of(url).hidden
+    raise InputError(
+        nothing_matches(url, uri_of(root) if names else "", names) + hidden
+    )
 
 
 @dataclass(slots=True)

@@ -54,6 +54,7 @@ class RemoteFile:
     extra = ""  # recordmill's extra that installs its package
     container = "folder"  # its word for a bucket
     credentials = "see the documentation of its fsspec package"
+    hidden = ""  # what else may be where nothing is found
     objects = False  # whether a put is one step; else files get a temporary name first
     # Whether it can put a file on a condition: only if there is none of that name, or only
     # over one version. Then it can read one version only, too.
@@ -546,6 +547,7 @@ class Hub(RemoteFile):
     extra = "hf"
     container = "repository"
     credentials = "set HF_TOKEN, or log in with `hf auth login`"
+    hidden = f"; private and gated ones are shown to those with access: {credentials}"
 
 
 _CLOUDS: dict[str, type[RemoteFile]] = {

@@ -63,6 +63,7 @@ _TRANSIENT_CLASSES = frozenset(
         "gcsfs.ChecksumError",
         "google.TransportError",
         "http.IncompleteRead",
+        "httpx2.TransportError",  # of the Hugging Face Hub
         "requests.ChunkedEncodingError",
         "requests.ConnectionError",
         "requests.Timeout",
@@ -73,6 +74,7 @@ _PERMANENT_CLASSES = frozenset(
         "aiohttp.ClientConnectorCertificateError",
         "aiohttp.InvalidURL",
         "botocore.SSLError",
+        "huggingface_hub.OfflineModeIsEnabled",
     }
 )
 # S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload: the
@@ -270,12 +272,11 @@ def _status(error: BaseException) -> int | None:
     if isinstance(response, dict):  # botocore
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
-    for name in ("status_code", "status", "code"):  # azure, aiohttp, gcsfs
-        value = getattr(error, name, None)
-        if isinstance(value, int):
-            return value
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
+    for holder in (error, response):  # azure, aiohttp, gcsfs; the Hub
+        for name in ("status_code", "status", "code"):
+            value = str(getattr(holder, name, None))
+            if value.isdecimal():
+                return int(value)
     return None
 
 

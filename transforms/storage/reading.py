@@ -83,6 +83,12 @@ def full_uri(uri: str) -> str:
     return uri.rstrip("/")
 
 
+def real_uri(uri: str) -> str:
+    """Returns a URI in the one spelling in which two of the same file are equal."""
+    uri = full_uri(uri)
+    return os.path.realpath(uri).rstrip("/") if is_local(uri) else uri
+
+
 def open_input(
     uri: str, options: StorageOptions = NO_OPTIONS, seen: Seen | None = None
 ) -> Input:

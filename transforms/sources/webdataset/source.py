@@ -18,16 +18,19 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
+import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
-from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.schemas.input_summary import InputSummary, InputWarning, SkippedFiles
+from recordmill.schemas.names import parse_labels
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.encode.columns import inside_lists
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.summary import (
@@ -47,6 +50,11 @@ from recordmill.transforms.sources.base import (
     RowSink,
     number_ranges,
 )
+from recordmill.transforms.sources.hugging_face import (
+    check_labels,
+    require_same_classes,
+    told_of_labels,
+)
 from recordmill.transforms.sources.json_lines import (
     ENTRY_BYTES,
     ObjectsSource,
@@ -56,6 +64,7 @@ from recordmill.transforms.sources.json_lines import (
     flat_values,
 )
 from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
+from recordmill.transforms.sources.tfrecord.features import BesideFiles, folder_of
 from recordmill.transforms.storage.archives import (
     BLOCK,
     has_end,
@@ -449,6 +458,8 @@ class WebDatasetSource(ObjectsSource):
     range_bytes: int = RANGE_BYTES  # of a large shard that make a range, at least
     # once prepared: the only file is a shard whatever its name
     takes_any_name: bool = False
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: tuple[FileChecksum, ...] = ()  # of the files with their names
 
     reads_archives = True
     row_name = "sample"
@@ -462,13 +473,42 @@ class WebDatasetSource(ObjectsSource):
                 f"no tar archive among {count(len(files), 'input file')}; expected shards "
                 "that are named .tar (or .tar.gz, .tgz and the like) and are not empty"
             )
-        named = {file.path for file in shards}
+        known = source._prepared(shards, (), append)
+        beside = BesideFiles(files, self.storage)
+        classes = known._classes(beside, folder_of(shards[0].path))
+        used = {file.path for file in shards} | beside.checksums.keys()
         others = [
             ("not named as a tar archive" if file.size else "empty", file.path)
             for file in files
-            if file.path not in named
+            if file.path not in used
         ]
-        return source._prepared(shards, others, append)
+        return replace(
+            known,
+            classes=classes,
+            unread=tuple(beside.checksums.values()),
+            passed_over=SkippedFiles.counted(others),
+        )
+
+    def _classes(
+        self, beside: BesideFiles, folder: str
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Returns the names of classes, by column, of files that an export writes."""
+        found = {}
+        features = self.fixed_schema.features if self.fixed_schema else ()
+        known = {each.name: each.class_names for each in features if each.class_names}
+        for name, kind in self.types:
+            file = FeatureSpec(name, Kind.INT64).labels_file
+            is_label = pt.is_integer(inside_lists(kind)[0]) and not self.as_declared
+            names = (
+                parse_labels(beside.in_folder(folder, file) or b"") if is_label else ()
+            )
+            if names or name in known:
+                found[name] = known.get(name, names)
+                require_same_classes(file, name, names or found[name], found[name])
+        return found
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.unread
 
     def _first_rows(
         self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
@@ -499,8 +539,13 @@ class WebDatasetSource(ObjectsSource):
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         if found is None:
-            return super().understood()
+            told = [
+                f"{n} {count(len(c), 'class')}" for n, c in sorted(self.classes.items())
+            ]
+            names = (("labels files", ", ".join(told)),) if told else ()
+            return super().understood().updated(InputSummary(names))
         facts = (*readers_get(found.schema), *self._left_out(found))
+        facts += told_of_labels(found.issues)
         return InputSummary(facts, warnings_of(found.issues))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
@@ -510,7 +555,11 @@ class WebDatasetSource(ObjectsSource):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
             return self.fixed_schema
-        schema = plain_schema(self.columns(), nulls)
+        features = [
+            replace(each, class_names=self.classes.get(each.column, ()))
+            for each in plain_schema(self.columns(), nulls).features
+        ]
+        schema = Schema(tuple(features))
         return with_images(schema, images_of(self.columns().names), observed)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
@@ -555,6 +604,9 @@ class WebDatasetSource(ObjectsSource):
         starts = np.array([sample.start for sample in samples], np.int64)
         places = Places(starts, lambda index: samples[index].raw)
         rows, kept = self._made_rows(parsed, places, input_range, shard, sink)
+        wrong, unlabelled = check_labels(rows.batch, self.classes, input_range.uri)
+        rows = sink.reject(rows, wrong, input_range)
+        kept = kept[np.delete(np.arange(len(kept)), [*wrong])]
         names = [f"{input_range.path}: {samples[index].key}" for index in kept]
         observed, issues = observe_images(
             images_of(self.columns().names), [headers[index] for index in kept], names
@@ -564,7 +616,7 @@ class WebDatasetSource(ObjectsSource):
             hashed = hash(samples[index].key)
             again += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
             keys.add(hashed)
-        sink.add(observed=observed, issues=[*issues, *again])
+        sink.add(observed=observed, issues=[*issues, *again, *unlabelled])
         return rows
 
     def _parse(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
