@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -213,6 +214,15 @@ class RangeResult:
     rows_added: int = 0  # rows that it made beside the first of each
     rows_left_out: int = 0  # rows that sampling left out
     rows_copied: int = 0  # copies that balancing made
+
+    def pack(self) -> Bytes:
+        """Returns the result as a value that a runner passes on as it is."""
+        return pickle.dumps(self)
+
+    @staticmethod
+    def unpack(packed: Iterable[Bytes]) -> list[RangeResult]:
+        """Returns results in the order of their ranges."""
+        return sorted(map(pickle.loads, packed), key=lambda each: each.range.index)
 
 
 KEY_SPACE = 1 << 64  # order keys are u64

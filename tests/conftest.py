@@ -17,7 +17,6 @@ from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_images, make_mixed
 from job_tools import IRIS, convert
-from quick_beam import keep_arguments
 from store_servers import SERVERS, Place, display_path
 from tcp_proxy import proxy_to
 
@@ -140,7 +139,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leaves what all tests share out of Python's searches for cycles."""
     gc.freeze()
-    keep_arguments()
+    if "apache_beam.transforms.core" in sys.modules:
+        # The tests run thousands of pipelines.
+        from recordmill.beam_jobs.runners.embedded import keeping_arguments
+
+        keeping_arguments().__enter__()
 
 
 @pytest.fixture

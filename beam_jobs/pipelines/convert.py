@@ -12,6 +12,9 @@ convert only measures; after the plan every range is read again and its records 
 pieces. Steps that an input does not need, because its types are
 known, are left out. If there is only one range, all of it is one step: there is nothing
 to exchange, and ten rows should not pay for twenty steps of the runner.
+
+Results of ranges pass through the runner as bytes (`RangeResult.pack`): each step encodes,
+decodes and measures all objects in what it gets, and the launcher does that for all workers.
 """
 
 from __future__ import annotations
@@ -42,7 +45,6 @@ from recordmill.schemas.ranges import (
     ShardPlan,
     ShardResult,
     ShardTask,
-    SortedRunRef,
     TypeFlags,
     merge_type_flags,
 )
@@ -125,7 +127,7 @@ def publish_dataset(
     _: None,
     context: RunContext,
     run_metadata: dict[str, object],
-    results: list[RangeResult],
+    results: Iterable[bytes],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
     """Checks all results, stages the metadata and commits; once, and safe to repeat."""
@@ -135,7 +137,7 @@ def publish_dataset(
         report_lineage(source=root, sink=store.uri)
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
-        ordered = sorted(results, key=lambda result: result.range.index)
+        ordered = RangeResult.unpack(results)
         metadata["understood"] = _understood(context, run_metadata, ordered, shards)
         if not context.publishing.lease:
             yield publish_detached(context, ordered, shards, json_bytes(metadata))
@@ -191,7 +193,7 @@ def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
 
 
 def plan_dataset(
-    histogram: Histogram, context: RunContext, results: list[RangeResult]
+    histogram: Histogram, context: RunContext, packed: Iterable[bytes]
 ) -> ShardPlan:
     """Plans the shards of the dataset, from the results of all ranges.
 
@@ -201,6 +203,7 @@ def plan_dataset(
     """
     with report_errors_to_launcher(context.workspace):
         note_end(context.workspace, "read")
+        results = RangeResult.unpack(packed)
         check_run_rejects(
             context,
             sum(result.rows_read for result in results),
@@ -217,7 +220,7 @@ def exchange(
     context: RunContext,
     *,
     redo: bool,
-) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
+) -> tuple[PCollection[bytes], PCollection[ShardResult]]:
     """Converts all ranges and writes all shards into staging; returns their results.
 
     Each range comes with a guess of its types. With `redo` ranges that were encoded, or
@@ -225,7 +228,7 @@ def exchange(
     """
     results = input_ranges | "ConvertRanges" >> beam.Map(
         convert_one, context
-    )  # RangeResult
+    )  # RangeResult, packed
     by_engine = context.exchange == "engine"
     if redo or by_engine:
         final_types = AsSingleton(
@@ -243,7 +246,7 @@ def exchange(
         results
         | "CountRanges" >> beam.FlatMap(count_range, context)  # PackedHistogram
         | "SumHistograms" >> beam.CombineGlobally(Total(nothing)).without_defaults()
-        | "PlanShards" >> beam.Map(plan_dataset, context, results=AsList(results))
+        | "PlanShards" >> beam.Map(plan_dataset, context, packed=AsList(results))
     )  # ShardPlan
     if by_engine:
         return exchange_by_engine(results, final_types, plan, context)
@@ -257,45 +260,44 @@ def exchange(
     return results, shards
 
 
-def settle_types(results: list[RangeResult], context: RunContext) -> TypeFlags:
-    return context.source.input.settle_types(_findings(context, results))
+def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
+    found = _findings(context, RangeResult.unpack(results))
+    return context.source.input.settle_types(found)
 
 
 def convert_one(
     guessed: tuple[InputRange, TypeFlags], context: RunContext, *, redo: bool = False
-) -> RangeResult:
-    """Converts a range; with the engine exchange only measures it."""
+) -> bytes:
+    """Converts a range; with the engine exchange only measures it. Returns the result."""
     input_range, types = guessed
     convert = measure_range if context.exchange == "engine" else convert_range
     with report_errors_to_launcher(context.workspace):
         result: RangeResult = context.execute(convert, input_range, types, redo)
-        return result
+        return result.pack()
 
 
-def redo_one(
-    result: RangeResult, context: RunContext, final_types: TypeFlags
-) -> RangeResult:
+def redo_one(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
+    (result,) = RangeResult.unpack([packed])
     if context.source.needs_reencode(
         result.observed_types, result.encoded_types, final_types
     ):
         return convert_one((result.range, final_types), context, redo=True)
-    return result
+    return packed
 
 
-def count_range(result: RangeResult, context: RunContext) -> Iterator[PackedHistogram]:
+def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]:
+    (result,) = RangeResult.unpack([packed])
     with report_errors_to_launcher(context.workspace):
         yield from context.execute(range_histogram, result)
 
 
-def list_runs(_: ShardPlan, results: Iterable[RangeResult]) -> list[SortedRunRef]:
+def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
     """Returns all sorted runs by range: the one table that every shard task gets."""
-    ordered = sorted(results, key=lambda result: result.range.index)
-    return [run for result in ordered for run in result.runs]
+    found = RangeResult.unpack(results)
+    return pickle.dumps([run for result in found for run in result.runs])
 
 
-def write_one(
-    task: ShardTask, context: RunContext, runs: list[SortedRunRef]
-) -> ShardResult:
+def write_one(task: ShardTask, context: RunContext, runs: bytes) -> ShardResult:
     with report_errors_to_launcher(context.workspace):
         result: ShardResult = context.execute(write_shard, task, runs)
         return result
@@ -307,11 +309,11 @@ FLINK_BUNDLE_BYTES = 900_000_000
 
 
 def exchange_by_engine(
-    measured: PCollection[RangeResult],
+    measured: PCollection[bytes],
     final_types: AsSingleton,
     plan: PCollection[ShardPlan],
     context: RunContext,
-) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
+) -> tuple[PCollection[bytes], PCollection[ShardResult]]:
     """Sends the rows of measured ranges through the runner's shuffle, and writes them.
 
     Only results and finished shards are written to files, so workers need to share
@@ -324,16 +326,14 @@ def exchange_by_engine(
     sent = (
         measured
         | "KeyByIndex"
-        >> beam.Map(lambda one: (one.range.index, one)).with_output_types(
-            tuple[int, RangeResult]
-        )
+        >> beam.Map(
+            lambda one: (RangeResult.unpack([one])[0].range.index, one)
+        ).with_output_types(tuple[int, bytes])
         | "SendRanges" >> beam.ParDo(send, final_types, AsSingleton(to_write))
     )  # (shard number, piece), and (NO_SHARD, result of a range)
     written = write_pieces(sent, to_write)
-    results, shards = (
-        written | f"Only{kind.__name__}s" >> beam.Filter(isinstance, kind)
-        for kind in (RangeResult, ShardResult)
-    )
+    results = written | "OnlyRanges" >> beam.Filter(isinstance, bytes)
+    shards = written | "OnlyShards" >> beam.Filter(isinstance, ShardResult)
     return results, shards
 
 
@@ -362,19 +362,19 @@ class SendRange(beam.DoFn):
 
     def process(
         self,
-        element: tuple[int, RangeResult],
+        element: tuple[int, bytes],
         final_types: TypeFlags,
         to_write: ShardsToWrite,
         unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
     ) -> Iterator[tuple[int, bytes]]:
-        context, (_, measured) = self._context, element
+        context, (measured,) = self._context, RangeResult.unpack([element[1]])
         num_bytes = 0
         with report_errors_to_launcher(context.workspace):
             for sent in send_range(
                 context, measured, final_types, to_write.plan, to_write.finished
             ):
                 if isinstance(sent, RangeResult):
-                    yield NO_SHARD, pickle.dumps(sent)
+                    yield NO_SHARD, sent.pack()
                     return
                 num_bytes += len(sent[1])
                 if self._max_bytes is not None and num_bytes > self._max_bytes:

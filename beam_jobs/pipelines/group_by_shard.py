@@ -16,7 +16,6 @@ NO_SHARD in place of a number.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -26,14 +25,14 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.runners.embedded import is_flink
-from recordmill.schemas.ranges import RangeResult, ShardResult
+from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.exchange.pieces import planned_rows
 from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
 
-# In place of a shard's number: the piece is the pickled result of a range.
+# In place of a shard's number: the piece is the packed result of a range.
 NO_SHARD = -1
 
 
@@ -65,7 +64,7 @@ class Total(beam.CombineFn):
 
 def write_pieces(
     pieces: PCollection[tuple[int, bytes]], to_write: PCollection[ShardsToWrite]
-) -> PCollection[ShardResult | RangeResult]:
+) -> PCollection[ShardResult | bytes]:
     """Groups (shard number, piece) by shard; writes every planned shard into staging.
 
     Emits the results of the shards, and those of ranges that came with the pieces.
@@ -110,7 +109,7 @@ class WriteWhenComplete(beam.DoFn):
         to_write: ShardsToWrite,
         pieces: Any = beam.DoFn.StateParam(PIECES),  # noqa: B008  as Beam declares state
         rows: Any = beam.DoFn.StateParam(ROWS),  # noqa: B008
-    ) -> Iterator[ShardResult | RangeResult]:
+    ) -> Iterator[ShardResult | bytes]:
         number, piece = element
         if number == NO_SHARD or not piece:
             yield from write_group((number, [piece]), to_write)
@@ -132,11 +131,11 @@ class WriteWhenComplete(beam.DoFn):
 
 def write_group(
     grouped: tuple[int, Iterable[bytes]], to_write: ShardsToWrite
-) -> Iterator[ShardResult | RangeResult]:
+) -> Iterator[ShardResult | bytes]:
     """Writes a shard from its pieces; a finished one comes with one empty piece."""
     number, pieces = grouped
     if number == NO_SHARD:
-        yield from map(pickle.loads, pieces)
+        yield from pieces
         return
     with report_errors_to_launcher(to_write.context.workspace):
         yield write_inline(

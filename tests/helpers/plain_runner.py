@@ -81,9 +81,10 @@ def run_steps(
 
 def _planned(
     guessed: list[Guessed], context: RunContext
-) -> tuple[list[RangeResult], ShardPlan, TypeFlags]:
+) -> tuple[list[bytes], ShardPlan, TypeFlags]:
     results = [convert_one(each, context) for each in guessed]
-    final = reduce(merge_type_flags, (each.observed_types for each in results))
+    found = RangeResult.unpack(results)
+    final = reduce(merge_type_flags, (each.observed_types for each in found))
     if context.source.infers_types:
         results = [redo_one(each, context, final) for each in results]
     parts = chain.from_iterable(count_range(each, context) for each in results)
@@ -93,7 +94,7 @@ def _planned(
 
 def _by_files(
     guessed: list[Guessed], context: RunContext
-) -> tuple[list[RangeResult], list[ShardResult]]:
+) -> tuple[list[bytes], list[ShardResult]]:
     results, plan, _ = _planned(guessed, context)
     runs = list_runs(plan, results[::-1])
     return results, [
@@ -103,13 +104,13 @@ def _by_files(
 
 def _by_engine(
     guessed: list[Guessed], context: RunContext
-) -> tuple[list[RangeResult], list[ShardResult]]:
+) -> tuple[list[bytes], list[ShardResult]]:
     measured, plan, final = _planned(guessed, context)
     to_write = find_finished(plan, context)
     pieces: defaultdict[int, list[bytes]] = defaultdict(list)
-    for each in measured:
+    for number, each in enumerate(measured):
         send = SendRange(context, on_flink=False).process
-        for sent in send((each.range.index, each), final, to_write):
+        for sent in send((number, each), final, to_write):
             pieces[sent[0]].append(sent[1])
     pieces |= {number: [b""] for number in to_write.finished}
     written = [
@@ -118,6 +119,6 @@ def _by_engine(
         for each in group_by_shard.write_group(group, to_write)
     ]
     return (
-        [each for each in written if isinstance(each, RangeResult)],
+        [each for each in written if isinstance(each, bytes)],
         [each for each in written if isinstance(each, ShardResult)],
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -137,15 +139,17 @@ def _is_file(
 def write_shard(
     context: RunContext,
     task: ShardTask,
-    runs: Sequence[SortedRunRef],
+    runs: Sequence[SortedRunRef] | bytes,
     *,
     folder: SortedRunFolder | None = None,
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns what an earlier try finished.
 
-    `runs` are all of the job, in range order; damaged ones of the run's own folder are
-    made again, not those of another `folder`.
+    `runs` are all of the job, in range order, or that list pickled; damaged ones of the
+    run's own folder are made again, not those of another `folder`.
     """
+    if isinstance(runs, bytes):
+        runs = _unpack_runs(runs)
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
@@ -164,6 +168,13 @@ def write_shard(
     else:
         windows = _verify_runs(context, runs, windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, sink)
+
+
+# All shards of a job have the same table.
+@lru_cache(maxsize=1)
+def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
+    found: list[SortedRunRef] = pickle.loads(packed)
+    return found
 
 
 def write_inline(
