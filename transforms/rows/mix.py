@@ -32,6 +32,8 @@ from recordmill.transforms.rows.open_dataset import (
 )
 from recordmill.transforms.tfrecord import crc32c
 
+_RING_BLOCK = 128  # rows of a local dataset
+
 StoppingStrategy = Literal["first_exhausted", "all_exhausted"]
 
 
@@ -159,10 +161,9 @@ class Mix(Dataset):
         for which, (data, count) in enumerate(
             zip(self._members, self._draws, strict=True)
         ):
-            places = row_order(count, seed + which, epoch, near=data._near)(0, count)
-            ring = shuffled_blocks(
-                len(data), np.random.default_rng(self._seed % (1 << 64))
-            )
+            places = row_order(count, seed + which, epoch, block=data._block)(0, count)
+            fixed = np.random.default_rng(self._seed % (1 << 64))
+            ring = shuffled_blocks(len(data), fixed, data._block or _RING_BLOCK)
             numbers[drawn == which] = first + ring[(epoch * count + places) % len(data)]
             first += len(data)
         return lambda start, stop: numbers[start:stop]

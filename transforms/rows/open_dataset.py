@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -41,7 +42,7 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.rows.read_rows import column_values, require_share, to_dicts
-from recordmill.transforms.storage import LocalStore, open_store
+from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
 from recordmill.transforms.tfrecord import crc32c
 
 # feature's shape             array of a batch of n rows
@@ -131,19 +132,23 @@ def stacked(images: list[Column | None]) -> Column:
 # Measured on two cores: 360,000 rows a second with one, 369,000 with two, 350,000 with
 # three or four: half of the work is Python's.
 _THREADS = 2
-_AHEAD = 2  # windows that are read, or being read, before they are asked for
+_STORE_THREADS = 4  # of a store: they wait for it most of the time
 
+Item = TypeVar("Item")
 Read = TypeVar("Read")
 
 
 def read_ahead(
-    batches: Iterable[I64], begin: Callable[[I64], Callable[[], Read]], window_rows: int
+    batches: Iterable[I64],
+    begin: Callable[[I64], Callable[[], Read]],
+    window_rows: int,
+    threads: int = _THREADS,
 ) -> Iterator[tuple[Read, int, int]]:
     """Yields for each batch the window it is in, and where in it: first row and end.
 
     A window ends with the batch that reaches `window_rows`. `begin` is called with its
     rows, in the caller's thread; what it returns is called in another one, and reads
-    them.
+    them. As many windows as threads are read, or being read, before they are asked for.
     """
 
     def windows() -> Iterator[tuple[list[int], Callable[[], Read]]]:
@@ -155,12 +160,13 @@ def read_ahead(
                 ends.append(ends[-1] + len(batch))
             yield ends, begin(np.concatenate(window))
 
-    found = ahead(windows(), lambda each: (each[0], each[1]()), _THREADS, most=_AHEAD)
+    found = ahead(windows(), lambda each: (each[0], each[1]()), threads, most=threads)
     for ends, read in found:
         for start, stop in pairwise(ends):
             yield read, start, stop
 
 
+_SHARDS = 16  # of a store, opened or read at once
 _OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
 
 
@@ -172,6 +178,10 @@ def checked_numbers(numbers: I64, count: int) -> I64:
     return np.where(numbers < 0, numbers + count, numbers)
 
 
+def _at_once(function: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[Read]:
+    return ahead(items, function, _SHARDS)
+
+
 class RecordsByNumber:
     """The records of shards, numbered from 0 through all of them."""
 
@@ -179,6 +189,7 @@ class RecordsByNumber:
         self._shards = shards
         self._firsts = [0, *itertools.accumulate(s.entry.records for s in shards)]
         self._open: OrderedDict[int, OpenShard | ArrayRecordShard] = OrderedDict()
+        self.is_local = all(isinstance(shard.store, LocalStore) for shard in shards)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what another process needs: all but the open files."""
@@ -193,13 +204,16 @@ class RecordsByNumber:
         What it returns reads and verifies them, in any thread.
         """
         shard_of = np.searchsorted(self._firsts, numbers, side="right") - 1
+        needed = np.unique(shard_of).tolist()
         parts = [
-            (self._opened(shard), numbers[shard_of == shard] - self._firsts[shard])
-            for shard in np.unique(shard_of).tolist()
+            (opened, numbers[shard_of == shard] - self._firsts[shard])
+            for shard, opened in zip(needed, self._opened(needed), strict=True)
         ]
 
+        run = map if self.is_local else _at_once
+
         def read() -> pa.BinaryArray:
-            found = [shard.read(positions) for shard, positions in parts]
+            found = [*run(lambda part: part[0].read(part[1]), parts)]
             if len(found) == 1:
                 return found[0]
             back = np.argsort(np.argsort(shard_of, kind="stable"))
@@ -207,49 +221,51 @@ class RecordsByNumber:
 
         return read
 
-    def _opened(self, shard: int) -> OpenShard | ArrayRecordShard:
-        if shard in self._open:
+    def _opened(self, needed: Sequence[int]) -> list[OpenShard | ArrayRecordShard]:
+        new = [shard for shard in needed if shard not in self._open]
+        opened = _at_once(ShardToRead.open, [self._shards[n] for n in new])
+        self._open.update(zip(new, opened, strict=True))
+        for shard in needed:
             self._open.move_to_end(shard)
-        else:
-            self._open[shard] = self._shards[shard].open()
-            if len(self._open) > _OPEN_SHARDS:
-                self._open.popitem(last=False)
-        return self._open[shard]
+        found = [self._open[shard] for shard in needed]
+        while len(self._open) > _OPEN_SHARDS:
+            self._open.popitem(last=False)
+        return found
 
 
-_BLOCK = 128  # rows that stay together, where reading them together is much cheaper
-_BUFFER = 128  # blocks whose rows are mixed
+# Of a dataset in a store, rows that follow each other are read together, as a request takes
+# 50 ms: blocks of 1 MiB are drawn, and 16 of them are read at once, and mixed.
+_BLOCK_BYTES = 1 << 20
+_BUFFER = 16
 
 _DRAWS = 1 << 10  # random places at once: one by one they would take longer than a row
 
-Item = TypeVar("Item")
 Order = Callable[[int, int], I64]  # order(start, stop): numbers of these rows
 
 
-def row_order(count: int, seed: int | None, epoch: int, *, near: bool) -> Order:
+def row_order(count: int, seed: int | None, epoch: int, *, block: int) -> Order:
     """Returns a function from places in an epoch to the numbers of rows.
 
     Every row comes once. The order depends on nothing but the arguments; without a seed
-    it is that in which the rows lie. With `near`, rows that follow each other should be
-    read together, as from a store: blocks of 128 rows are drawn, and 128 such blocks
-    are mixed at a time.
+    it is that in which the rows lie. With a `block` of rows that should be read together,
+    blocks are drawn, and the rows of some blocks are mixed; 0 draws rows.
     """
     if seed is None:
         return np.arange
     random = np.random.default_rng([seed % (1 << 64), epoch])
-    if near:
-        rows = shuffled_blocks(count, random)
-        for start in range(0, count, _BLOCK * _BUFFER):
-            random.shuffle(rows[start : start + _BLOCK * _BUFFER])
+    if block:
+        rows = shuffled_blocks(count, random, block)
+        for start in range(0, count, block * _BUFFER):
+            random.shuffle(rows[start : start + block * _BUFFER])
     else:
         rows = random.permutation(count)
     return lambda start, stop: rows[start:stop]
 
 
-def shuffled_blocks(count: int, random: np.random.Generator) -> I64:
+def shuffled_blocks(count: int, random: np.random.Generator, block: int) -> I64:
     """Returns the numbers of rows, in blocks whose order is drawn."""
-    blocks = random.permutation(-(-count // _BLOCK)) * _BLOCK
-    rows = (blocks[:, None] + np.arange(_BLOCK)).ravel()
+    blocks = random.permutation(-(-count // block)) * block
+    rows = (blocks[:, None] + np.arange(block)).ravel()
     return rows[rows < count]
 
 
@@ -320,6 +336,8 @@ def open_dataset(
     decode: bool = False,
     fill: Mapping[str, Any] = MappingProxyType({}),
     storage: Mapping[str, Any] | None = None,
+    cache: str | PathLike[str] | None = None,
+    cache_bytes: int = 10 << 30,
 ) -> Dataset:
     """Opens a finished dataset.
 
@@ -329,6 +347,9 @@ def open_dataset(
       decode: whether images that are kept as files become arrays of their pixels.
       fill: what stands for missing values, by feature, like {"age": -1}.
       storage: non-secret options of the dataset's storage.
+      cache: a local folder that keeps what is read of shards in a store, for all
+        processes and datasets that name it. Local datasets need none.
+      cache_bytes: limit of that folder; parts least recently used go first.
 
     Raises:
       UsageError: there is no such split, or no such feature to fill.
@@ -337,8 +358,13 @@ def open_dataset(
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
     manifest = read_manifest(store)
     splits = (split,) if isinstance(split, str) else split
+    shard_store = store
+    if cache is not None and isinstance(store, RemoteStore):
+        from recordmill.transforms.storage.cache import with_cache
+
+        shard_store = with_cache(store, Path(fspath(cache)).absolute(), cache_bytes)
     return Dataset(
-        shards_to_read(store, manifest, splits),
+        shards_to_read(shard_store, manifest, splits),
         schema_of(manifest),
         manifest.payload,
         class_names(store, manifest),
@@ -400,9 +426,13 @@ class Dataset(Sequence[Row]):
         ]
         self._records = RecordsByNumber(self._shards)
         self._is_packed = any(shard.compression != "none" for shard in self._shards)
-        self._near = not all(isinstance(s.store, LocalStore) for s in self._shards)
         num_bytes = sum(shard.entry.bytes for shard in self._shards)
         self._window_rows = _WINDOW_BYTES * len(self._records) // max(1, num_bytes)
+        self._block = 0
+        if not self._records.is_local:
+            rows = _BLOCK_BYTES * len(self._records) // max(1, num_bytes)
+            self._block = 1 << max(0, rows.bit_length() - 1)  # so that batches fit in
+            self._window_rows = self._block * _BUFFER
 
     def __repr__(self) -> str:
         names = ", ".join(feature.name for feature in self.schema.features)
@@ -530,7 +560,7 @@ class Dataset(Sequence[Row]):
         """
         share = self._share(size, start, worker, num_workers)
         order = self._batches(size, seed, epoch, share, drop_last)
-        for batch, begin, end in read_ahead(order, self._reader, self._window_rows):
+        for batch, begin, end in self._read_ahead(order, self._reader, num_workers):
             yield batch.slice(begin, end - begin)
 
     def numpy_batches(
@@ -552,22 +582,25 @@ class Dataset(Sequence[Row]):
 
         def begin(numbers: I64) -> Callable[[], dict[str, Column]]:
             read = self._reader(numbers)
+            return lambda: to_numpy(read(), self.schema)
 
-            def columns() -> dict[str, Column]:
-                found = to_numpy(read(), self.schema)
-                for name in self._images:
-                    found[name] = objects([decoded(cell) for cell in found[name]])
-                return found
-
-            return columns
+        def with_pixels(batch: dict[str, Column]) -> dict[str, Column]:
+            pixels = {
+                name: stacked([decoded(cell) for cell in batch[name]])
+                for name in self._images
+            }
+            return batch | pixels
 
         share = self._share(size, start, worker, num_workers)
         order = self._batches(size, seed, epoch, share, drop_last)
-        for columns, first, end in read_ahead(order, begin, self._window_rows):
-            batch = {name: column[first:end] for name, column in columns.items()}
-            for name in self._images:
-                batch[name] = stacked(batch[name].tolist())
-            yield batch
+        batches = (
+            {name: column[first:end] for name, column in columns.items()}
+            for columns, first, end in self._read_ahead(order, begin, num_workers)
+        )
+        if self._images:  # apart from reading, which may wait for a store
+            yield from ahead(batches, with_pixels, _THREADS, most=_THREADS)
+        else:
+            yield from batches
 
     def stream(
         self,
@@ -606,11 +639,11 @@ class Dataset(Sequence[Row]):
         share = self._share(size, start, worker, num_workers, read)
         if not self._is_packed:
             order = self._batches(size, seed, epoch, share, False)
-            for batch, first, _ in read_ahead(order, self._reader, self._window_rows):
+            for batch, first, _ in self._read_ahead(order, self._reader, num_workers):
                 if first == 0:  # of each window
                     yield from self._rows(batch)
             return
-        shards = row_order(len(self._shards), seed, epoch, near=False)
+        shards = row_order(len(self._shards), seed, epoch, block=0)
         mine = shards(0, len(self._shards))[worker::num_workers]
         rows: Iterator[Row] = itertools.chain.from_iterable(
             self._rows(self._filled(batch))
@@ -626,7 +659,7 @@ class Dataset(Sequence[Row]):
         shards = [
             (s.entry.records, s.entry.bytes, s.entry.crc32c) for s in self._shards
         ]
-        return crc32c(repr((self._near, shards)).encode())
+        return crc32c(repr((self._block, shards)).encode())
 
     def checked_start(self, start: int) -> int:
         """Returns a number of rows after which an epoch can continue, or raises UsageError."""
@@ -643,7 +676,7 @@ class Dataset(Sequence[Row]):
         return start
 
     def _order(self, seed: int | None, epoch: int) -> Order:
-        return row_order(len(self), seed, epoch, near=self._near)
+        return row_order(len(self), seed, epoch, block=self._block)
 
     def _share(
         self, size: int, start: int, worker: int, num_workers: int, read: int = 0
@@ -654,6 +687,15 @@ class Dataset(Sequence[Row]):
         self.checked_start(start)
         how = {"start": start, "worker": worker, "num_workers": num_workers}
         return share_of(len(self), size, **how, read=read)
+
+    def _read_ahead(
+        self,
+        order: Iterable[I64],
+        begin: Callable[[I64], Callable[[], Read]],
+        num_workers: int,
+    ) -> Iterator[tuple[Read, int, int]]:
+        threads = _THREADS if self._records.is_local else _STORE_THREADS
+        return read_ahead(order, begin, self._window_rows // num_workers, threads)
 
     def _batches(
         self,

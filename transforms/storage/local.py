@@ -257,7 +257,7 @@ def _lock(lock: Path) -> int:
         # A holder that ends removes file and folder, so each try begins anew.
         if (descriptor := _open(lock)) is not None:
             try:
-                if _try_lock(descriptor) and _is_at(descriptor, lock):
+                if try_lock(descriptor) and _is_at(descriptor, lock):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
@@ -285,7 +285,8 @@ def _open(lock: Path) -> int | None:
         return None
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Returns whether a file is locked now; where there are no locks, it counts as such."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
