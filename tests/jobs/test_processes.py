@@ -6,13 +6,19 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from archive_tools import ARCHIVES, files_in
+from case_jobs import BY_PROCESS, offer, run_case
 from job_inputs import MixedInput
 from job_tools import (
+    COMMAND,
+    HANG_SECONDS,
     SAMPLES,
     Argument,
     assert_unpublished,
@@ -28,16 +34,21 @@ from job_tools import (
     started,
     wait_until,
 )
+from store_servers import Place
+from store_tools import local_files, options_of
 
 from recordmill.beam_jobs.service import prepare
+from recordmill.schemas.errors import UsageError
+from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 
 CIFAR = SAMPLES / "cifar"  # two ranges: 492 and 123 kB
 PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 THREADS = ["--", "--direct_running_mode=in_memory", "--direct_num_workers=2"]
 
-# Waits in a worker, while a file is there; also looks at what a worker has imported.
+# Waits in a worker, while a file is there; also looks at what a worker has imported, and
+# starts a process as a person's function may.
 WAITING = """
-import sys, time
+import subprocess, sys, time
 from pathlib import Path
 
 HERE = Path({folder!r})
@@ -46,6 +57,8 @@ IS_WORKER = sys.argv[0] == "-c"
 def wait(batch):
     if IS_WORKER:
         assert "apache_beam" not in sys.modules
+        if (HERE / "waits").exists():
+            subprocess.Popen(["sleep", "600"])
         (HERE / "begun").touch()
     while IS_WORKER and (HERE / "waits").exists():
         time.sleep(0.01)
@@ -112,14 +125,16 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 @contextmanager
 def working(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A run in the middle of its work, and its two workers."""
+    """A run in the middle of its work, its two workers, and what these started."""
     (folder / "waiting.py").write_text(WAITING.format(folder=str(folder)))
     (folder / "waits").touch()
     with started(*job_of(folder), *PROCESSES) as process:
         wait_until((folder / "begun").exists, process)
         workers = workers_of(process)
         assert len(workers) == 2
-        yield process, workers
+        started_there = [child for worker in workers for child in children(worker)]
+        assert started_there
+        yield process, workers + started_there
     (folder / "waits").unlink()
 
 
@@ -151,7 +166,7 @@ def test_a_worker_is_killed(tmp_path: Path) -> None:
     assert_ends_and_resumes(tmp_path, workers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_launcher_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     """Its workers end by themselves, though they wait in the middle of a task."""
     with working(tmp_path) as (process, workers):
@@ -211,6 +226,122 @@ sys.exit(run(sys.argv[1:]))
     )
     assert ran.status == 0, ran.err
     assert "150 records" in ran.err
+
+
+def test_all_processes_together_hold_what_memory_allows(tmp_path: Path) -> None:
+    """In files that take no room of /dev/shm; what is more goes to the disk."""
+    (tmp_path / "in").mkdir()
+    for number in range(30):  # a range each
+        rows = [json.dumps({"number": number, "text": "x" * 1000})] * 300
+        (tmp_path / f"in/{number:02d}.jsonl").write_text("\n".join(rows))
+    (tmp_path / "waiting.py").write_text(
+        WAITING.format(folder=str(tmp_path)).replace(
+            ".exists():\n        time",
+            ".exists() and batch['number'][0].as_py() == 29:\n        time",
+        )
+    )
+    (tmp_path / "waits").touch()
+    job = ["convert", "jsonl", tmp_path / "in", tmp_path / "out", "--memory", "4MB"]
+    options = ["--map", f"{tmp_path / 'waiting.py'}:wait", *PROCESSES]
+    with started(*job, *options) as process:
+        work = tmp_path / "out/.recordmill"
+        ranges = "*/facts/range-scratch-*.json"
+        wait_until(lambda: len(list(work.glob(ranges))) == 29, process)
+        held, mapped = 0, ""
+        for worker in workers_of(process):
+            for file in Path(f"/proc/{worker}/fd").iterdir():
+                if "memfd:recordmill" in str(file.readlink()):
+                    held += file.stat().st_size
+            mapped += Path(f"/proc/{worker}/maps").read_text()
+        assert 3_000_000 < held < 4_100_000  # with the heads of the files
+        assert "/dev/shm" not in mapped
+        assert len(list(work.glob("*/runs/*.records"))) > 10
+        (tmp_path / "waits").unlink()
+        assert ended(process).status == 0
+    assert_whole(tmp_path / "out")
+
+
+def test_a_job_that_workers_cannot_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Says so, and names a way out that works."""
+    module = ModuleType("only_here")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    own = type("Own", (CifarSource,), {"__module__": module.__name__})
+    monkeypatch.setattr(module, "Own", own, raising=False)
+    offer(own(range_bytes=100_000), monkeypatch)
+    with pytest.raises(UsageError, match="No module named 'only_here'") as raised:
+        run_case(CIFAR, tmp_path / "out", "scratch", beam_args=BY_PROCESS)
+    assert "`-- --direct_running_mode=in_memory`" in str(raised.value)
+    assert_unpublished(tmp_path / "out")
+    in_memory = ("--direct_running_mode=in_memory",)
+    run_case(CIFAR, tmp_path / "out", "scratch", beam_args=in_memory)
+    assert_whole(tmp_path / "out")
+
+
+def test_a_function_of_main(tmp_path: Path) -> None:
+    """A job names functions by their module, which workers import: `__main__` is none."""
+    code = """
+import sys
+def same(batch):
+    return batch
+from recordmill.beam_jobs.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+    job = ["convert", "cifar", CIFAR, tmp_path / "out", "--map"]
+    ran = python(code, *job, "__main__:same", *PROCESSES)
+    assert ran.status == 2, ran.err
+    assert "--map" in ran.err
+    assert_unpublished(tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", ["-", "zip", "tar.gz"])
+def test_standard_input_and_archives(tmp_path: Path, form: str) -> None:
+    """Give the bytes that they give by threads."""
+    table = b"id,text\n" + b"".join(b"%d,row %d\n" % (n, n) for n in range(2_000_000))
+    if form == "-":
+        job: list[Argument] = ["convert", "csv", "-"]
+        sent = table
+    else:
+        archive = tmp_path / f"in.{form}"
+        archive.write_bytes(ARCHIVES[archive.name](files_in(CIFAR)))
+        job, sent = ["convert", "cifar", archive], b""
+    found = []
+    for way, options in (("processes", PROCESSES), ("threads", THREADS)):
+        output = tmp_path / way / "same"
+        ran = subprocess.run(
+            [str(COMMAND), *map(str, [*job, output, *options])],
+            input=sent,
+            capture_output=True,
+            check=False,
+            timeout=HANG_SECONDS,
+        )
+        assert ran.returncode == 0, ran.stderr
+        found.append(contents(output))
+        assert ("2 processes" in (output / "run.json").read_text()) == (
+            way == "processes"
+        )
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("store_place", ["s3"], indirect=True)
+@pytest.mark.usefixtures("cache")
+def test_a_bucket_is_read_and_written(store_place: Place, tmp_path: Path) -> None:
+    for path, data in files_in(CIFAR).items():
+        store_place.store.put_bytes(data, f"in/{path}")
+    place, reach = store_place.root, options_of(store_place.options)
+    reach += [each.replace("output:", "input:") for each in reach]
+    job = ["convert", "cifar", f"{place}/in", f"{place}/same", *reach]
+    ran = recordmill(*job, *PROCESSES)
+    assert ran.status == 0, ran.err
+    convert("cifar", CIFAR, tmp_path / "same", *THREADS)
+    there = {
+        name.removeprefix("same/"): store_place.store.read(name)
+        for name in store_place.store.list()
+        if name.startswith("same/cifar") or "tfrecord" in name
+    }
+    assert there
+    assert there.items() <= local_files(tmp_path / "same").items()
 
 
 def test_memory_limits_the_number_of_processes(

@@ -283,8 +283,8 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
-def note_of(error: BaseException, workspace: Workspace) -> TaskError:
-    """Returns what is noted of an error that is handled now."""
+def note_of(error: BaseException, workspace: Workspace | None) -> TaskError:
+    """Returns what is noted of an error that is handled now; a job may not be loaded."""
     if isinstance(error, TaskFailed):
         return error.note
     return TaskError(
@@ -297,10 +297,12 @@ def note_of(error: BaseException, workspace: Workspace) -> TaskError:
     )
 
 
-def _message_of(error: BaseException, workspace: Workspace) -> str:
+def _message_of(error: BaseException, workspace: Workspace | None) -> str:
     """Returns the message of an error; that of a bad or full disk tells the way out."""
-    if isinstance(error, OSError) and (
-        kind_of(error) == NO_ROOM or error.errno == errno.EIO
+    if (
+        workspace is not None
+        and isinstance(error, OSError)
+        and (kind_of(error) == NO_ROOM or error.errno == errno.EIO)
     ):
         return str(
             output_error(error, error.filename or str(workspace.root), "written")

@@ -28,7 +28,7 @@ from queue import LifoQueue, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from recordmill.schemas.errors import WorkerDiedError
+from recordmill.schemas.errors import UsageError, WorkerDiedError
 from recordmill.transforms.tasks.launches import TaskFailed, note_of
 from recordmill.transforms.tasks.memory import share_arenas
 from recordmill.transforms.tasks.workspace import LOG_FORMAT
@@ -112,9 +112,6 @@ class _Process:
 
     def call(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         try:
-            if self._data is not None:
-                self._connection.send_bytes(self._data)
-                self._data = None
             # Shards get the same table of runs, which may be large: it is sent once.
             sent = dict(enumerate(self._sent))
             new = {
@@ -122,8 +119,8 @@ class _Process:
                 for index, each in enumerate(arguments)
                 if index not in sent or sent[index] is not each
             }
-            self._connection.send((task, len(arguments), new))
-            self._sent = arguments
+            self._connection.send((self._data, task, len(arguments), new))
+            self._data, self._sent = None, arguments
             result, note = self._connection.recv()
         except (EOFError, OSError) as error:
             with suppress(subprocess.TimeoutExpired):
@@ -138,6 +135,7 @@ class _Process:
         status = self._popen.poll()
         if status is None:
             return
+        self._end_group()
         how, why = f"with status {status}", f"Its last words may be in {self._log}"
         if status < 0:
             why = "Was it out of memory (then use fewer `workers`), or killed?"
@@ -149,9 +147,14 @@ class _Process:
         )
 
     def close(self) -> None:
-        self._popen.kill()
+        self._end_group()
         self._popen.wait()
         # Not the socket: a thread may still wait for an answer, which gets none now.
+
+    def _end_group(self) -> None:
+        """Ends the process, and what a map function started there."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
 
 
 def serve(descriptor: int) -> None:
@@ -162,20 +165,32 @@ def serve(descriptor: int) -> None:
     requests = SimpleQueue[bytes]()
     reader = threading.Thread(target=_read, args=(connection, requests), daemon=True)
     reader.start()
-    context = pickle.loads(requests.get())
-    last: list[Any] = []
+    context, last = None, list[Any]()
     while True:
         result, note = None, None
         try:
-            task, number, new = pickle.loads(requests.get())
+            data, task, number, new = pickle.loads(requests.get())
+            context = context if data is None else _load(data)
             last = [new[i] if i in new else last[i] for i in range(number)]
             result = task(context, *last)
             if isinstance(result, Iterator):
                 result = list(result)
         except BaseException as error:
-            note = note_of(error, context.workspace)
+            note = note_of(error, context.workspace if context else None)
         connection.send((result, note))
         del result
+
+
+def _load(data: bytes) -> RunContext:
+    try:
+        context: RunContext = pickle.loads(data)
+    except Exception as error:
+        raise UsageError(
+            f"a worker process cannot load the job: {type(error).__name__}: {error}. All "
+            "that the job uses has to be in modules that can be imported; or let threads "
+            "do the work: `-- --direct_running_mode=in_memory`"
+        ) from error
+    return context
 
 
 def _read(connection: Connection, requests: SimpleQueue[bytes]) -> None:
@@ -183,4 +198,4 @@ def _read(connection: Connection, requests: SimpleQueue[bytes]) -> None:
     with suppress(EOFError, OSError):
         while True:
             requests.put(connection.recv_bytes())
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)  # its own processes, too
