@@ -32,7 +32,12 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.group_by_shard import NO_SHARD, Total, write_pieces
+from recordmill.beam_jobs.pipelines.group_by_shard import (
+    NO_SHARD,
+    Total,
+    ask_for_finished,
+    write_pieces,
+)
 from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError
@@ -369,6 +374,8 @@ class SendRange(beam.DoFn):
     ) -> Iterator[tuple[int, bytes]]:
         context, (measured,) = self._context, RangeResult.unpack([element[1]])
         num_bytes = 0
+        if measured.range.index == 0:
+            yield from ask_for_finished(to_write)
         with report_errors_to_launcher(context.workspace):
             for sent in send_range(
                 context, measured, final_types, to_write.plan, to_write.finished

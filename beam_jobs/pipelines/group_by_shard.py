@@ -3,15 +3,16 @@
 It uses GroupByKey, and on Flink a stateful step. On Flink both use the same shuffle,
 but a group of GroupByKey is held in memory, serialized and sent as one value, and up to
 a hundred shards are sent to a worker before it has taken one. A stateful step gets
-pieces one by one, one shard at a time. It does not suit all runners: Prism (2.77) can
-split such a step within a key, and loses the state then.
+pieces one by one, one shard at a time, as one bundle. It does not suit all runners: Prism
+(2.77) can split such a step within a key.
 
 A stateful step is not told which value of a key is the last, so it counts: the plan has
 the rows of every shard, and every piece says for how many of them it accounts.
 
 Pieces are the only output of the step that sends them: Flink writes all that a step emits
-once for each of its outputs. So what else it has to say goes the way of the pieces, with
-NO_SHARD in place of a number.
+once for each of its outputs, and once more where it is joined with those of another step
+(Flatten). So what else it has to say goes the way of the pieces, with NO_SHARD in place of a
+number.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import BytesCoder, VarIntCoder
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.pvalue import AsSingleton, PCollection
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.runners.embedded import is_flink
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.ranges import ShardResult
-from recordmill.transforms.exchange.pieces import planned_rows
+from recordmill.transforms.exchange.pieces import ShardPieces
 from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
@@ -67,66 +70,73 @@ def write_pieces(
 ) -> PCollection[ShardResult | bytes]:
     """Groups (shard number, piece) by shard; writes every planned shard into staging.
 
+    A finished shard gets no pieces: an empty one asks for its result (`ask_for_finished`).
     Emits the results of the shards, and those of ranges that came with the pieces.
     """
-    # A finished shard gets no pieces: an empty one asks for its result.
-    finished = to_write | "ListFinished" >> beam.FlatMap(
-        lambda to_write: ((number, b"") for number in to_write.finished)
+    keyed = pieces | "SetPieceType" >> beam.Map(lambda pair: pair).with_output_types(
+        tuple[int, bytes]
     )
-    keyed = [
-        part
-        | f"SetType{index}"
-        >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
-        for index, part in enumerate((pieces, finished))
-    ]
-    all_keyed = keyed | beam.Flatten()
     side = AsSingleton(to_write)
     if is_flink(pieces.pipeline):
-        return all_keyed | "WriteShards" >> beam.ParDo(WriteWhenComplete(), side)
+        if pieces.pipeline.options.view_as(StandardOptions).streaming:
+            raise UsageError(
+                "`exchange=engine` on Flink needs its batch mode: leave out `--streaming`, "
+                "or use `exchange=scratch`"
+            )
+        return keyed | "WriteShards" >> beam.ParDo(WriteWhenComplete(), side)
     return (
-        all_keyed
+        keyed
         | "GroupByShard" >> beam.GroupByKey()
         | "WriteShards" >> beam.FlatMap(write_group, to_write=side)
     )
 
 
-class WriteWhenComplete(beam.DoFn):
-    """A DoFn that keeps the pieces of a shard until it has all, and then writes it.
+def ask_for_finished(to_write: ShardsToWrite) -> Iterator[tuple[int, bytes]]:
+    return ((number, b"") for number in to_write.finished)
 
-    The state stays in the worker until the end of a bundle, and is sent to the runner
-    only if the shard is not complete by then.
+
+class WriteWhenComplete(beam.DoFn):
+    """A DoFn that takes the pieces of a shard until it has all, and then writes it.
+
+    Its state is never used: it makes Flink's batch runner use one bundle per key. State
+    of Beam would be in memory, in the worker and the runner, all of a shard.
     """
 
-    PIECES = BagStateSpec("pieces", BytesCoder())
-    ROWS = ReadModifyWriteStateSpec("rows", VarIntCoder())
+    BUNDLE_FOR_EACH_SHARD = ReadModifyWriteStateSpec("unused", VarIntCoder())
 
     def setup(self) -> None:
         release_memory()  # of the steps before
+
+    def start_bundle(self) -> None:
+        # None: the shard is written, and a piece of it is a repeated one.
+        self._shards: dict[int, ShardPieces | None] = {}
 
     def process(
         self,
         element: tuple[int, bytes],
         to_write: ShardsToWrite,
-        pieces: Any = beam.DoFn.StateParam(PIECES),  # noqa: B008  as Beam declares state
-        rows: Any = beam.DoFn.StateParam(ROWS),  # noqa: B008
+        unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_SHARD),
     ) -> Iterator[ShardResult | bytes]:
         number, piece = element
         if number == NO_SHARD or not piece:
             yield from write_group((number, [piece]), to_write)
             return
-        planned = to_write.plan.rows_of(number)
-        rows_received = rows.read() or 0
-        if rows_received >= planned:
-            return  # the shard is written: this piece is a repeated one
-        pieces.add(piece)
-        rows_received += planned_rows([piece])
-        if rows_received >= planned:
-            rows_received = planned_rows(pieces.read())  # without repeated ones
-        rows.write(rows_received)
-        if rows_received >= planned:
-            yield from write_group((number, pieces.read()), to_write)
-            pieces.clear()
-            release_memory()
+        pieces = self._shards.setdefault(number, _no_pieces(to_write))
+        if pieces is None:
+            return
+        with report_errors_to_launcher(to_write.context.workspace):
+            pieces.add(piece)
+            if pieces.planned_rows < to_write.plan.rows_of(number):
+                return
+            result = _write(number, pieces, to_write)
+            self._shards[number] = pieces = None
+        release_memory()
+        yield result
+
+
+def _no_pieces(to_write: ShardsToWrite) -> ShardPieces:
+    workspace = to_write.context.workspace
+    return ShardPieces(None if workspace.shared else workspace.local_path("runs"))
 
 
 def write_group(
@@ -138,9 +148,16 @@ def write_group(
         yield from pieces
         return
     with report_errors_to_launcher(to_write.context.workspace):
-        yield write_inline(
-            to_write.context,
-            to_write.plan.task(number),
-            filter(None, pieces),
-            already_written=number in to_write.finished,
-        )
+        found = _no_pieces(to_write)
+        for piece in filter(None, pieces):
+            found.add(piece)
+        yield _write(number, found, to_write)
+
+
+def _write(number: int, pieces: ShardPieces, to_write: ShardsToWrite) -> ShardResult:
+    return write_inline(
+        to_write.context,
+        to_write.plan.task(number),
+        pieces,
+        already_written=number in to_write.finished,
+    )

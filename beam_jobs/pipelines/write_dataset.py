@@ -26,7 +26,11 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from recordmill.beam_jobs.pipelines.group_by_shard import Total, write_pieces
+from recordmill.beam_jobs.pipelines.group_by_shard import (
+    Total,
+    ask_for_finished,
+    write_pieces,
+)
 from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.declared import DeclaredSchema, declare_schema, parse_declared
@@ -464,7 +468,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             cut = encoded["pieces"] | "CutPieces" >> beam.FlatMap(
                 cut_piece, to_write=AsSingleton(to_write)
             )
-            shards = write_pieces(cut, to_write)
+            finished = to_write | "ListFinished" >> beam.FlatMap(ask_for_finished)
+            shards = write_pieces((cut, finished) | beam.Flatten(), to_write)
         # encoded[REJECTS]: (number of a rejects file, line)
         reject_totals = (
             encoded[REJECTS]

@@ -244,7 +244,8 @@ class Display(Reporter):
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         super().begin(context, ranges, input_bytes)
-        run = RunView(input_bytes, len(ranges), context.exchange == "reference")
+        by_reference = context.exchange == "reference" or context.sends_references
+        run = RunView(input_bytes, len(ranges), by_reference)
 
         def view(finished: FinishedTasks) -> None:
             self.position = find_position(finished, ranges, context.readings)

@@ -14,7 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
-from recordmill.transforms.exchange.pieces import PIECE_BYTES, PIECE_HEAD_BYTES
+from recordmill.transforms.exchange.pieces import (
+    HELD_BYTES,
+    PIECE_BYTES,
+    PIECE_HEAD_BYTES,
+)
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_runs import (
     _BLOCK,
@@ -46,7 +50,8 @@ GRAPH_RANGE_BYTES = 15  # ... and for each range, packed
 RANGE_RESULT_BYTES = 1_600  # in the memory of the worker that plans
 RUN_BYTES = 320  # of a sorted run in the table that all writers have
 SHARD_RECORD_BYTES = 70  # in a writer's memory, of each record of its shard ...
-SHARD_PIECE_BYTES = 980  # ... and of each piece, while they are gathered
+SHARD_PIECE_BYTES = 1_150  # ... and of each piece, while they are gathered
+SAVED_PIECE_BYTES = 330  # ... and of a piece whose rows are in a file meanwhile
 STREAM_BYTES = 325  # of a piece, beside its head, keys and rows
 WINDOWS_HELD = 3  # by a writer: the one written, the next one as read and as ordered
 
@@ -202,9 +207,12 @@ def gather_bytes(case: Case, pieces: float) -> float:
 
 
 def engine_writer_bytes(case: Case) -> float:
-    """Returns the memory of a worker that holds all pieces of a shard."""
+    """Returns the memory of a worker that holds all pieces of a shard, or as many as it may."""
     pieces = pieces_of(case) / case.shards
-    return BASE_BYTES + case.shard_size + gather_bytes(case, pieces)
+    held = min(1.0, HELD_BYTES / case.shard_size)
+    saved = pieces * (1 - held) * SAVED_PIECE_BYTES
+    body = held * case.shard_size
+    return BASE_BYTES + body + saved + gather_bytes(case, held * pieces)
 
 
 def scratch_writer_bytes(case: Case) -> float:

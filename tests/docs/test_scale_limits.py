@@ -6,7 +6,7 @@ import gc
 import math
 import pickle
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -32,7 +32,7 @@ from recordmill.schemas.ranges import (
     SplitPlan,
 )
 from recordmill.transforms.encode.waiting_rows import payload_rows
-from recordmill.transforms.exchange.pieces import cut_block, gather_inline
+from recordmill.transforms.exchange.pieces import ShardPieces, cut_block
 from recordmill.transforms.exchange.sorted_runs import (
     Block,
     SortedRows,
@@ -242,7 +242,7 @@ def test_ranges_are_cut_into_the_pieces_that_are_told(
     assert total == pytest.approx(scale.shuffled_bytes(case), rel=0.001)
 
 
-@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+@pytest.mark.parametrize("exchange", ["scratch", "engine", "saved"])
 @pytest.mark.parametrize("shards", [40, 400])
 def test_pieces_take_the_memory_that_is_told(
     tmp_path: Path, exchange: str, shards: int
@@ -266,10 +266,17 @@ def test_pieces_take_the_memory_that_is_told(
             for shard, value in cut_block(block, even_plan(shards), (number, 0))
             if shard == 1
         ]
-        read_shard = partial(gather_inline, values)
+
+        def read_shard() -> Iterator[pa.BinaryArray]:
+            pieces = ShardPieces(held_bytes=1000 if exchange == "saved" else 1 << 30)
+            for value in values:
+                pieces.add(value)
+            return pieces.windows()
+
     pieces = ranges * scale.occupied(records, shards) / shards
     told = ranges * records / shards * scale.SHARD_RECORD_BYTES
-    told += pieces * scale.SHARD_PIECE_BYTES
+    of_piece = scale.SHARD_PIECE_BYTES, scale.SAVED_PIECE_BYTES
+    told += pieces * of_piece[exchange == "saved"]
     found = most_held(lambda: list(read_shard()), enough=1.25 * told)
     assert found == pytest.approx(told, rel=0.25)
 

@@ -112,7 +112,6 @@ def _by_engine(
         send = SendRange(context, on_flink=False).process
         for sent in send((number, each), final, to_write):
             pieces[sent[0]].append(sent[1])
-    pieces |= {number: [b""] for number in to_write.finished}
     written = [
         each
         for group in pieces.items()

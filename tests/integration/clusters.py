@@ -94,6 +94,10 @@ class Engines:
         return self._stack.enter_context(worker_pool(self.folder))
 
     @property
+    def job_server(self) -> Service:
+        return self._job_server[1]
+
+    @property
     def pool(self) -> Service:
         """The worker pool, for all TaskManagers: Beam knows but one address of it."""
         return self._pool[1]

@@ -17,6 +17,7 @@ from job_inputs import MixedInput
 from job_tools import (
     HANG_SECONDS,
     IRIS,
+    SAMPLES,
     Argument,
     Ran,
     assert_unpublished,
@@ -124,7 +125,7 @@ def test_same_bytes(
 def test_flink_ships_each_piece_once(
     tmp_path: Path, engines: Engines, cluster: FlinkCluster
 ) -> None:
-    """Flink writes what a step emits once for each of its outputs."""
+    """Flink writes what a step emits once for each of its outputs, and for a Flatten."""
     lines = "".join(f"{n},{n * 7919 % 100_003},{n % 11}\n" for n in range(200_000))
     table = tmp_path / "rows.csv"
     table.write_text("id,value,kind\n" + lines)
@@ -135,8 +136,26 @@ def test_flink_ships_each_piece_once(
     )
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
     shipped = cluster.shipped_bytes()
-    # A row takes 40 bytes: 12 of values, 24 of its key and size. Twice, they were 77.
-    assert shipped < 200_000 * 60, shipped
+    # A row takes 20 bytes: 12 of values, 8 of its key.
+    assert shipped < 200_000 * 30, shipped
+
+
+def test_flink_ships_no_image(
+    tmp_path: Path, engines: Engines, cluster: FlinkCluster
+) -> None:
+    """But references: whoever writes a shard reads the images, as on one machine."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (image, *_) = sorted((SAMPLES / "images").rglob("*.jpg"))
+    for number in range(200):
+        file = folder / f"{number}.jpg"
+        file.write_bytes(image.read_bytes() + bytes([number]) * 40_000)
+    convert("images", folder, tmp_path / "here" / "same", *OPTIONS)
+    arguments = ["convert", "images", folder, tmp_path / "there" / "same", *OPTIONS]
+    run_well(*arguments, "--", *engines.flink(), "--parallelism=2", engines=engines)
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    # Of 8 MB; 200 references, and what steps say of ranges and shards.
+    assert cluster.shipped_bytes() < 400_000
 
 
 @pytest.mark.parametrize("engine", ["prism", "flink"])
@@ -187,7 +206,9 @@ def test_one_prism_serves_many_jobs(
 
 
 A_RANGE_IS_DONE = "facts/range-*.json"
+A_RANGE_IS_SENT = "facts/range-engine-*.json"
 A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
+THIRDS = (A_RANGE_IS_DONE, A_RANGE_IS_SENT, A_SHARD_IS_BEGUN)
 
 
 def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
@@ -207,7 +228,7 @@ def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("moment", [A_RANGE_IS_DONE, A_SHARD_IS_BEGUN])
+@pytest.mark.parametrize("moment", THIRDS)
 def test_task_manager_is_killed(
     tmp_path: Path,
     engines: Engines,
@@ -216,7 +237,7 @@ def test_task_manager_is_killed(
     expected: Callable[[str], dict[str, str]],
     moment: str,
 ) -> None:
-    """While ranges are read, or shards written: Flink begins again on the other one."""
+    """While ranges are read, sent, or shards written: Flink begins again on the other."""
     output = tmp_path / "same"
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink_with_processes(), "--parallelism=2"]
@@ -236,18 +257,20 @@ def test_task_manager_is_killed(
     wait_until(lambda: not any(map(is_alive, workers)), lambda: True)
 
 
+@pytest.mark.parametrize("moment", THIRDS)
 def test_worker_is_killed(
     tmp_path: Path,
     engines: Engines,
     cluster: FlinkCluster,
     inputs: dict[str, list[Path]],
     expected: Callable[[str], dict[str, str]],
+    moment: str,
 ) -> None:
     output = tmp_path / "same"
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink(), "--parallelism=2"]
     with started(*arguments, *beam) as process:
-        wait_until(in_mid_run(output), lambda: process.poll() is None)
+        wait_until(in_mid_run(output, moment), lambda: process.poll() is None)
         os.kill(descendants(engines.pool.pid)[-1], signal.SIGKILL)
         ran = ended(process)
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"

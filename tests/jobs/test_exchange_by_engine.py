@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from job_inputs import MixedInput
@@ -32,6 +33,7 @@ from killed_runs import failing, replaced
 from store_servers import Place
 from store_tools import local_files, published, to_store
 
+from recordmill.transforms.exchange import pieces
 from recordmill.transforms.tasks import convert_range as engine_task
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -264,6 +266,40 @@ def test_pieces_that_come_twice(
     convert("csv", IRIS, tmp_path / "iris", "--shards", 4, *ENGINE)
     convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 4)
     assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
+
+
+@pytest.mark.usefixtures("grouping")
+def test_a_shard_of_more_records_than_a_writer_holds(
+    tmp_path: Path,
+    mixed: MixedInput,
+    eight_shards: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They lie in a file without a name meanwhile."""
+    save = Mock(wraps=pieces.append_run)
+    monkeypatch.setattr(pieces, "append_run", save)
+    monkeypatch.setattr(pieces.ShardPieces.__init__, "__defaults__", (None, 2000))
+    convert("csv", *mixed.files, tmp_path / "m", "--shards", 8, *ENGINE)
+    assert save.call_count > 2 * 8
+    assert_whole(tmp_path / "m")
+    assert contents(tmp_path / "m") == eight_shards
+
+
+def test_flink_has_no_bundle_for_each_shard_of_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.group_by_shard.is_flink", lambda _: True
+    )
+    job = ["convert", "csv", IRIS, tmp_path / "out"]
+    ran = recordmill(*job, *ENGINE, "--", "--streaming")
+    assert ran.status == 2
+    assert "leave out `--streaming`, or use --exchange scratch" in ran.err
+    assert_unpublished(tmp_path / "out")
+    convert("csv", IRIS, tmp_path / "out", *ENGINE)
+    convert(
+        "csv", IRIS, tmp_path / "files", "--exchange", "scratch", "--", "--streaming"
+    )
 
 
 def test_a_range_that_gives_more_than_flink_carries(

@@ -5,7 +5,8 @@ A piece has rows of one range for one shard:
     "recmill3" | u64 crc32c of all that follows
     | u64 range | u64 piece number | u64 records | u64 rejects
     | u64 order key of each record
-    | u64 bytes of the schema | schema | the waiting rows: messages of Arrow IPC
+    | u64 bytes of the schema | schema | the waiting rows: messages of Arrow IPC; of
+      references with another column, the planned bytes of their records
 
 All little-endian. Range and piece number identify a piece: pieces arrive in any order, and
 after a retry perhaps twice. Rejects are rows that were planned for the shard but could not
@@ -15,10 +16,13 @@ A damaged piece is a RecordmillError wherever it is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +42,22 @@ from recordmill.transforms.exchange.plan import shard_numbers
 from recordmill.transforms.exchange.sorted_runs import (
     WINDOW_BYTES,
     Block,
+    Part,
     SortedRows,
+    append_run,
     merge_windows,
+    stable_order,
 )
 from recordmill.transforms.native import Buffer
+from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.tfrecord import crc32c
 
 # Limit of a piece without its head, except for a larger record. Beam's Java runners
 # send a worker a hundred messages before they check that it accepts any, and keep them
 # until then: with this size 26 MB for each worker, as a message holds up to two values.
 PIECE_BYTES = 128 << 10
+
+HELD_BYTES = 160 << 20  # of records; a shard of the default size stays in memory
 
 _MAGIC = b"recmill3"
 _CRC_END = len(_MAGIC) + 8
@@ -94,14 +104,22 @@ def read_head(piece: bytes) -> PieceHead:
 def open_piece(piece: bytes, split_index: int) -> tuple[Block, PieceHead]:
     """Reads the rows, in the order of their keys, and the head of a piece that has some."""
     head = read_head(piece)
+    return _open(piece, head, split_index), head
+
+
+def _open(piece: bytes, head: PieceHead, split_index: int) -> Block:
     keys = np.frombuffer(piece, "<u8", head.records, PIECE_HEAD_BYTES)
     at = PIECE_HEAD_BYTES + keys.nbytes + 8
     end = at + int.from_bytes(piece[at - 8 : at], "little")
     rows = pa.ipc.read_record_batch(
         pa.py_buffer(piece).slice(end), _schema(piece[at:end])
     )
+    planned_bytes = lengths_of(rows)
+    if rows.num_columns > 1 and not has_values(rows):
+        planned_bytes = rows["planned"].to_numpy()
+        rows = payload_rows(rows.column(0))
     splits = np.full(head.records, split_index, np.uint8)
-    return Block(rows, keys, splits, lengths_of(rows)), head
+    return Block(rows, keys, splits, planned_bytes)
 
 
 # All pieces of a block, and mostly all of a dataset, have the same one.
@@ -132,6 +150,9 @@ def cut_block(
         return
     shards, keys = shards[order], block.keys[order].astype("<u8")
     rows = _packable(block.rows, order, len(np.unique(shards)), piece_bytes)
+    planned_bytes = block.planned_bytes[order]
+    if not (has_values(rows) or np.array_equal(planned_bytes, lengths_of(rows))):
+        rows = rows.append_column("planned", pa.array(planned_bytes))  # references
     limit = piece_bytes - _overhead(rows)
     schema = _packed_schema(rows)
     for index, (first, end) in enumerate(_cut_rows(shards, _row_ends(rows), limit)):
@@ -152,29 +173,77 @@ def reject_pieces(
             yield number, _pack(_head(origin, index, rejects=int(rejects[number])))
 
 
-def planned_rows(pieces: Iterable[bytes]) -> int:
-    """Counts the planned rows in pieces: their records and rejects.
+class ShardPieces:
+    """The pieces of one shard, in any order, some perhaps twice.
 
-    A piece that arrived twice counts once.
+    More records than `held_bytes` are sorted into a file without a name, so the memory of
+    a writer does not depend on the size of its shard.
     """
-    return sum(head.records + head.rejects for head in set(map(read_head, pieces)))
 
+    def __init__(
+        self, folder: Path | None = None, held_bytes: int = HELD_BYTES
+    ) -> None:
+        """Makes room in a folder of the machine's own choice, if none is given."""
+        self.planned_rows = 0  # records and rejects of all pieces so far
+        self._folder, self._held_bytes = folder, held_bytes
+        self._numbers: dict[PieceHead, int] = {}  # in the order in which they came
+        self._held: list[tuple[PieceHead, Block]] = []
+        self._bytes = 0
+        self._parts: list[Part] = []
+        self._file: IO[bytes] | None = None
 
-def gather_inline(
-    pieces: Iterable[bytes],
-    window_bytes: int = WINDOW_BYTES,
-    *,
-    break_ties_by_content: bool = False,
-) -> Iterator[pa.BinaryArray]:
-    """Yields the payloads of a shard from its pieces, as `merge_windows` does."""
-    by_head = {read_head(piece): piece for piece in pieces}
-    ordered = sorted(by_head, key=lambda head: head.place)
-    blocks = [open_piece(by_head[head], 0)[0] for head in ordered if head.records]
-    return merge_windows(
-        [SortedRows.of(blocks, num_splits=1).part()] if blocks else [],
-        window_bytes,
-        break_ties_by_content=break_ties_by_content,
-    )
+    def add(self, piece: bytes) -> None:
+        """Takes a piece, unless it has come before."""
+        head = read_head(piece)
+        if head in self._numbers:
+            return
+        self._numbers[head] = len(self._numbers)
+        self.planned_rows += head.records + head.rejects
+        if not head.records:
+            return
+        if self._bytes >= self._held_bytes:
+            self._save()
+        block = _open(piece, head, 0)
+        self._held.append((head, block))
+        self._bytes += int(lengths_of(block.rows).sum())
+
+    def windows(
+        self, window_bytes: int = WINDOW_BYTES, *, break_ties_by_content: bool = False
+    ) -> Iterator[pa.BinaryArray]:
+        """Yields the payloads of the shard, as `merge_windows` does."""
+        parts = self._parts
+        if self._file is None:
+            if not self._held:
+                return iter(())
+            run, numbers = self._sorted()
+            parts = [replace(run.part(), ranks=numbers)]
+        elif self._held:
+            self._save()
+        heads = sorted(self._numbers, key=lambda head: head.place)
+        ranks = np.empty(len(heads), np.uint32)
+        ranks[[self._numbers[head] for head in heads]] = np.arange(len(heads))
+        return merge_windows(
+            [replace(part, ranks=ranks[part.ranks]) for part in parts],
+            window_bytes,
+            break_ties_by_content=break_ties_by_content,
+        )
+
+    def _sorted(self) -> tuple[SortedRows, U32]:
+        """Returns the rows that are held, and the number of the piece of each."""
+        self._held.sort(key=lambda held: held[0].place)
+        blocks = [block for _, block in self._held]
+        numbers = np.array([self._numbers[head] for head, _ in self._held], np.uint32)
+        numbers = numbers.repeat([len(block.keys) for block in blocks])
+        order = stable_order(np.concatenate([block.keys for block in blocks]))
+        self._held.clear()
+        self._bytes = 0
+        return SortedRows.of(blocks, num_splits=1), numbers[order]
+
+    def _save(self) -> None:
+        if self._file is None:
+            self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115  closed with this
+        run, numbers = self._sorted()
+        self._parts.append(replace(append_run(self._file, run), ranks=numbers))
 
 
 def _packable(

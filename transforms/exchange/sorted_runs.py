@@ -35,6 +35,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ from recordmill.transforms.encode.waiting_rows import (
     lengths_of,
     payload_rows,
 )
+from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.local import write_windows
@@ -99,6 +101,8 @@ class Part:
     # what the payloads of all rows have; fewer, where they are references
     num_bytes: int
     read: ReadRows  # returns the rows from a first one to an end
+    # which row comes first of those with equal keys; None: that of the earlier part
+    ranks: U32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,8 @@ def find_rows(
     return slice(first, max(first, end))
 
 
-def stable_order(keys: U64) -> npt.NDArray[np.intp]:
-    """Returns the stable order by key.
+def stable_order(keys: U64, ranks: U32 | None = None) -> npt.NDArray[np.intp]:
+    """Returns the stable order by key, and of equal keys by rank.
 
     Few keys are equal, and without any there is only one order: NumPy finds that in a
     quarter of the time that a stable sort takes.
@@ -163,7 +167,7 @@ def stable_order(keys: U64) -> npt.NDArray[np.intp]:
     order = np.argsort(keys)
     rising = keys[order]
     if bool((rising[1:] == rising[:-1]).any()):
-        return np.argsort(keys, kind="stable")
+        return np.lexsort((keys,) if ranks is None else (ranks, keys))
     return order
 
 
@@ -204,10 +208,14 @@ def merge_windows(
     keys = np.concatenate([part.keys for part in parts])
     planned_bytes = np.concatenate([part.planned_bytes for part in parts])
     num_bytes = sum(part.num_bytes for part in parts)
+    ranks = None
+    if parts[0].ranks is not None:
+        ranks = np.concatenate([part.ranks for part in parts if part.ranks is not None])
     firsts = offsets_of(np.array([len(part.keys) for part in parts]))
     readers = [part.read for part in parts]
     del parts  # there may be very many of few rows
-    order = stable_order(keys)
+    order = stable_order(keys, ranks)
+    del ranks
     keys = keys[order]
     ends = np.cumsum(planned_bytes[order])
     starts = [0]
@@ -393,6 +401,38 @@ def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
     _, payload_crc = write_windows(path, _windows(run.rows, offsets))
     write_windows(stem.with_name(f"{stem.name}.index"), [index])
     return SortedRunRef(stem.name, run.counts, int(offsets[-1]), index_crc, payload_crc)
+
+
+def append_run(file: IO[bytes], run: SortedRows) -> Part:
+    """Appends the payloads of a run to an open file, from which its part reads them."""
+    begin = file.tell()
+    offsets = offsets_of(lengths_of(run.rows))
+    file.writelines(_windows(run.rows, offsets))
+    file.flush()
+
+    def fill(target: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(target):
+            done += os.preadv(file.fileno(), [target[done:]], begin + offset + done)
+
+    return _part_at(run.keys, run.planned_bytes, offsets, fill)
+
+
+def _part_at(
+    keys: U64, planned_bytes: I64, offsets: I64, fill: Callable[[memoryview, int], None]
+) -> Part:
+    """Returns rows whose payloads begin at these offsets; `fill` reads them from one."""
+    read = partial(_read_payloads, offsets, fill)  # there may be very many
+    return Part(keys, planned_bytes, int(offsets[-1] - offsets[0]), read)
+
+
+def _read_payloads(
+    offsets: I64, fill: Callable[[memoryview, int], None], first: int, end: int
+) -> pa.RecordBatch:
+    starts = offsets[first : end + 1] - offsets[first]
+    data = empty_bytes(int(starts[-1]))
+    fill(data.data, int(offsets[first]))
+    return payload_rows(binary_array(starts, data))
 
 
 def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
@@ -606,16 +646,8 @@ class SortedRunFolder:
         if held is not None:
             return held.part(find_rows(held.keys, held.counts, task))
         index = self._index(run, task)
-        offsets = index.offsets
-
-        def read(first: int, end: int) -> pa.RecordBatch:
-            starts = offsets[first : end + 1] - offsets[first]
-            data = empty_bytes(int(starts[-1]))
-            self.read_into(run, data.data, int(offsets[first]))
-            return payload_rows(binary_array(starts, data))
-
-        num_bytes = int(offsets[-1] - offsets[0])
-        return Part(index.keys, index.planned_bytes, num_bytes, read)
+        fill = partial(self.read_into, run)
+        return _part_at(index.keys, index.planned_bytes, index.offsets, fill)
 
     def _index(
         self, run: SortedRunRef, task: ShardTask | None = None

@@ -98,6 +98,16 @@ class RunContext:
         return 2 if self.exchange == "engine" else 1
 
     @property
+    def sends_references(self) -> bool:
+        """Tells whether references pass through the runner's shuffle in place of rows.
+
+        Only of rows that are a file each: whoever writes the shard asks for a file as
+        well as whoever sends it would, and then nobody else moves its bytes.
+        """
+        is_listed = self.source.supports_references and self.source.lists_rows
+        return self.exchange == "engine" and is_listed
+
+    @property
     def num_splits(self) -> int:
         return len(self.split_names)
 

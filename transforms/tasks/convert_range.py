@@ -541,7 +541,8 @@ def send_range(
             yield earlier
             return
     with counting(context.workspace, name) as live:
-        reader = RangeReader(context, input_range, by_reference=False, live=live)
+        by_reference = context.sends_references
+        reader = RangeReader(context, input_range, by_reference, live=live)
         from_sizes = can_plan_from_sizes(context.job, context.source)
         sent = np.zeros(plan.num_shards, np.int64)
         num_blocks = 0

@@ -62,7 +62,7 @@ RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 _IN_SCRATCH = ("runs", "facts", "inventory.arrow")
 _EXCHANGE_FILE = "facts/exchange"
 # Raise it when inputs are cut into other ranges, or workspaces hold other files.
-_LAYOUT = 1
+_LAYOUT = 2
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 

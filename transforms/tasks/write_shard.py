@@ -25,7 +25,7 @@ from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.encode.waiting_rows import Window, binary_payloads
-from recordmill.transforms.exchange.pieces import gather_inline
+from recordmill.transforms.exchange.pieces import ShardPieces
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
@@ -180,11 +180,11 @@ def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
 def write_inline(
     context: RunContext,
     task: ShardTask,
-    pieces: Iterable[bytes],
+    pieces: ShardPieces,
     *,
     already_written: bool = False,
 ) -> ShardResult:
-    """Writes a shard from all its pieces, in any order, that came through the engine.
+    """Writes a shard from all its pieces, which came through the engine.
 
     If it was `already_written` when the run began, no piece was sent.
     """
@@ -196,11 +196,13 @@ def write_inline(
             f"{task_name(task)}: the shard was finished when the run began, but now it "
             "is missing or was changed: did another run clean up? Run the job again"
         )
-    windows = gather_inline(
-        pieces, break_ties_by_content=context.job.source == PIPELINE_ROWS
-    )
-    windows = _verify(windows, f"{task_name(task)}, a window")
-    return _store_shard(context, task, windows, RowSink())
+    sink = RowSink()
+    found = pieces.windows(break_ties_by_content=context.job.source == PIPELINE_ROWS)
+    if context.sends_references:
+        windows = _encode_references(context, found, sink)
+    else:
+        windows = _verify(found, f"{task_name(task)}, a window")
+    return _store_shard(context, task, windows, sink)
 
 
 def _store_shard(

@@ -28,10 +28,9 @@ from recordmill.transforms.exchange import pieces as module
 from recordmill.transforms.exchange.pieces import (
     PIECE_HEAD_BYTES,
     PieceHead,
+    ShardPieces,
     cut_block,
-    gather_inline,
     open_piece,
-    planned_rows,
     reject_pieces,
 )
 from recordmill.transforms.exchange.sorted_runs import Block
@@ -118,8 +117,22 @@ def shuffled(
     return groups
 
 
-def rows_in(pieces: list[bytes], window_bytes: int = 8 << 20) -> list[bytes]:
-    return [r for w in gather_inline(pieces, window_bytes) for r in w.to_pylist()]
+def gathered(pieces: list[bytes], held_bytes: int = 1 << 30) -> ShardPieces:
+    found = ShardPieces(held_bytes=held_bytes)
+    for piece in pieces:
+        found.add(piece)
+    return found
+
+
+def rows_in(
+    pieces: list[bytes], window_bytes: int = 8 << 20, held_bytes: int = 1 << 30
+) -> list[bytes]:
+    windows = gathered(pieces, held_bytes).windows(window_bytes)
+    return [row for window in windows for row in window.to_pylist()]
+
+
+def planned_rows(pieces: list[bytes]) -> int:
+    return gathered(pieces).planned_rows
 
 
 def mine(task: ShardTask, rows: Iterable[Row]) -> list[Row]:
@@ -137,6 +150,7 @@ def mine(task: ShardTask, rows: Iterable[Row]) -> list[Row]:
     PLANS,
     st.integers(1, 200),
     st.integers(1, 100),
+    st.integers(1, 300),
     st.integers(0, 9),
 )
 def test_rows_arrive_as_a_naive_sort_would_have_them(
@@ -144,13 +158,16 @@ def test_rows_arrive_as_a_naive_sort_would_have_them(
     plan: ShardPlan,
     piece_bytes: int,
     window_bytes: int,
+    held_bytes: int,
     seed: int,
 ) -> None:
+    """Also where most of them lie in a file meanwhile."""
     groups = shuffled([block_of(rows) for rows in blocks], plan, piece_bytes, seed)
     for number in range(plan.num_shards):
         wanted = mine(plan.task(number), chain.from_iterable(blocks))
         found = rows_in(groups.get(number, []), window_bytes)
         assert found == [payload for _, _, payload in wanted]
+        assert rows_in(groups.get(number, []), window_bytes, held_bytes) == found
         assert planned_rows(groups.get(number, [])) == len(wanted)
     assert set(groups) <= set(range(plan.num_shards))
 
@@ -270,6 +287,24 @@ def test_rejects_count_and_add_no_rows() -> None:
     assert [planned_rows(by_shard[n]) for n in range(4)] == [1, 3, 2, 0]
     assert [planned_rows(by_shard[n] * 2) for n in range(4)] == [1, 3, 2, 0]
     assert [rows_in(by_shard[n]) for n in range(4)] == [[b"a"], [], [b"c"], []]
+
+
+@given(ROWS.filter(bool), st.integers(1, 200), st.integers(1, 300))
+def test_references_come_with_the_bytes_of_their_records(
+    rows: list[Row], piece_bytes: int, held_bytes: int
+) -> None:
+    """By which the windows are cut in which the records are read and written."""
+    rows = [(key, 0, payload) for key, _, payload in rows]
+    block = replace(block_of(rows), planned_bytes=np.full(len(rows), 1000))
+    pieces = [
+        p for _, p in cut_block(block, plan_of([]), (0, 0), piece_bytes=piece_bytes)
+    ]
+    for opened, _ in (open_piece(piece, 0) for piece in pieces):
+        assert opened.planned_bytes.tolist() == [1000] * len(opened.keys)
+    windows = list(gathered(pieces, held_bytes).windows(3000))
+    assert [len(window) for window in windows[:-1]] == [3] * (len(windows) - 1)
+    found = [row for window in windows for row in window.to_pylist()]
+    assert found == [payload for _, _, payload in mine(plan_of([]).task(0), rows)]
 
 
 def test_finished_shards_are_left_out() -> None:

@@ -7,6 +7,7 @@ import enum
 import json
 import pickle
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -31,7 +32,7 @@ from recordmill.transforms.decode.examples import (
 )
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.waiting_rows import payload_rows, payloads_of
-from recordmill.transforms.exchange.pieces import cut_block, gather_inline, open_piece
+from recordmill.transforms.exchange.pieces import ShardPieces, cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_runs import (
     Block,
@@ -351,7 +352,8 @@ def test_ties_are_ordered_by_content(
     random.shuffle(runs)
     task = ShardTask("", 0, 0, 1, 0, KEY_SPACE)
     for found in (
-        gather_inline(pieces, window_bytes, break_ties_by_content=True),
+        windows_of(pieces, window_bytes),
+        windows_of(pieces, window_bytes, held_bytes=10),
         gather(
             SortedRunFolder(str(folder)),
             runs,
@@ -362,6 +364,15 @@ def test_ties_are_ordered_by_content(
     ):
         payloads = [data for window in found for data in window.to_pylist()]
         assert payloads == [data for _, data in expected]
+
+
+def windows_of(
+    pieces: list[bytes], window_bytes: int = 8 << 20, held_bytes: int = 1 << 30
+) -> Iterator[pa.BinaryArray]:
+    found = ShardPieces(held_bytes=held_bytes)
+    for piece in pieces:
+        found.add(piece)
+    return found.windows(window_bytes, break_ties_by_content=True)
 
 
 @given(TIED)
@@ -380,7 +391,7 @@ def test_a_piece_cut_again_is_as_if_cut_once(
             shards.setdefault(number, []).append(inner)
     assert {origin[0] for origin in origins} == {1 << 63}
     for number, wanted in enumerate([(0, 1), (2, 3), (4, 5)]):
-        found = gather_inline(shards.get(number, []), break_ties_by_content=True)
+        found = windows_of(shards.get(number, []))
         payloads = [data for window in found for data in window.to_pylist()]
         assert payloads == [data for key, data in sorted(rows) if key in wanted]
 

@@ -30,9 +30,9 @@ def workspace_with(tmp_path: Path, note: str) -> Workspace:
     ("note", "kept"),
     [
         ("", {"range-scratch-000000.json", "shard-train-00000.json"}),
-        ("scratch 1", {"range-scratch-000000.json", "shard-train-00000.json"}),
-        ("scratch 0", set()),  # another layout
-        ("reference 1", set()),
+        ("scratch 2", {"range-scratch-000000.json", "shard-train-00000.json"}),
+        ("scratch 1", set()),  # another layout
+        ("reference 2", set()),
     ],
 )
 def test_what_another_exchange_left_is_removed(
