@@ -11,6 +11,7 @@
 | ranges | peak memory of a worker with a range of a CSV |
 | files | tiny images, two numbers of them, planned and converted: memory for each file |
 | flink | 1, 2 and 4 TaskManagers; engine against scratch |
+| exchange | 2 TaskManagers, growing inputs: memory of each process, bytes shipped |
 
 A section that was measured before is replaced. Then `python tests/bench/scale_page.py
 --write` makes the page's tables anew. Exit status 1: a run failed, or did not fit on the
@@ -25,11 +26,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from measure import process_tree, resident_bytes
 from places import machine
 from scale_runs import (
     DISK_BYTES,
@@ -152,34 +157,77 @@ def run_on_flink(
     return run_convert(name, setting, size, words, output, on_cluster=True)
 
 
-def measure_flink(asked: argparse.Namespace) -> Iterator[Run]:
-    """Runs CSV by engine on clusters of 1, 2 and 4, and both formats and exchanges on one.
+@contextmanager
+def started_engines(asked: argparse.Namespace, managers: int) -> Iterator[Any]:
+    """Starts the cluster of the integration tests, and runs a job that is not counted.
 
-    The cluster is that of the integration tests, on this machine (`make test-integration`
-    gets its parts). As many tasks run at once as there are TaskManagers, each with a
-    Python worker; all share the cores.
+    `make test-integration` gets its parts. As many tasks run at once as there are
+    TaskManagers, each with a Python worker; all share the cores.
     """
     tests = Path(__file__).parents[1]
     sys.path[:0] = [str(tests / "helpers"), str(tests / "integration")]
     from clusters import Engines
 
+    with (
+        tempfile.TemporaryDirectory(prefix="flink-", dir=asked.folder) as logs,
+        Engines(Path(logs), task_managers=managers) as engines,
+    ):
+        # Java loads its classes.
+        run_on_flink(asked, engines, "csv", "engine", UNIT_BYTES / 1e9)
+        yield engines
+
+
+def measure_flink(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs CSV by engine on clusters of 1, 2 and 4, and both formats and exchanges on one."""
     require_disk(2 * DISK_BYTES["csv"] * asked.flink_gb * 1e9, asked.folder)
     for managers in TASK_MANAGERS:
         both = managers == COMPARED
         names = ("csv", "cifar") if both else ("csv",)
         exchanges = ("engine", "scratch") if both else ("engine",)
-        with (
-            tempfile.TemporaryDirectory(prefix="flink-", dir=asked.folder) as logs,
-            Engines(Path(logs), task_managers=managers) as engines,
-        ):
-            # Not counted: Java loads its classes.
-            run_on_flink(asked, engines, "csv", "engine", UNIT_BYTES / 1e9)
+        with started_engines(asked, managers) as engines:
             for name in names:
                 for _ in range(asked.repeat):
                     for exchange in exchanges:
                         yield run_on_flink(
                             asked, engines, name, exchange, asked.flink_gb
                         )
+
+
+@contextmanager
+def watched_memory(engines: Any) -> Iterator[Counter[str]]:
+    """Fills in the resident memory of the largest process of each role at its most."""
+    peaks, stopped = Counter[str](), threading.Event()
+    roots = {"job server": engines.job_server.pid, "worker": engines.pool.pid}
+
+    def watch() -> None:
+        while not stopped.wait(0.1):
+            managers = [("TaskManager", each.pid) for each in engines.cluster.living()]
+            for role, root in (*roots.items(), *managers):
+                tree = process_tree(root)
+                for pid in tree[1:] if role == "worker" else tree:
+                    peaks[role] = max(peaks[role], resident_bytes(pid)[0])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peaks
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def measure_exchange(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs growing inputs by engine, each on a cluster of its own."""
+    for name in asked.exchange_formats:
+        for gigabytes in asked.exchange_gb:
+            require_disk(2 * DISK_BYTES[name] * gigabytes * 1e9, asked.folder)
+            with (
+                started_engines(asked, COMPARED) as engines,
+                watched_memory(engines) as peaks,
+            ):
+                run = run_on_flink(asked, engines, name, "engine", gigabytes)
+                shipped = engines.cluster.shipped_bytes()
+            yield replace(run, peaks=dict(peaks), shipped_bytes=shipped)
 
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {
@@ -190,6 +238,7 @@ SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {
     "ranges": measure_ranges,
     "files": measure_files,
     "flink": measure_flink,
+    "exchange": measure_exchange,
 }
 
 
@@ -206,6 +255,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--large-gb", type=float, default=100.0)
     parser.add_argument("--files", type=int, nargs=2, default=[100_000, 400_000])
     parser.add_argument("--flink-gb", type=float, default=1.0)
+    parser.add_argument("--exchange-gb", type=float, nargs="+", default=[0.5, 1, 5])
+    parser.add_argument("--exchange-formats", nargs="+", default=["csv", "cifar"])
     return parser.parse_args(argv)
 
 

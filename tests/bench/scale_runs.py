@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from inputs import CIFAR_RECORD_BYTES, make_input
@@ -42,6 +42,8 @@ class Run:
       cpu_seconds: of the processor, of the process and those that work for it.
       peak_bytes: resident memory of the process tree at its most.
       other_cores: cores that other processes had meanwhile, on average.
+      peaks: of a cluster, the resident memory of the largest process of each role.
+      shipped_bytes: of a cluster, what its steps wrote for one another.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Run:
     cpu_seconds: float
     peak_bytes: int
     other_cores: float
+    peaks: dict[str, int] = field(default_factory=dict)
+    shipped_bytes: int = 0
 
 
 class RunError(Exception):
