@@ -211,17 +211,15 @@ class ShardPieces:
         self, window_bytes: int = WINDOW_BYTES, *, break_ties_by_content: bool = False
     ) -> Iterator[pa.BinaryArray]:
         """Yields the payloads of the shard, as `merge_windows` does."""
-        parts = self._parts
-        if self._file is None:
-            if not self._held:
-                return iter(())
-            run, numbers = self._sorted()
-            parts = [replace(run.part(), ranks=numbers)]
-        elif self._held:
+        if self._file is not None and self._held:
             self._save()
+        elif self._held:
+            run, numbers = self._sorted()
+            self._parts = [replace(run.part(), ranks=numbers)]
         heads = sorted(self._numbers, key=lambda head: head.place)
         ranks = np.empty(len(heads), np.uint32)
         ranks[[self._numbers[head] for head in heads]] = np.arange(len(heads))
+        parts, self._parts = self._parts, []  # the only ones, which the merge lets go
         return merge_windows(
             [replace(part, ranks=ranks[part.ranks]) for part in parts],
             window_bytes,

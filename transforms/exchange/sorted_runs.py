@@ -215,9 +215,10 @@ def merge_windows(
     readers = [part.read for part in parts]
     del parts  # there may be very many of few rows
     order = stable_order(keys, ranks)
-    del ranks
-    keys = keys[order]
+    keys = keys[order] if break_ties_by_content else keys[:0].copy()
     ends = np.cumsum(planned_bytes[order])
+    all_planned = int(planned_bytes.sum())
+    del planned_bytes, ranks  # a large shard has millions of rows
     starts = [0]
     while starts[-1] < len(order):
         before = ends[starts[-1] - 1] if starts[-1] else 0
@@ -228,7 +229,7 @@ def merge_windows(
         starts.append(stop)
     # References are a thousandth of what is planned for their records. To read those of
     # one window after the other, some from each part, took 7 us for each image.
-    at_once = max(1, int(planned_bytes.sum()) // max(1, num_bytes))
+    at_once = max(1, all_planned // max(1, num_bytes))
     groups = (starts[i : i + at_once + 1] for i in range(0, len(starts) - 1, at_once))
 
     def read(edges: list[int]) -> list[pa.BinaryArray]:
