@@ -1,11 +1,15 @@
-"""The input files of a run, in columns: 80 bytes for each, where tuples take 350."""
+"""The input files of a run, in columns; those of a long list are mapped from files.
+
+So nothing here makes a column of text for all files at once: what is asked of them is asked
+part by part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import islice
+from itertools import chain, islice
 from operator import eq
 from typing import Any, Self, overload
 
@@ -15,8 +19,10 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.arrow import I64, value_offsets
+from recordmill.transforms.native.numpy_loops import offsets_of
+from recordmill.transforms.temporary import BATCH_ROWS, gather, is_large, take_batches
 
-BATCH_FILES = 1 << 15
+BATCH_FILES = BATCH_ROWS
 """Files that are Python objects at once."""
 
 _SCHEMA = pa.schema(
@@ -44,12 +50,35 @@ class FileTable:
         """Returns the files for which a mask is true."""
         if pc.all(mask, skip_nulls=False).as_py():
             return self
-        return replace(self, table=self.table.filter(mask))
+        if not is_large(self.table):
+            return replace(self, table=self.table.filter(mask))
+        flat = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
+        batches = self.batches()
+        starts = offsets_of(np.array([each.num_rows for each in batches])).tolist()
+        kept = (
+            batch.filter(flat.slice(start, batch.num_rows))
+            for start, batch in zip(starts, batches, strict=False)
+        )
+        return replace(self, table=gather(kept, self.table.schema))
+
+    def parts(self) -> Iterator[Self]:
+        """Yields the files in parts that are small enough to be worked on at once."""
+        for batch in self.batches():
+            yield replace(self, table=pa.Table.from_batches([batch]))
+
+    def ask(self, question: Callable[[Self], pa.ChunkedArray]) -> pa.ChunkedArray:
+        """Returns the answer for each file of a question about some files."""
+        if len(self) <= BATCH_FILES:
+            return question(self)
+        answers = (question(part).combine_chunks() for part in self.parts())
+        return pa.chunked_array([*answers])
 
     def without(self, paths: Iterable[str] | pa.ChunkedArray) -> Self:
         """Returns the files but for those of some paths."""
         if not isinstance(paths, pa.ChunkedArray):
             paths = pa.array(list(paths), pa.string())
+        if not len(paths):
+            return self
         return self.where(pc.invert(pc.is_in(self.paths, value_set=paths)))
 
     def find(self, paths: pa.ChunkedArray) -> pa.Array:
@@ -69,7 +98,10 @@ class FileTable:
 
     def take(self, positions: pa.Array) -> Self:
         """Returns the files at these positions."""
-        return replace(self, table=self.table.take(positions))
+        if not is_large(self.table):
+            return replace(self, table=self.table.take(positions))
+        taken = take_batches(self.table, positions.to_numpy(zero_copy_only=False))
+        return replace(self, table=gather(taken, self.table.schema))
 
     def having(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
         """Returns the files with other values in one column."""
@@ -99,21 +131,29 @@ class Inventory(FileTable, Sequence[InputFile]):
         """Returns the inventory of some files, in their order."""
         if isinstance(files, Inventory):
             return files
-        left, root = iter(files), ""
-        batches: list[pa.RecordBatch] = []
-        while part := list(islice(left, BATCH_FILES)):
-            if not batches:
-                root = part[0].uri.removesuffix(part[0].path)
-            paths, uris, sizes, versions, given, problems = zip(*part, strict=True)
-            own = [
-                None if uri == root + path else uri
-                for path, uri in zip(paths, uris, strict=True)
-            ]
-            told = [problem or None for problem in problems]
-            columns = (paths, own, sizes, versions, given, told)
-            arrays = map(pa.array, columns, _SCHEMA.types)
-            batches.append(pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA))
-        return cls(pa.Table.from_batches(batches, _SCHEMA), root)
+        left = iter(files)
+        start = list(islice(left, 1))
+        root = start[0].uri.removesuffix(start[0].path) if start else ""
+        left = chain(start, left)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            while part := list(islice(left, BATCH_FILES)):
+                paths, uris, sizes, versions, given, problems = zip(*part, strict=True)
+                own = [
+                    None if uri == root + path else uri
+                    for path, uri in zip(paths, uris, strict=True)
+                ]
+                told = [problem or None for problem in problems]
+                columns = (paths, own, sizes, versions, given, told)
+                arrays = map(pa.array, columns, _SCHEMA.types)
+                yield pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA)
+
+        return cls.gathered(batches(), root)
+
+    @classmethod
+    def gathered(cls, batches: Iterable[pa.RecordBatch], root: str) -> Inventory:
+        """Returns the inventory of batches with its columns."""
+        return cls(gather(batches, _SCHEMA), root)
 
     @property
     def uris(self) -> pa.ChunkedArray:
@@ -133,8 +173,12 @@ class Inventory(FileTable, Sequence[InputFile]):
 
     def ends_with(self, endings: Iterable[str]) -> pa.ChunkedArray:
         """Returns which files have one of these endings, in small letters or capitals."""
-        lower = pc.ascii_lower(self.paths)
-        return reduce(pc.or_, (pc.ends_with(lower, ending) for ending in endings))
+
+        def found(part: Inventory) -> pa.ChunkedArray:
+            lower = pc.ascii_lower(part.paths)
+            return reduce(pc.or_, (pc.ends_with(lower, ending) for ending in endings))
+
+        return self.ask(found)
 
     @cached_property
     def folders(self) -> pa.DictionaryArray:

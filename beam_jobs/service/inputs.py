@@ -35,9 +35,9 @@ from recordmill.transforms.sources.listing import (
 )
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.read_member import UNPACKED
 from recordmill.transforms.storage.reading import full_uri, is_local, real_uri
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
+from recordmill.transforms.temporary import TEMPORARY
 from recordmill.transforms.tfrecord import crc32c
 
 # The second run of `recordmill convert images data data/out` finds the shards of the first
@@ -142,9 +142,9 @@ def list_all_inputs(
     storage, output = options.storage.input, options.output
     links: list[str] = []
     source = make_source(job, storage)
-    # Where an archive has to be unpacked: on the disk of the other temporary files.
+    # What archives hold, and a long list: on the disk of the other temporary files.
     if options.scratch or (output and is_local(output)):
-        UNPACKED.choose_folder(options.scratch or full_uri(output))
+        TEMPORARY.choose_folder(options.scratch or full_uri(output))
     apart, root, found = list_with_named(
         _inputs_outside(options.inputs, output),
         source.named_files,

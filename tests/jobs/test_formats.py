@@ -37,7 +37,7 @@ from tfrecord_tools import example, write_examples
 from webdataset_tools import npy
 
 from recordmill import open_dataset
-from recordmill.transforms.storage import read_member
+from recordmill.transforms.temporary import TEMPORARY
 
 GZIP = b"\x1f\x8b"
 
@@ -371,7 +371,7 @@ def test_rejects_of_tables_name_the_line(tmp_path: Path) -> None:
     job: list[Argument] = [tmp_path / kind, tmp_path / "out", "--scratch", scratch]
     ran = recordmill("convert", "csv", *job, "--plan")
     assert f"archives: {kind} (1 file)" in ran.out
-    assert read_member.UNPACKED.folder == str(scratch)
+    assert TEMPORARY.folder == str(scratch)
 
 
 def test_appended_touched_and_replaced(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from recordmill.schemas.storage_options import (
 )
 from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
 from recordmill.transforms.inventory import BATCH_FILES, Inventory
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
     has_magic,
@@ -55,8 +57,10 @@ from recordmill.transforms.sources.globs import (
 from recordmill.transforms.storage.archives import list_archive
 from recordmill.transforms.storage.clouds import (
     NO_FILE,
+    Info,
+    RemoteFile,
     cloud_of,
-    filesystem_of,
+    remote_file,
     version_of,
 )
 from recordmill.transforms.storage.errors import (
@@ -65,7 +69,7 @@ from recordmill.transforms.storage.errors import (
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.storage.left_out import LEFT_OUT, is_left_out
 from recordmill.transforms.storage.reading import (
     file_status,
     full_uri,
@@ -73,6 +77,7 @@ from recordmill.transforms.storage.reading import (
     local_path,
     read_range,
 )
+from recordmill.transforms.temporary import SPILL_BYTES, gather, take_batches
 
 
 def walk_folders(
@@ -97,7 +102,9 @@ def walk_folders(
             return
         read[real] = folder
         with os.scandir(folder) as entries:
-            for entry in entries:
+            # What comes in order need not be sorted with all the other files.
+            some = sorted(islice(entries, BATCH_FILES), key=attrgetter("name"))
+            for entry in chain(some, entries):
                 if is_left_out(entry.name) and not hidden:
                     continue
                 if not _is_folder(entry):
@@ -163,27 +170,36 @@ _SURROGATES = "surrogatepass"  # what Python makes of bytes that are not UTF-8
 
 def _list_local(
     name: str, notes: list[str], open_archives: bool
-) -> tuple[str, list[pa.RecordBatch]]:
+) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Returns the folder below which all files of an input are, and these, in any order."""
-    try:
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with _listing_locally(name):
+            while part := dict(islice(files, BATCH_FILES)):
+                paths, given = list(part), [*part.values()]
+                sizes, times, _ = file_status(paths)
+                if sizes.min() >= 0 and all(given):
+                    columns = (*(sizes, pa.array(times).cast(pa.string())), given)
+                    yield _found(root, paths, *columns, [None] * len(paths))
+                    continue
+                facts = zip(part.items(), sizes.tolist(), times.tolist(), strict=True)
+                odd = (
+                    InputFile("", path, size, str(modified), folder)
+                    if size >= 0
+                    else _odd_file(path, folder)
+                    for (path, folder), size, modified in facts
+                )
+                yield from _found_files(root, odd, NO_OPTIONS, open_archives)
+
+    with _listing_locally(name):
         root, files = _search_folders(name, notes)
-        batches = []
-        while part := dict(islice(files, BATCH_FILES)):
-            paths, given = list(part), [*part.values()]
-            sizes, times, _ = file_status(paths)
-            if sizes.min() >= 0 and all(given):
-                columns = (*(sizes, pa.array(times).cast(pa.string())), given)
-                batches.append(_found(root, paths, *columns, [None] * len(paths)))
-                continue
-            facts = zip(part.items(), sizes.tolist(), times.tolist(), strict=True)
-            odd = (
-                InputFile("", path, size, str(modified), folder)
-                if size >= 0
-                else _odd_file(path, folder)
-                for (path, folder), size, modified in facts
-            )
-            batches += _found_files(root, odd, NO_OPTIONS, open_archives)
-        return root, batches
+    return root, batches()
+
+
+@contextmanager
+def _listing_locally(name: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
 
@@ -294,12 +310,26 @@ def _odd_file(path: str, folder: str) -> InputFile:
 
 def _list_remote(
     url: str, options: StorageOptions, open_archives: bool
-) -> tuple[str, list[pa.RecordBatch]]:
+) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Returns what `_list_local` does, for a url."""
     require_secretless_url(url)
+    with _listing(url):
+        root, found = with_retries(lambda: _search_store(url, options))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with _listing(url):
+            if isinstance(found, list):
+                yield from _found_files(root, found, options, open_archives)
+            else:
+                yield from found
+
+    return root, batches()
+
+
+@contextmanager
+def _listing(url: str) -> Iterator[None]:
     try:
-        root, files = with_retries(lambda: _search_store(url, options))
-        return root, list(_found_files(root, files, options, open_archives))
+        yield
     except InputError:
         raise
     except Exception as error:
@@ -307,23 +337,34 @@ def _list_remote(
         raise input_error(error, message) from safe_cause(error)
 
 
-def _search_store(url: str, options: StorageOptions) -> tuple[str, list[InputFile]]:
+def _search_store(
+    url: str, options: StorageOptions
+) -> tuple[str, list[InputFile] | Iterator[pa.RecordBatch]]:
     protocol = url.split("://", 1)[0]
-    system, path = filesystem_of(url, options)
+    top = remote_file(url, options)
+    system, root = top.system, top.path
     system.invalidate_cache()
     tree = _StoreTree(system)
-    root = path
-    if has_magic(path) and not system.exists(path):
-        root = literal_root(path)
-        given = search(tree, root, path)
-    elif path in tree.find(path):
-        root, given = path.rpartition("/")[0], {path: ""}
-    else:
-        given = dict(tree.below([path], hidden=False))
 
     def uri_of(name: str) -> str:
         return name if "://" in name else f"{protocol}://{name.strip('/')}"
 
+    given: dict[str, str] = {}
+    if has_magic(root) and not system.exists(root):
+        root = literal_root(root)
+        given = search(tree, root, top.path)
+    else:
+        # Most often a file has an ending, and no folder of its name has to be listed.
+        is_named = "." in root.rpartition("/")[2]
+        info = top.info() if is_named else None
+        if info is None:
+            batches = _list_folder(top, uri_of(root))
+            if first := next((each for each in batches if each.num_rows), None):
+                return uri_of(root), chain([first], batches)
+            info = None if is_named else top.info()
+        if info is not None:
+            tree.infos[root] = info
+            root, given = root.rpartition("/")[0], {root: ""}
     files = []
     for name, folder in given.items():
         info, uri = tree.infos[name], uri_of(name)
@@ -331,10 +372,7 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[InputFil
         if info["type"] != "file" or name.endswith("/"):
             continue
         if info["size"] is None:
-            raise InputError(
-                f"{uri}: the store does not tell its size; copy the file to a local "
-                "folder or to an object store"
-            )
+            raise _unknown_size(uri)
         version, below = version_of(info), folder and uri_of(folder)
         files.append(InputFile("", uri, int(info["size"]), version, below))
     if files:
@@ -347,6 +385,131 @@ def _search_store(url: str, options: StorageOptions) -> tuple[str, list[InputFil
     raise InputError(
         nothing_matches(url, uri_of(root) if names else "", names) + hidden
     )
+
+
+def _unknown_size(uri: str) -> InputError:
+    return InputError(
+        f"{uri}: the store does not tell its size; copy the file to a local folder or to "
+        "an object store"
+    )
+
+
+# A store lists a thousand names in a request, one request after the other. So the folders
+# of a large input are listed side by side, and passed on in their order: only those that
+# are at work are in memory.
+
+_THREADS = 16
+_LEVELS = 4  # of folders that are listed to find enough for all threads
+_PAGE = 1000  # names in an answer of most stores
+
+# The descriptions of files that lie side by side, or a folder with all below it.
+_Branch = list[dict[str, Any]] | str
+
+
+def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
+    """Yields the files below a folder of a store, in order."""
+    listed = partial(_list_branch, top, root)
+    tables = ahead(_branches(top), listed, _THREADS, most=2 * _THREADS)
+    return chain.from_iterable(table.to_batches() for table in tables)
+
+
+def _branches(top: RemoteFile) -> list[_Branch]:
+    """Returns what lies below a folder, in order; large folders are not listed yet."""
+    branches: list[_Branch] = [top.path]
+    if top.lists_pages:  # a small input is in one answer
+        found = with_retries(lambda: list(islice(top.entries(deep=True), _PAGE + 1)))
+        if len(found) <= _PAGE:
+            return [found]
+    for _ in range(_LEVELS):
+        folders = [each for each in branches if isinstance(each, str)]
+        if not 0 < len(folders) < _THREADS:
+            break
+        levels = iter([*ahead(folders, partial(_level, top), _THREADS)])
+        branches = [
+            branch
+            for each in branches
+            for branch in (next(levels) if isinstance(each, str) else [each])
+        ]
+    return branches
+
+
+def _level(top: RemoteFile, folder: str) -> list[_Branch]:
+    """Returns the files and folders in a folder; itself, if there is no use in these."""
+
+    def list_names() -> list[Info]:
+        entries = iter(type(top)(top.system, folder).entries(deep=False))
+        first = list(islice(entries, BATCH_FILES))
+        # The other pages of very many files are read once only, in time.
+        is_flat = all(info["type"] == "file" for info in first)
+        is_long = is_flat and next(entries, None) is not None
+        return [] if is_long else [*first, *entries]
+
+    try:
+        listed = with_retries(list_names)
+    except NO_FILE:
+        return []
+    if not listed:
+        return [folder]
+    own = folder.strip("/")
+    found: list[tuple[str, bool, Info]] = []
+    for info in listed:
+        name = info["name"].strip("/")
+        is_folder = info["type"] != "file"
+        if name == own and not is_folder:
+            continue  # what a store shows in place of the folder
+        last = name.removeprefix(f"{own}/")
+        if name == own or "/" in last or info["name"].endswith("//"):
+            return [folder]  # a folder without a name in it
+        if not is_left_out(last):
+            found.append((last, is_folder, info))
+    found.sort(key=itemgetter(0, 1))
+    branches: list[_Branch] = []
+    for is_folder, group in groupby(found, key=itemgetter(1)):
+        infos = [info for _, _, info in group]
+        branches += (
+            [each["name"].rstrip("/") for each in infos] if is_folder else [infos]
+        )
+    return branches
+
+
+def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
+    """Returns the files of a branch, in order."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        entries: Iterable[Info] = branch
+        if isinstance(branch, str):
+            entries = type(top)(top.system, branch).entries(deep=True)
+        left = iter(entries)
+        with suppress(FileNotFoundError):
+            while part := list(islice(left, BATCH_FILES)):
+                yield _found_in_store(root, part)
+
+    most_bytes = SPILL_BYTES // _THREADS
+    return _by_folders(
+        with_retries(lambda: gather(batches(), _FOUND, most_bytes=most_bytes))
+    )
+
+
+def _found_in_store(root: str, infos: Iterable[Info]) -> pa.RecordBatch:
+    """Returns a batch of the files that a store lists below a folder."""
+    # Object stores may show a folder as an empty file.
+    files = [
+        each for each in infos if each["type"] == "file" and each["name"][-1:] != "/"
+    ]
+    store = root.partition("://")[0]
+    names = [each["name"] for each in files]
+    uris = [name if "://" in name else f"{store}://{name.strip('/')}" for name in names]
+    sizes = [each["size"] for each in files]
+    if None in sizes:
+        raise _unknown_size(uris[sizes.index(None)])
+    nothing = [None] * len(files)
+    versions = [*map(version_of, files)]
+    batch = _found(root, uris, sizes, versions, [""] * len(files), nothing)
+    length = len(root.encode(errors=_SURROGATES))
+    below = pc.binary_slice(batch["uri"], length, 1 << 30)  # it fails without an end
+    is_input = pc.invert(pc.match_substring_regex(below, LEFT_OUT, ignore_case=True))
+    # A store may find a file of the folder's own name, too.
+    return batch.filter(pc.and_(is_input, pc.starts_with(below, "/")))
 
 
 @dataclass(slots=True)
@@ -468,8 +631,7 @@ def list_inputs(
       InputError: an input matches nothing or cannot be listed, or a file be read.
       UsageError: an input's url carries a secret.
     """
-    parts: list[pa.Table] = []
-    roots = []
+    found: list[tuple[str, Iterator[pa.RecordBatch]]] = []
     notes = [] if notes is None else notes
     for name in inputs:
         if name == "-":
@@ -479,31 +641,39 @@ def list_inputs(
             )
         require_whole_scheme(name)
         if is_local(name):
-            root, batches = _list_local(name, notes, open_archives)
+            found.append(_list_local(name, notes, open_archives))
         else:
-            root, batches = _list_remote(name, options, open_archives)
-        if not is_utf8(root):
+            found.append(_list_remote(name, options, open_archives))
+        if not is_utf8(root := found[-1][0]):
             raise InputError(
                 f"{escaped(root)}: the name of this input folder is not UTF-8, as names in "
                 "datasets must be; rename it"
             )
-        roots.append(root)
-        parts.append(_by_folders(pa.Table.from_batches(batches, _FOUND)))
-        del batches  # half of the memory of a listing
-    root = _common_folder(roots)
-    listing = _below_root(root, pa.concat_tables(parts), is_single=len(parts) == 1)
+    root = _common_folder([each for each, _ in found])
+    parts = [_by_folders(gather(batches, _FOUND)) for _, batches in found]
+    listing = _below_root(root, parts)
     if not keep_unreadable and (odd := listing.unreadable):
         raise unreadable_error(odd[0])
     return root, listing
 
 
-def _below_root(root: str, found: pa.Table, *, is_single: bool) -> Inventory:
+def _below_root(root: str, parts: Sequence[pa.Table]) -> Inventory:
     """Returns the inventory of what was found below a root, each file once."""
-    if not is_single:
+    found = pa.concat_tables(parts)
+    if len(parts) > 1:
         codes = found["uri"].dictionary_encode().combine_chunks()
         _, first = np.unique(codes.indices, return_index=True)
         if len(first) < found.num_rows:
             found = found.take(np.sort(first))
+    start = f"{root.rstrip('/')}/" if root else ""
+    return Inventory.gathered(
+        (_named_below(root, start, batch) for batch in found.to_batches(BATCH_FILES)),
+        start,
+    )
+
+
+def _named_below(root: str, start: str, found: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns files with their paths below a root, as an inventory has them."""
     problems = found["problem"]
     try:
         uris = found["uri"].cast(pa.string())
@@ -512,10 +682,9 @@ def _below_root(root: str, found: pa.Table, *, is_single: bool) -> Inventory:
         odd = pa.array([not is_utf8(name) for name in names])
         problem = "the file's name is not UTF-8, as names in records must be; rename it"
         problems = pc.if_else(odd, problem, problems)
-        uris = pa.chunked_array([pa.array(map(escaped, names), pa.string())])
+        uris = pa.array(map(escaped, names), pa.string())
     below = pc.utf8_slice_codeunits(uris, len(root))  # as all begin with it
     paths = pc.ascii_ltrim(below, characters="/")
-    start = f"{root.rstrip('/')}/" if root else ""
     own = pc.if_else(
         pc.equal(pc.binary_join_element_wise(start, paths, ""), uris), None, uris
     )
@@ -523,7 +692,7 @@ def _below_root(root: str, found: pa.Table, *, is_single: bool) -> Inventory:
         pc.utf8_slice_codeunits(found["given"], len(root)), characters="/"
     )
     columns = [paths, own, found["size"], found["version"], given, problems]
-    return Inventory(pa.table(columns, list(InputFile._fields)), start)
+    return pa.RecordBatch.from_arrays(columns, list(InputFile._fields))
 
 
 def unreadable_error(file: InputFile) -> InputError:
@@ -538,12 +707,36 @@ def input_root(files: Sequence[InputFile]) -> str:
 
 def _by_folders(found: pa.Table) -> pa.Table:
     """Returns files in the order of their names, folder by folder."""
-    uris = found["uri"]
-    if pc.any(pc.match_substring(uris, b"\0")).as_py():  # keys of stores may hold it
-        names = [name.split(b"/") for name in uris.to_pylist()]
+    batches = found.to_batches(BATCH_FILES)
+    # Keys of stores may hold a zero.
+    if any(pc.any(pc.match_substring(b["uri"], b"\0")).as_py() for b in batches):
+        names = [name.split(b"/") for name in found["uri"].to_pylist()]
         return found.take(sorted(range(len(names)), key=names.__getitem__))
+    if _are_sorted(map(_sort_keys, batches)):
+        return found
+    keys = gather(
+        (pa.RecordBatch.from_arrays([_sort_keys(b)], ["key"]) for b in batches),
+        pa.schema({"key": pa.binary()}),
+    )
+    order = pc.sort_indices(keys["key"]).to_numpy()
+    del keys
+    return gather(take_batches(found, order), found.schema)
+
+
+def _sort_keys(batch: pa.RecordBatch) -> pa.BinaryArray:
     # No character is before a zero.
-    return found.take(pc.sort_indices(pc.replace_substring(uris, b"/", b"\0")))
+    return pc.replace_substring(batch["uri"], b"/", b"\0")
+
+
+def _are_sorted(parts: Iterable[pa.BinaryArray]) -> bool:
+    last = b""
+    for keys in parts:
+        if not len(keys):
+            continue
+        if keys[0].as_py() < last or pc.any(pc.less(keys[1:], keys[:-1])).as_py():
+            return False
+        last = keys[-1].as_py()
+    return True
 
 
 def _common_folder(roots: Sequence[str]) -> str:

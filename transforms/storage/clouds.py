@@ -59,6 +59,7 @@ class RemoteFile:
     # Whether it can put a file on a condition: only if there is none of that name, or only
     # over one version. Then it can read one version only, too.
     exclusive = False
+    lists_pages = False  # whether `entries` asks for no more names than are drawn
     imitated = False  # whether other servers speak its language; some ignore conditions
     options: Mapping[str, Any] = {}  # of the file system; the user's options win
     attributes: Mapping[str, Any] = {}  # set on it where its constructor has no option
@@ -281,6 +282,7 @@ class S3(RemoteFile):
     )
     objects = True
     exclusive = True  # If-None-Match, If-Match
+    lists_pages = True
     imitated = True
     # botocore's tries multiply with those of s3fs (attributes) and with ours.
     options: Mapping[str, Any] = {
@@ -342,7 +344,8 @@ class S3(RemoteFile):
             answer = self.system.call_s3("list_objects_v2", MaxKeys=page, **question)
             for found in answer.get("Contents", ()):
                 name = f"{bucket}/{found['Key']}"
-                yield {"name": name, "type": "file", "size": found["Size"]}
+                about = {key: found[key] for key in ("ETag", "LastModified")}
+                yield {"name": name, "type": "file", "size": found["Size"], **about}
             for found in answer.get("CommonPrefixes", ()):
                 name = f"{bucket}/{found['Prefix']}"
                 yield {"name": name, "type": "directory", "size": 0}
@@ -584,7 +587,10 @@ def version_of(info: Info) -> str:
     """Returns what a listing has of a file that changes when its content does, or ""."""
     # The last one is of the Hugging Face Hub.
     keys = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "blob_id")
-    return next((str(info[key]) for key in keys if info.get(key)), "")
+    for key in keys:
+        if value := info.get(key):
+            return str(value)
+    return ""
 
 
 def modified_time(info: Info) -> float | None:

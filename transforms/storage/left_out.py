@@ -16,7 +16,10 @@ _JUNK = (
     r"\$recycle\.bin",
     "system volume information",
 )
-_LEFT_OUT = re.compile(rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))", re.IGNORECASE)
+LEFT_OUT = rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))"
+"""Where it matches a path, whatever the case, the path is left out."""
+
+_LEFT_OUT = re.compile(LEFT_OUT, re.IGNORECASE)
 
 
 def is_left_out(path: str) -> bool:

@@ -8,22 +8,19 @@ is written to.
 from __future__ import annotations
 
 import atexit
-import errno
 import math
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO
 
-from recordmill.schemas.errors import FULL, InputError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import Seen
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage.input_stream import InputStream, ReadBytes
+from recordmill.transforms.temporary import TEMPORARY
 
 GUARDED_BYTES = 1 << 30  # what unpacks to more than this must not be too good
 MOST_FILES = 64  # that are kept open; a process may open some 1,000
@@ -45,14 +42,8 @@ class UnpackedFiles:
     """What a process has unpacked: each archive, or large member, in a file of its own."""
 
     def __init__(self) -> None:
-        self.folder = ""  # whose disk the files are on; "" for that of TMPDIR
         self._files: dict[tuple[str, ...], _Unpacked] = {}
         self._lock = threading.Lock()
-
-    def choose_folder(self, folder: str) -> None:
-        """Chooses a local folder in place of TMPDIR, or the first above it that is there."""
-        path = Path(folder).absolute()
-        self.folder = str(next(p for p in (path, *path.parents) if p.is_dir()))
 
     @contextmanager
     def opened(
@@ -104,23 +95,10 @@ class UnpackedFiles:
                     file.close()
 
     def _write(self, uri: str, blocks: Iterator[bytes]) -> IO[bytes]:
-        can_write = self.folder and os.access(self.folder, os.W_OK)
-        folder = self.folder if can_write else None
-        try:
-            with ExitStack() as failed:
-                file = failed.enter_context(tempfile.TemporaryFile(dir=folder))
-                file.writelines(blocks)
-                file.flush()
-                failed.pop_all()
-                return file
-        except OSError as error:
-            if error.errno not in (*FULL, errno.EROFS, errno.EACCES):
-                raise
-            raise InputError(
-                f"{uri}: cannot be unpacked in {folder or tempfile.gettempdir()}: "
-                f"{error.strerror}. Make room there, or set `scratch` to a folder with "
-                "room; or unpack it yourself and give the folder as the input"
-            ) from error
+        way_out = "; or unpack it yourself and give the folder as the input"
+        with TEMPORARY.writing(f"{uri}: cannot be unpacked", way_out) as file:
+            file.writelines(blocks)
+        return file
 
 
 # Open files are the process's, and so is what holds them: an input is read wherever it is

@@ -19,6 +19,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.temporary import TEMPORARY
 
 MEMBERS = {"cat/1.jpg": b"1" * 700, "dog/2.jpg": b"2" * 900}
 Pack = Callable[[Members], bytes]
@@ -221,7 +222,7 @@ def test_a_file_is_unpacked_once_and_leaves_no_name(
 ) -> None:
     folder = tmp_path / "scratch"
     folder.mkdir()
-    read_member.UNPACKED.choose_folder(str(folder / "not" / "there"))
+    TEMPORARY.choose_folder(str(folder / "not" / "there"))
     files = listed(tmp_path, "in.tar.gz", compressed_tar_of(MEMBERS, "gzip"))
     with monkeypatch.context() as patched:
         patched.setattr(read_member.UNPACKED, "_write", pytest.fail)

@@ -1,0 +1,131 @@
+"""Files without a name in any folder, for what does not fit in memory."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import FULL, InputError
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.native.numpy_loops import offsets_of
+
+SPILL_BYTES = 64 << 20
+"""Of a table in memory; what is larger goes to disk."""
+
+BATCH_ROWS = 1 << 15
+"""Rows that are worked on at once."""
+
+
+class TemporaryFiles:
+    """Makes files on a disk that can be chosen; nothing is left behind of them."""
+
+    def __init__(self) -> None:
+        self.folder = ""  # whose disk the files are on; "" for that of TMPDIR
+
+    def choose_folder(self, folder: str) -> None:
+        """Chooses a local folder in place of TMPDIR, or the first above it that is there."""
+        path = Path(folder).absolute()
+        self.folder = str(next(p for p in (path, *path.parents) if p.is_dir()))
+
+    @contextmanager
+    def writing(self, failure: str, way_out: str = "") -> Iterator[IO[bytes]]:
+        """Yields a new file to write to; it stays open.
+
+        Raises:
+          InputError: `failure`, if there is no room or no right to write.
+        """
+        can_write = self.folder and os.access(self.folder, os.W_OK)
+        folder = self.folder if can_write else None
+        codes = {*FULL, errno.EROFS, errno.EACCES}
+        try:
+            with ExitStack() as failed:
+                file = failed.enter_context(tempfile.TemporaryFile(dir=folder))
+                codes = {*FULL}  # others may be of what is read meanwhile
+                yield file
+                file.flush()
+                failed.pop_all()
+        except OSError as error:
+            if error.errno not in codes:
+                raise
+            raise InputError(
+                f"{failure} in {folder or tempfile.gettempdir()}: {error.strerror}. Make "
+                f"room there, or set `scratch` to a folder with room{way_out}"
+            ) from error
+
+
+TEMPORARY = TemporaryFiles()
+
+
+def is_large(table: pa.Table) -> bool:
+    """Tells whether a table is too large to be copied in memory."""
+    return bool(table.nbytes > SPILL_BYTES)
+
+
+def gather(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    *,
+    most_bytes: int | None = None,
+) -> pa.Table:
+    """Returns batches as a table; one of more bytes is mapped from a file.
+
+    Its pages are the kernel's, which drops them where memory is short.
+    """
+    left, kept, num_bytes = _joined(batches), list[pa.RecordBatch](), 0
+    for batch in left:
+        kept.append(batch)
+        num_bytes += batch.nbytes
+        if num_bytes > (SPILL_BYTES if most_bytes is None else most_bytes):
+            break
+    else:
+        return pa.Table.from_batches(kept, schema)
+    with (
+        TEMPORARY.writing("the list of input files cannot be written") as file,
+        pa.ipc.new_stream(file, schema) as out,
+    ):
+        while kept:
+            out.write_batch(kept.pop(0))
+        for batch in left:
+            out.write_batch(batch)
+    with file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields batches of enough rows, as many small ones take more time than their rows."""
+    small, num_rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        small.append(batch)
+        num_rows += batch.num_rows
+        if num_rows >= BATCH_ROWS // 2:
+            yield pa.concat_batches(small) if len(small) > 1 else batch
+            small, num_rows = [], 0
+    if num_rows:
+        yield pa.concat_batches(small) if len(small) > 1 else small[0]
+
+
+def take_batches(table: pa.Table, positions: I64) -> Iterator[pa.RecordBatch]:
+    """Yields the rows at some positions, in batches; those of a large table one by one."""
+    batches = table.to_batches()
+    starts = offsets_of(np.array([batch.num_rows for batch in batches]))
+    for at in range(0, len(positions), BATCH_ROWS):
+        part = positions[at : at + BATCH_ROWS].astype(np.int64)
+        sources = np.searchsorted(starts, part, "right") - 1
+        order = np.argsort(sources, kind="stable")
+        first = np.flatnonzero(np.diff(sources[order], prepend=-1))
+        groups = np.split(order, first[1:])
+        found = pa.concat_batches(
+            batches[number].take(pa.array(part[group] - starts[number]))
+            for number, group in zip(sources[order][first], groups, strict=True)
+        )
+        yield found.take(pa.array(np.argsort(order)))
