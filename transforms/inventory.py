@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.arrow import I64, value_offsets
 from recordmill.transforms.native.numpy_loops import offsets_of
-from recordmill.transforms.temporary import BATCH_ROWS, gather, is_large, take_batches
+from recordmill.transforms.temporary import BATCH_ROWS, gather, is_long, take_batches
 
 BATCH_FILES = BATCH_ROWS
 """Files that are Python objects at once."""
@@ -50,7 +50,7 @@ class FileTable:
         """Returns the files for which a mask is true."""
         if pc.all(mask, skip_nulls=False).as_py():
             return self
-        if not is_large(self.table):
+        if not is_long(self.table):
             return replace(self, table=self.table.filter(mask))
         flat = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
         batches = self.batches()
@@ -77,7 +77,7 @@ class FileTable:
         """Returns the files but for those of some paths."""
         if not isinstance(paths, pa.ChunkedArray):
             paths = pa.array(list(paths), pa.string())
-        if not len(paths):
+        if not (len(paths) and len(self)):
             return self
         return self.where(pc.invert(pc.is_in(self.paths, value_set=paths)))
 
@@ -90,6 +90,8 @@ class FileTable:
 
         Two names that are not UTF-8 may be one path.
         """
+        if are_sorted((each["path"] for each in self.batches()), strictly=True):
+            return self
         codes = self.paths.dictionary_encode().combine_chunks().indices.to_numpy()
         _, from_end = np.unique(codes[::-1], return_index=True)
         if len(from_end) == len(codes):
@@ -98,7 +100,7 @@ class FileTable:
 
     def take(self, positions: pa.Array) -> Self:
         """Returns the files at these positions."""
-        if not is_large(self.table):
+        if not is_long(self.table):
             return replace(self, table=self.table.take(positions))
         taken = take_batches(self.table, positions.to_numpy(zero_copy_only=False))
         return replace(self, table=gather(taken, self.table.schema))
@@ -230,6 +232,29 @@ class Inventory(FileTable, Sequence[InputFile]):
 
 
 NO_FILES = Inventory(_SCHEMA.empty_table())
+
+
+def by_folders(names: pa.Array) -> pa.Array:
+    """Returns names as texts or bytes whose order is that of files, folder by folder."""
+    # No character is before a zero.
+    zero, slash = (b"\0", b"/") if pa.types.is_binary(names.type) else ("\0", "/")
+    return pc.replace_substring(names, slash, zero)
+
+
+def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
+    """Tells whether names come folder by folder, in order; if strictly, each once."""
+    falls = pc.greater_equal if strictly else pc.greater
+    last = None
+    for names in parts:
+        if not len(names):
+            continue
+        keys = by_folders(names)
+        if last is not None and falls(last, keys[0]).as_py():
+            return False
+        if pc.any(falls(keys[:-1], keys[1:])).as_py():
+            return False
+        last = keys[-1]
+    return True
 
 
 def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:

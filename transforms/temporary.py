@@ -65,8 +65,8 @@ class TemporaryFiles:
 TEMPORARY = TemporaryFiles()
 
 
-def is_large(table: pa.Table) -> bool:
-    """Tells whether a table is too large to be copied in memory."""
+def is_long(table: pa.Table) -> bool:
+    """Tells whether a table is too long to be copied in memory."""
     return bool(table.nbytes > SPILL_BYTES)
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from json.encoder import encode_basestring
@@ -46,6 +47,7 @@ from recordmill.transforms.tasks.fingerprint import (
     fingerprint_of,
     fixed_fields,
 )
+from recordmill.transforms.temporary import gather
 from recordmill.transforms.tfrecord import crc32c
 
 # inputs.jsonl.gz contains only what fixes the dataset's bytes: paths are relative to the
@@ -69,6 +71,7 @@ from recordmill.transforms.tfrecord import crc32c
 _SIDE = "side"
 _UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8
 _LEVEL = 6
+_PACKED_BYTES = 128 << 20  # of lines that are packed at once
 
 CONVERT_ALL = (
     "convert all inputs again with `overwrite=true`, or as a new version "
@@ -107,13 +110,18 @@ class KeptFiles(FileTable):
     @classmethod
     def listed(cls, files: Inventory, *, are_side: bool) -> KeptFiles:
         """Returns the files of an inventory, of which nothing was read yet."""
-        columns = {
-            **dict(zip(files.table.column_names, files.table.columns, strict=True)),
-            "is_side": pa.repeat(are_side, len(files)),
-            "is_unreadable": files.table["problem"].is_valid(),
-            "content": pa.nulls(len(files), pa.string()),
-        }
-        return cls(pa.table([columns[name] for name in _KEPT.names], _KEPT))
+
+        def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
+            columns = {
+                **dict(zip(batch.schema.names, batch.columns, strict=True)),
+                "is_side": pa.repeat(are_side, len(batch)),
+                "is_unreadable": batch["problem"].is_valid(),
+                "content": pa.nulls(len(batch), pa.string()),
+            }
+            arrays = [columns[name] for name in _KEPT.names]
+            return pa.RecordBatch.from_arrays(arrays, schema=_KEPT)
+
+        return cls(gather(map(kept, files.batches()), _KEPT))
 
     def __iter__(self) -> Iterator[tuple[str, KeptFile]]:
         for batch in self.batches():
@@ -164,6 +172,10 @@ def dump_kept(inputs: KeptInputs) -> bytes:
         **({"run": inputs.run_key} if inputs.run_key else {}),
     }
     told = "content" if inputs.by_content else "version"
+    # Python's gzip module writes the operating system and, by default, the time. So many at
+    # once: the packed bytes depend on how the lines are cut.
+    packer = gzip_packer(_LEVEL)
+    packed = bytearray()
     lines = bytearray(_json_line(head).encode())
     for batch in inputs.files.batches():
         path, text = _quoted(batch["path"]), _quoted(batch[told].fill_null(""))
@@ -171,11 +183,11 @@ def dump_kept(inputs: KeptInputs) -> bytes:
         side = pc.if_else(batch["is_side"], f',"{_SIDE}"', "")
         size = batch["size"].cast(pa.string())
         lines += joined("[", path, ",", size, ",", text, kind, side, "]\n")
-    # Python's gzip module writes the operating system and, by default, the time. All at
-    # once: the packed bytes depend on how the lines are cut.
-    packer = gzip_packer(_LEVEL)
-    packed: bytes = packer.compress(lines) + packer.flush()
-    return packed
+        while len(lines) > _PACKED_BYTES:
+            packed += packer.compress(lines[:_PACKED_BYTES])
+            del lines[:_PACKED_BYTES]
+    packed += packer.compress(lines) + packer.flush()
+    return bytes(packed)
 
 
 def _json_line(value: Any) -> str:
@@ -191,26 +203,26 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
     """Parses an inventory; raises OutputError if it is not a valid one."""
-    text = b""
     try:
-        text = gzip.decompress(data)
-        lines = io.BytesIO(text)
-        head = json.loads(lines.readline())
-        by_content = head.get("by") == "content"
-        batches = []
-        while part := list(islice(lines, BATCH_FILES)):
-            batches.append(_parse_lines(part, by_content=by_content))
-        return KeptInputs(
-            int(head["recordmill"]),
-            str(head["fingerprint"]),
-            dict(head["job"]),
-            KeptFiles(pa.Table.from_batches(batches, _KEPT)),
-            by_content,
-            str(head.get("run", "")),
-        )
+        with gzip.open(io.BytesIO(data)) as lines:
+            head = json.loads(lines.readline())
+            by_content = head.get("by") == "content"
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                while part := list(islice(lines, BATCH_FILES)):
+                    yield _parse_lines(part, by_content=by_content)
+
+            return KeptInputs(
+                int(head["recordmill"]),
+                str(head["fingerprint"]),
+                dict(head["job"]),
+                KeptFiles(gather(batches(), _KEPT)),
+                by_content,
+                str(head.get("run", "")),
+            )
     except (*NOT_VALID, OSError, EOFError, zlib.error) as error:
         raise OutputRefusedError(
-            f"{uri}: is not a valid inventory of inputs ({_first_problem(text)}), so "
+            f"{uri}: is not a valid inventory of inputs ({_first_problem(data)}), so "
             f"nothing can be appended to the dataset; {CONVERT_ALL}"
         ) from error
 
@@ -242,8 +254,11 @@ def _checked_content(content: str, size: int) -> str:
     return content
 
 
-def _first_problem(text: bytes) -> str:
+def _first_problem(data: bytes) -> str:
     """Describes the first line of an inventory that is not as it should be."""
+    text = b""
+    with suppress(OSError, EOFError, zlib.error):
+        text = gzip.decompress(data)
     lines = text.decode(errors="replace").split("\n")[:-1]
     if not lines:
         return "expected lines of JSON, packed by gzip"

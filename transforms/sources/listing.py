@@ -43,7 +43,12 @@ from recordmill.schemas.storage_options import (
     require_whole_scheme,
 )
 from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
-from recordmill.transforms.inventory import BATCH_FILES, Inventory
+from recordmill.transforms.inventory import (
+    BATCH_FILES,
+    Inventory,
+    are_sorted,
+    by_folders,
+)
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
@@ -712,31 +717,15 @@ def _by_folders(found: pa.Table) -> pa.Table:
     if any(pc.any(pc.match_substring(b["uri"], b"\0")).as_py() for b in batches):
         names = [name.split(b"/") for name in found["uri"].to_pylist()]
         return found.take(sorted(range(len(names)), key=names.__getitem__))
-    if _are_sorted(map(_sort_keys, batches)):
+    if are_sorted(batch["uri"] for batch in batches):
         return found
     keys = gather(
-        (pa.RecordBatch.from_arrays([_sort_keys(b)], ["key"]) for b in batches),
+        (pa.RecordBatch.from_arrays([by_folders(b["uri"])], ["key"]) for b in batches),
         pa.schema({"key": pa.binary()}),
     )
     order = pc.sort_indices(keys["key"]).to_numpy()
     del keys
     return gather(take_batches(found, order), found.schema)
-
-
-def _sort_keys(batch: pa.RecordBatch) -> pa.BinaryArray:
-    # No character is before a zero.
-    return pc.replace_substring(batch["uri"], b"/", b"\0")
-
-
-def _are_sorted(parts: Iterable[pa.BinaryArray]) -> bool:
-    last = b""
-    for keys in parts:
-        if not len(keys):
-            continue
-        if keys[0].as_py() < last or pc.any(pc.less(keys[1:], keys[:-1])).as_py():
-            return False
-        last = keys[-1].as_py()
-    return True
 
 
 def _common_folder(roots: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.columns import inside_lists
 from recordmill.transforms.images.objects import BOX, OBJECT_LABEL, OBJECTS
-from recordmill.transforms.inventory import NO_FILES, Inventory
+from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
 from recordmill.transforms.sources.file_splits import NONE
 from recordmill.transforms.sources.images.find import (
     FoundImages,
@@ -51,6 +51,7 @@ from recordmill.transforms.sources.images.find import (
     count_endings,
     count_skipped,
     find_layout,
+    first_of_each,
     is_whole_number,
     require_distinct,
     require_images,
@@ -82,6 +83,7 @@ from recordmill.transforms.sources.images.tables import (
 )
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
+from recordmill.transforms.temporary import gather, take_batches
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.images.object_tables import ObjectFiles
@@ -218,12 +220,14 @@ class Annotations:
 
     def summary(self, kind: FileKind) -> InputSummary:
         """Returns what was found, for users."""
-        valid = self.table.filter(pc.equal(self.table[PROBLEM], ""))
         facts = list(self.facts)
         if self.label_type is None:
             facts.append((CLASSES, "none, as there are no labels"))
         else:
-            counts = count_values(one_array(valid[LABEL]))
+            counts = Counter[Any]()
+            for batch in self.table.to_batches(BATCH_FILES):
+                is_valid = pc.equal(batch[PROBLEM], "")
+                counts.update(count_values(batch[LABEL].filter(is_valid)))
             found = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
         facts.append((f"{kind.noun}s", count_endings(self.images)))
@@ -417,13 +421,26 @@ def annotate(
     folders = laid_out.images.folders
     places = layout.places(folders.dictionary.to_pylist())
     codes = folders.indices.to_numpy()
-    splits = np.array([place.split for place in places], np.object_)[codes]
-    draft = _Draft(found.images, options, wanted, splits)
+    splits = np.array([place.split for place in places], np.object_)
+    images = found.images
+    # Where folders alone say what is known, the first image of each stands for all in it.
+    by_folder = not options.has_annotations and paired is None and objects is None
+    if by_folder:
+        numbers = np.bincount(codes, minlength=len(places)).tolist()
+        by_split = Counter[str]()
+        for split, number in zip(splits.tolist(), numbers, strict=True):
+            by_split[split] += number
+        all_codes, codes = codes, np.arange(len(places))
+        images = images.take(pa.array(first_of_each(all_codes, len(places))))
+    else:
+        splits = splits[codes]
+        by_split = Counter(splits.tolist())
+    draft = _Draft(images, options, wanted, splits)
     draft.warnings += warnings
     draft.facts += about
     if options.labels_by_folder:
         labels = pa.array([place.label or None for place in places], pa.string())
-        draft.labels = labels.take(folders.indices)
+        draft.labels = labels.take(pa.array(codes))
         draft.reject(_is_null(draft.labels), "is not in the folder of a class")
         if not options.label_map:
             require_distinct(places, draft.root)
@@ -434,7 +451,7 @@ def annotate(
     if not options.has_annotations:
         draft.warnings += check_class_folders(layout, laid_out, options)
         if any(splits):
-            draft.facts.append((BY_FOLDER, _counted(Counter(splits.tolist()))))
+            draft.facts.append((BY_FOLDER, _counted(by_split)))
     if options.label_pattern:
         _add_names(draft)
     lists = named.get("split_lists", ())
@@ -459,7 +476,11 @@ def annotate(
         partners, alone = paired.add_to(draft, storage, has_objects=objects is not None)
         found = found._replace(others=(*found.others, *alone))
     classes = objects.classes if objects else ()
-    return replace(_finish(draft, found, label_map, classes), partners=partners)
+    known = replace(_finish(draft, found, label_map, classes), partners=partners)
+    if by_folder:
+        rows = gather(take_batches(known.table, all_codes), known.table.schema)
+        known = replace(known, files=found.images, table=rows)
+    return known
 
 
 def _find_objects(

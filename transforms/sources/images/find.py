@@ -14,9 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +31,7 @@ from recordmill.schemas.input_files import (
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import a_or_an, count, first_names
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
@@ -627,12 +629,18 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
     names = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     of_folder = np.array([names[label] for label in labels])
     codes = of_folder[images.folders.indices.to_numpy()]
-    counts, firsts = np.bincount(codes), np.zeros(len(names), np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+    counts, firsts = np.bincount(codes), first_of_each(codes, len(names))
     alike = defaultdict[tuple[int, str], list[InputFile]](list)
     for file, number in zip(images.take(pa.array(firsts)), counts, strict=True):
         alike[int(number), PurePosixPath(file.path).stem].append(file)
     return [group for group in alike.values() if 1 < len(group) <= _MOST_ALIKE]
+
+
+def first_of_each(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
+    """Returns where each of so many codes is first: of 0 0 1 0 2, at 0 2 4."""
+    firsts = np.zeros(number, np.int64)
+    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+    return firsts
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from itertools import chain, groupby, pairwise, repeat, tee
 from operator import add
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import IO, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,7 @@ from recordmill.transforms.images.transform import (
     place_objects,
     transform_image,
 )
-from recordmill.transforms.inventory import NO_FILES, Inventory
+from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
@@ -116,11 +116,12 @@ from recordmill.transforms.sources.images.options import (
     ImagesOptions,
     Undecodable,
 )
-from recordmill.transforms.sources.images.tables import SPLIT, one_array
+from recordmill.transforms.sources.images.tables import SPLIT
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import read_file, read_files, read_range
+from recordmill.transforms.temporary import TEMPORARY, is_long
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 SLICE_FILES = 4096
@@ -145,19 +146,30 @@ class InventoryFile:
 
     def write(self, files: Inventory, table: pa.Table) -> None:
         """Writes the inventory, with the columns of a table of the files."""
-        sink = io.BytesIO()
         schema = pa.schema([*_SCHEMA, *table.schema])
         own = files.table.select(_SCHEMA.names)
-        with pa.ipc.new_file(sink, schema) as out:
-            for start in range(0, len(files), SLICE_FILES):
-                parts = [each.slice(start, SLICE_FILES) for each in (own, table)]
-                columns = [
-                    column.chunk(0)
-                    for part in parts
-                    for column in part.combine_chunks().columns
-                ]
-                out.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self.store.put_bytes(sink.getvalue(), self.name)
+
+        def write(sink: IO[bytes]) -> None:
+            with pa.ipc.new_file(sink, schema) as out:
+                for start in range(0, len(files), SLICE_FILES):
+                    parts = [each.slice(start, SLICE_FILES) for each in (own, table)]
+                    columns = [
+                        column.chunk(0)
+                        for part in parts
+                        for column in part.combine_chunks().columns
+                    ]
+                    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+                    out.write_batch(batch)
+
+        if not is_long(files.table):
+            write(sink := io.BytesIO())
+            self.store.put_bytes(sink.getvalue(), self.name)
+            return
+        with TEMPORARY.writing("the list of input files cannot be written") as file:
+            write(file)
+        with file:
+            file.seek(0)
+            self.store.put_file(Path(f"/dev/fd/{file.fileno()}"), self.name)
 
     def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
         """Reads the files from `start` to `stop`, exclusive, and the columns beside."""
@@ -184,6 +196,19 @@ class InventoryFile:
         size = self.store.size(self.name) or 0
         file = InputStream(partial(self.store.read_range, self.name), size)
         return pa.PythonFile(file, "r")
+
+
+def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
+    """Yields each value that comes once or several times in a row, and where that ends."""
+    before, end = None, 0
+    for chunk in column.chunks:
+        runs, start = pc.run_end_encode(chunk), end
+        for value, stop in zip(runs.values.to_pylist(), runs.run_ends, strict=True):
+            if end and value != before:
+                yield before, end
+            before, end = value, start + stop.as_py()
+    if end:
+        yield before, end
 
 
 def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
@@ -474,16 +499,20 @@ class FilesSource(Source):
         Where it is cut changes no byte of the dataset.
         """
         most = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
-        found = self.found.files
-        sizes = found.sizes + self.found.partner_bytes(self.found.table)
-        parts, end = [], 0
-        runs = pc.run_end_encode(one_array(self.found.table[SPLIT]))
-        for split, stop_of_run in zip(runs.values, runs.run_ends, strict=True):
-            begin, end = end, stop_of_run.as_py()
-            cuts = slices(sizes[begin:end], FILES_PER_RANGE, most)
-            for start, stop in pairwise(begin + cut for cut in cuts):
-                named = found[start]._replace(uri=self.found.root)
-                parts.append((named, start, stop, split.as_py()))
+        found, table = self.found.files, self.found.table
+        parts, start = [], 0
+        for split, end in _runs(table[SPLIT]):
+            while start < end:
+                stop = min(start + BATCH_FILES, end)
+                files = found[start:stop]
+                more = self.found.partner_bytes(table.slice(start, stop - start))
+                cuts = slices(files.sizes + more, FILES_PER_RANGE, most)
+                if stop < end:  # the last slice may have more files
+                    cuts.pop()
+                for first, last in pairwise(cuts):
+                    named = files[first]._replace(uri=self.found.root)
+                    parts.append((named, start + first, start + last, split))
+                start += cuts[-1]
         return number_ranges(parts)
 
     def columns(self) -> pa.Schema:
