@@ -1,6 +1,7 @@
 """A store of made-up files, listed page by page, and the command with it.
 
     python tests/bench/made_files.py convert images made://1000000 OUT [--plan ...]
+    python tests/bench/made_files.py list made://1000000
 
 `made://N` has N files of one PNG, in a thousand folders of classes. It answers as an object
 store does: a page of 1,000 names takes 20 ms, and so does any other request, or what
@@ -13,11 +14,12 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 import sys
-import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,32 +100,42 @@ class MadeFiles(AbstractFileSystem):
         return PNG[start:end]
 
 
-def _watch(peaks: dict[str, int], done: threading.Event) -> None:
-    """Keeps the most memory that the process had."""
-    while not done.wait(0.05):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in ("RssAnon", "VmRSS"):
-                peaks[name] = max(peaks.get(name, 0), int(value.split()[0]) << 10)
+def watched(command: Sequence[str]) -> dict[str, float]:
+    """Runs a program; returns its exit status, its times and the most memory it had."""
+    began = time.monotonic()
+    program = subprocess.Popen(command)
+    peaks = {"RssAnon": 0, "VmRSS": 0}
+    while not (ended := os.wait4(program.pid, os.WNOHANG))[0]:
+        time.sleep(0.05)
+        with suppress(OSError):  # it has ended
+            for line in Path(f"/proc/{program.pid}/status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in peaks:
+                    peaks[name] = max(peaks[name], int(value.split()[0]) << 10)
+    return {
+        "status": os.waitstatus_to_exitcode(ended[1]),
+        "seconds": round(time.monotonic() - began, 2),
+        "cpu_seconds": round(ended[2].ru_utime + ended[2].ru_stime, 2),
+        "anonymous_bytes": peaks["RssAnon"],
+        "resident_bytes": peaks["VmRSS"],
+    }
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command with the store."""
-    fsspec.register_implementation("made", MadeFiles)
-    from recordmill.beam_jobs.cli.main import main as run
+    """Runs the command with the store, or lists it."""
+    if argv[:1] == ["--watched"]:
+        fsspec.register_implementation("made", MadeFiles)
+        if argv[1] == "list":
+            from recordmill.transforms.sources.listing import list_inputs
 
-    peaks: dict[str, int] = {}
-    done = threading.Event()
-    threading.Thread(target=_watch, args=(peaks, done), daemon=True).start()
-    began = time.monotonic(), time.process_time()
-    try:
-        return run(argv)
-    finally:
-        done.set()
-        took = time.monotonic() - began[0], time.process_time() - began[1]
-        names = ("seconds", "cpu_seconds", "anonymous_bytes", "resident_bytes")
-        told = (*(round(each, 2) for each in took), peaks["RssAnon"], peaks["VmRSS"])
-        print(json.dumps(dict(zip(names, told, strict=True))), file=sys.stderr)
+            print(f"{len(list_inputs(argv[2:])[1]):,} files")
+            return 0
+        from recordmill.beam_jobs.cli.main import main as run
+
+        return run(argv[1:])
+    told = watched([sys.executable, __file__, "--watched", *argv])
+    print(json.dumps(told), file=sys.stderr)
+    return int(told["status"])
 
 
 if __name__ == "__main__":

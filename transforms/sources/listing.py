@@ -408,7 +408,7 @@ _LEVELS = 4  # of folders that are listed to find enough for all threads
 _PAGE = 1000  # names in an answer of most stores
 
 # The descriptions of files that lie side by side, or a folder with all below it.
-_Branch = list[dict[str, Any]] | str
+_Branch = list[Info] | str
 
 
 def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
@@ -481,7 +481,7 @@ def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
     """Returns the files of a branch, in order."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        entries: Iterable[Info] = branch
+        entries: Iterable[Info] = () if isinstance(branch, str) else branch
         if isinstance(branch, str):
             entries = type(top)(top.system, branch).entries(deep=True)
         left = iter(entries)
