@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
@@ -311,11 +312,9 @@ def load_checksums(
     workspace: Workspace, results: Iterable[TaskChecksums]
 ) -> pa.Table | None:
     """Returns the checksums of all that a run read; None if some were lost."""
-    found = []
-    wanted = 0
-    for result in results:
-        found.append(table_of(result.few))
-        wanted += result.in_file
+    read = list(results)
+    found = [table_of(chain.from_iterable(result.few for result in read))]
+    wanted = sum(result.in_file for result in read)
     for name in workspace.names(CHECKPOINTS):
         if name.endswith(_ENDING):
             found.append(_kept(workspace, name))
