@@ -49,6 +49,7 @@ WarningCode = Literal[
     "classes-like-masks",
     "empty-folder",
     "no-class",
+    "few-annotations",
     "unlisted-images",
     "unlisted-audio",
     "unsupported-images",

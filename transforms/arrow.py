@@ -33,6 +33,17 @@ offsets_of = numpy_loops.offsets_of
 MAX_CELL_BYTES = (1 << 31) - 1  # Arrow binary arrays have 32-bit offsets
 
 
+def nested_lists(values: pa.Array, sides: I64) -> pa.LargeListArray:
+    """Returns arrays of these sides, one a row, as lists in lists of all their values.
+
+    Arrays of 2 x 1 and 1 x 3 of the values a to e are [[a], [b]] and [[c, d, e]].
+    """
+    for axis in reversed(range(sides.shape[1])):
+        lengths = np.repeat(sides[:, axis], sides[:, :axis].prod(axis=1))
+        values = pa.LargeListArray.from_arrays(offsets_of(lengths), values)
+    return values
+
+
 def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
     """Builds an Arrow binary array; row i is data[offsets[i] : offsets[i + 1]].
 

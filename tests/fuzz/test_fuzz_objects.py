@@ -187,6 +187,8 @@ def test_damaged_annotations(tmp_path: Path, kind: str) -> None:
         for name, row in rows.items():
             try:
                 every = [in_image(box, rule) for box in KINDS[kind].boxes(files, name)]
+            except RecursionError:  # of Python's parser; Arrow's has no limit
+                continue
             except Exception as error:
                 shown = row["objects/label"], row["objects/bbox"]
                 raise AssertionError(f"{name} is not a reject: {shown}") from error

@@ -518,7 +518,7 @@ def test_what_cannot_be_read_of_xml_and_labels_is_a_reject(tmp_path: Path) -> No
     (folder / "readme.txt").write_text("notes\n")
     converted(tmp_path / "other/yolo", "--max-rejects", "9")
     told = rejects_of(tmp_path / "other/out")
-    assert "few.txt, line 1" in told["obj_train_data/few.jpg"]
+    assert "few.txt: line 1" in told["obj_train_data/few.jpg"]
     assert "line 2: class 7 is not one of 2 names" in told["obj_train_data/class.jpg"]
     assert "line 1: is 'a picture of a dog'" in told["obj_train_data/text.jpg"]
     assert "no image of this name" in told["obj_train_data/alone.txt"]
@@ -755,8 +755,11 @@ def test_annotations_of_few_images_leave_folders_as_classes(tmp_path: Path) -> N
         exclude = [part for other in others for part in ("--exclude", other)]
         ran = converted(folder, "--overwrite", *exclude)
         assert "cat 3, dog 3" in ran.out + ran.err
-        if name in ("few.json", "cat/cat0.xml"):  # the way out
-            assert f"`annotations={name}` takes them" in ran.out + ran.err
+        if name in ("few.json", "cat/cat0.xml"):  # the ways out
+            assert f"{name}: has objects of 1 image, but there are 6" in ran.err
+            assert "[few-annotations]" in ran.err
+            ran = converted(folder, "--overwrite", *exclude, "--annotations", "none")
+            assert "few-annotations" not in ran.err
             job = ("--annotations", name, "--unlisted", "leave_out", "--overwrite")
             converted(folder, *job)
             assert found_in(tmp_path / "out") == {"cat0.jpg": [[0.1, 0.1, 0.6, 0.6]]}
@@ -793,3 +796,124 @@ def test_instances_of_coco_count_where_its_other_files_are(tmp_path: Path) -> No
     converted(folder, "--annotations", named, "--overwrite")
     (row,) = rows_of(tmp_path / "out", "val").values()
     assert len(row["objects/bbox"]) == 1
+
+
+def test_two_categories_of_one_name_are_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    small_coco(folder)
+    path = folder / "annotations/instances_default.json"
+    whole = json.loads(path.read_text())
+    whole["categories"] = [{"id": n, "name": "dog"} for n in (1, 2)]
+    whole["annotations"] = [annotation(n, n, BOX, category_id=1) for n in (1, 2)]
+    # The name of what a project is about, beside that of its class, as Roboflow has them.
+    path.write_text(json.dumps(whole))
+    converted(folder)
+    whole["annotations"][1]["category_id"] = 2
+    path.write_text(json.dumps(whole))
+    assert "categories 1 and 2 both have the name 'dog'" in refused(
+        folder, "--overwrite"
+    )
+    (folder / "names.txt").write_text("dog\n")
+    converted(folder, "--overwrite", "--label-map", "names.txt")  # the way out
+    rows = rows_of(tmp_path / "out").values()
+    assert [list(row["objects/label"]) for row in rows] == [[0], [0]]
+
+
+@pytest.mark.parametrize("line_end", [None, 1])
+def test_outlines_stay_as_the_file_has_them(
+    tmp_path: Path, line_end: int | None
+) -> None:
+    folder = tmp_path / "in"
+    add_images(folder, *(f"{n}.jpg" for n in range(7)))
+    outlines: list[Any] = [
+        [[1.50, 2, 3e2, 4, 5, 6.25], [0.1, 2, 3, 4, 5, 6]],
+        {"counts": [0, 5, 307195], "size": [480, 640]},
+        {"size": [480, 640], "counts": 'ab\\c"01'},
+        [],
+        [1, 2, 3, 4, 5, 6],  # what is no outline
+        {"size": [480, 640]},
+        5,
+    ]
+    annotations = [
+        annotation(n, n, BOX, segmentation=each) for n, each in enumerate(outlines)
+    ]
+    images = [image(n, f"{n}.jpg") for n in range(7)]
+    coco(folder / "a.json", images, annotations)
+    whole = json.loads((folder / "a.json").read_text())
+    (folder / "a.json").write_text(json.dumps(whole, indent=line_end))
+    converted(folder, "--max-rejects", "3")
+    told = [
+        [json.loads(text) for text in row["objects/segmentation"]]
+        for _, row in sorted(rows_of(tmp_path / "out").items())
+    ]
+    assert told == [[each] for each in outlines[:4]]
+    assert sorted(rejects_of(tmp_path / "out")) == ["4.jpg", "5.jpg", "6.jpg"]
+
+
+@pytest.mark.parametrize("form", ["coco", "voc"])
+def test_boxes_of_new_files_are_not_for_a_dataset_without(
+    tmp_path: Path, form: str
+) -> None:
+    folder = tmp_path / "in"
+    add_images(folder / "x/images", "old.jpg")
+    converted(folder)
+    SMALL[form](folder / "x" if form == "coco" else folder / "x/images")
+    told = refused(folder, "--append")
+    assert "the new files have objects in images" in told
+    assert "the dataset has none" in told
+    # The ways out.
+    names = {"coco": "x/annotations", "voc": "**/*.xml"}
+    converted(folder, "--append", "--exclude", names[form])
+    assert len(rows_of(tmp_path / "out")) == 3
+    job = ("--overwrite", "--unlisted", "leave_out")
+    converted(folder, *job)
+    assert {*found_in(tmp_path / "out")} >= {"a.jpg", "b.jpg"}
+
+
+def test_labels_of_yolo_without_any_image_are_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    yolo_folder(folder, "", "a", "b")
+    (folder / "data.yaml").write_text("names: [dog]\n")
+    for name in "ab":
+        (folder / f"labels/{name}.txt").rename(folder / f"labels/{name}_label.txt")
+    told = refused(folder)
+    assert "neither it nor another of 2 text files has the name of an image" in told
+    assert "data.yaml" in told
+    converted(folder, "--annotations", "none", "--label-from", "none")
+    for name in "ab":  # the other way out
+        (folder / f"labels/{name}_label.txt").rename(folder / f"labels/{name}.txt")
+    converted(folder, "--overwrite")
+    assert len(found_in(tmp_path / "out")["a.jpg"]) == 1
+
+
+def test_one_file_of_voc_belongs_to_the_image_that_it_names(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    small_voc(folder)
+    (folder / "a.png").write_bytes((folder / "a.jpg").read_bytes() + b"1")
+    converted(folder, "--max-rejects", "1")
+    assert found_in(tmp_path / "out")["a.jpg"] == [[0.1, 0.1, 0.6, 0.6]]
+    assert "names it" in rejects_of(tmp_path / "out")["a.png"]
+    text = (folder / "a.xml").read_text()
+    (folder / "a.xml").write_text(text.replace("a.jpg", "x/7.bmp"))  # neither
+    converted(folder, "--overwrite")
+    both = found_in(tmp_path / "out")
+    assert both["a.jpg"] == both["a.png"] == [[0.1, 0.1, 0.6, 0.6]]
+
+
+def test_labels_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    small_yolo(folder)
+    (folder / "obj_train_data/a.txt").unlink()
+    (folder / "obj_train_data/a.txt").symlink_to("nowhere.txt")
+    (folder / "obj_train_data/b.txt").write_text("1 0.35 0.35 0.5 0.5\n")
+    converted(folder, "--max-rejects", "1")
+    assert "a.txt" in rejects_of(tmp_path / "out")["obj_train_data/a.jpg"]
+
+
+def test_yaml_beside_texts_that_are_no_labels_is_not_read(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        add_images(tmp_path / f"in/{label}", f"{label}0.jpg", f"{label}1.jpg")
+    (tmp_path / "in/notes.txt").write_text("0 3 4 5 6\n")
+    (tmp_path / "in/training.yaml").write_text("names: {a: [\nkpt_shape: !!x\n")
+    ran = converted(tmp_path / "in")
+    assert "cat 2, dog 2" in ran.out + ran.err

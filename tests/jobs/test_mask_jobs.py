@@ -14,6 +14,7 @@ from job_tools import Argument, Ran, assert_whole, examples_of, manifest_of, rec
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
+from recordmill.beam_jobs.recordmill import open_dataset
 from recordmill.transforms.sources.images import source as images_source
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -96,6 +97,69 @@ def test_masks_are_a_feature_and_no_class(data: Path) -> None:
     assert told["pair masks"] == "5 of 1 channel of uint8, in masks"
     feature = {each["name"]: each for each in manifest_of(Path("out"))["features"]}
     assert feature["masks"]["shape"] == [None, None, 1]
+
+
+def array_of(number: int, dtype: str, shape: tuple[int, ...]) -> Any:
+    values = np.random.default_rng(number).uniform(0, 99, shape)
+    return np.asfortranarray(values.astype(dtype))
+
+
+@pytest.mark.parametrize("case", ["<f4 3", ">i2 2 3", "|b1 2", "<f2 4", "<u8 1"])
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_arrays_beside_images_keep_their_type_and_shape(
+    data: Path, case: str, exchange: str
+) -> None:
+    dtype, *sides = case.split()
+    shutil.rmtree("data/masks")
+    Path("data/embeddings").mkdir()
+    for number, name in enumerate(NAMES):
+        array = array_of(number, dtype, tuple(map(int, sides)))
+        np.save(f"data/embeddings/{name}.npy", array)
+    ran = converted("--exchange", exchange, "--resize", "longer=9")
+    plain = np.dtype(dtype).newbyteorder("<")
+    shape = ", ".join(sides)
+    told = f"5 of arrays of {plain.name} of shape [{shape}], kept as they are"
+    assert told in ran.out + ran.err
+    feature = {each["name"]: each for each in manifest_of(Path("out"))["features"]}
+    assert feature["embeddings"]["shape"] == list(map(int, sides))
+    assert feature["embeddings"]["dtype"] == plain.name
+    for name, row in rows().items():
+        wanted = np.load(f"data/embeddings/{name}.npy").astype(plain)
+        assert row["embeddings"] == wanted.tobytes()
+
+
+def test_arrays_of_different_shapes_are_tensors(data: Path) -> None:
+    for number, name in enumerate(NAMES):
+        array = array_of(number, "<f4", (number + 1, 2))
+        np.save(f"data/masks/{name}.npy", array)
+    np.save("data/masks/e.npy", array_of(5, "<i4", (1, 2)))
+    for path in Path("data/masks").glob("*.png"):
+        path.unlink()
+    converted("--pair", "flow=masks", "--max-rejects", "1")
+    told = recordmill("rejects", "out").out
+    assert "masks/e.npy: has int32 of shape [1, 2], expected float32" in told
+    feature = {each["name"]: each for each in manifest_of(Path("out"))["features"]}
+    assert feature["flow"]["shape"] == [None, None]
+    assert len(rows()) == 4
+    for row in open_dataset("out", "train"):
+        name = Path(row["filename"]).stem
+        assert np.array_equal(row["flow"], np.load(f"data/masks/{name}.npy"))
+
+
+def test_what_is_no_array_of_numbers_is_a_reject(data: Path) -> None:
+    shutil.rmtree("data/masks")
+    Path("data/npy").mkdir()
+    for number, name in enumerate(NAMES):
+        np.save(f"data/npy/{name}.npy", array_of(number, "<f4", (2,)))
+    Path("data/npy/b.npy").write_bytes(Path("data/npy/b.npy").read_bytes()[:-1])
+    np.save("data/npy/c.npy", np.array([{"a": 1}]), allow_pickle=True)
+    Path("data/npy/d.npy").write_bytes(b"text")
+    converted("--max-rejects", "3")
+    told = recordmill("rejects", "out").out
+    assert "says 8 bytes of values, but 7 follow" in told
+    assert "holds Python objects" in told
+    assert "expected the mark of a .npy file" in told
+    assert sorted(rows()) == ["a", "e"]
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])
@@ -380,7 +444,7 @@ def test_masks_of_few_of_the_images_with_boxes_are_no_feature(data: Path) -> Non
     assert np.array_equal(pixels(rows()["b"]["mask"]), mask_of(1))
 
 
-@pytest.mark.parametrize(("folder", "ending"), [("masks", "npy"), ("text", "txt")])
+@pytest.mark.parametrize(("folder", "ending"), [("masks", "mat"), ("text", "txt")])
 def test_other_files_are_told_what_is_supported(
     data: Path, folder: str, ending: str
 ) -> None:
@@ -392,7 +456,7 @@ def test_other_files_are_told_what_is_supported(
         (data / f"{folder}/{name}.{ending}").write_bytes(b"text")
     said = refused_by()
     assert f"{folder}: is the folder of a class, but holds no image" in said
-    assert "masks that are images, .txt and .json can belong to images" in said
+    assert "masks that are images, .txt, .json and .npy can belong to images" in said
     assert "leave this folder out with --exclude" in said
     converted("--exclude", f"{folder}/*")
     assert Path("out/label.labels.txt").read_text().split() == ["cat", "dog"]

@@ -147,6 +147,13 @@ RUNS: dict[str, Case] = {
     "classes-like-masks": images("left/cat/1.jpg", "right/cat/1.jpg"),
     "empty-folder": with_empty_folder,
     "no-class": images("cat/1.jpg", "dog/2.jpg", "3.jpg", options="--max-rejects 1"),
+    "few-annotations": images(
+        *("cat/1.jpg", "cat/2.jpg", "dog/3.jpg", "dog/4.jpg"),
+        more={
+            "cat/1.xml": b"<annotation><size><width>9</width><height>9</height></size>"
+            b"</annotation>"
+        },
+    ),
     "unlisted-images": labelled("file,label\na.jpg,cat\n", "--max-rejects", 1),
     "unsupported-images": images(
         "cat/1.jpg", "dog/1.jpg", more={"cat/2.jp2": b"\0\0\0\x0cjP  \r\n\x87\n" * 9}

@@ -23,38 +23,31 @@ from recordmill.transforms.images.transform import placed_mask, write_png
 _DIGITS = 2  # of a pixel, as COCO writes them
 
 
-def move_outline(text: str, placement: Placement, *, in_parts: bool) -> str:
-    """Returns an outline on the result, out of which its polygons may reach.
+def place_outline(
+    text: str, placement: Placement, *, in_parts: bool, draws: bool
+) -> tuple[str, bytes]:
+    """Returns an outline on the result, out of which its polygons may reach, and a mask.
 
-    One of YOLO is in parts of the sides, and becomes one in pixels.
+    One of YOLO is in parts of the sides, and becomes one in pixels. The mask is a PNG of 1
+    within and 0 around, if it is drawn.
 
     Raises:
-      ImageHeaderError: it is not one, or of an image of another size.
+      ImageHeaderError: it is not an outline, or of an image of another size.
     """
-    if not (placement.moves or in_parts):
-        return text
-    outline = _parse(text, placement, in_parts=in_parts)
-    moved: Any = []
-    if isinstance(outline, dict):
-        mask = np.asarray(_placed(outline, placement))
+    outline, moved = _parse(text, placement, in_parts=in_parts), list[Any]()
+    reads_mask = isinstance(outline, dict) and placement.moves
+    mask = _placed(outline, placement) if draws or reads_mask else None
+    if reads_mask:
         found = _coco().encode(np.asfortranarray(mask))
-        moved = {"size": found["size"], "counts": found["counts"].decode()}
-    else:
+        runs = {"size": found["size"], "counts": found["counts"].decode()}
+        text = json.dumps(runs, separators=(",", ":"))
+    elif placement.moves or in_parts:
         for ring in outline:
             points = np.array(ring, np.float64).reshape(-1, 2)
             moves = Moves.of([placement], [len(points)])
             moved.append(moves.moved_points(points).round(_DIGITS).ravel().tolist())
-    return json.dumps(moved, separators=(",", ":"))
-
-
-def mask_of(text: str, placement: Placement, *, in_parts: bool) -> bytes:
-    """Returns a PNG of 1 within an outline and 0 around it, on the result.
-
-    Raises:
-      ImageHeaderError: the outline is not one, or of an image of another size.
-    """
-    outline = _parse(text, placement, in_parts=in_parts)
-    return write_png(_placed(outline, placement))
+        text = json.dumps(moved, separators=(",", ":"))
+    return text, b"" if mask is None or not draws else write_png(mask)
 
 
 def _parse(

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from recordmill.transforms.images.objects import Placement
-from recordmill.transforms.images.outlines import mask_of, move_outline
+from recordmill.transforms.images.outlines import place_outline
 
 
 @pytest.mark.parametrize("orientation", [1, 6, 7])
@@ -19,14 +19,12 @@ def test_parts_become_pixels(orientation: int) -> None:
     pixels = [[4, 5, 20, 5, 20, 15, 4, 15]]
     parts = [[0.1, 0.25, 0.5, 0.25, 0.5, 0.75, 0.1, 0.75]]
     one, other = (json.dumps(each) for each in (pixels, parts))
-    wanted = move_outline(one, placement, in_parts=False)
-    assert json.loads(move_outline(other, placement, in_parts=True)) == json.loads(
-        wanted
+    (wanted, mask), (found, other_mask) = (
+        place_outline(each, placement, in_parts=each is other, draws=True)
+        for each in (one, other)
     )
-    masks = (
-        mask_of(one, placement, in_parts=False),
-        mask_of(other, placement, in_parts=True),
-    )
+    assert json.loads(found) == json.loads(wanted)
+    masks = (mask, other_mask)
     drawn, same = (np.asarray(Image.open(io.BytesIO(each))) for each in masks)
     assert drawn.sum() == 16 * 10
     assert np.array_equal(drawn, same)

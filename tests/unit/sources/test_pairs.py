@@ -149,7 +149,7 @@ def test_named_folders() -> None:
             {"pair": "m=b"},
             "has the name of an image, expected",
         ),
-        (["a/*.jpg", "b/*.npy"], {"pair": "m=b"}, "has the name of an image, expected"),
+        (["a/*.jpg", "b/*.mat"], {"pair": "m=b"}, "has the name of an image, expected"),
     ],
 )
 def test_what_belongs_to_nothing(

@@ -17,9 +17,10 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib import format as npy
 
 from recordmill.schemas.errors import InputError
@@ -293,6 +294,26 @@ def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
             "it there with numpy.moveaxis, or the file is damaged"
         )
     return header
+
+
+def read_npy(data: bytes, where: str) -> npt.NDArray[Any]:
+    """Returns the only array of a file, of numbers or booleans; raises InputError."""
+    length = header_length(data[:START_BYTES], where)
+    header = parse_npy(data[:length], where, least_axes=0)
+    dtype, found = header.dtype, len(data) - length
+    if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize > 8):
+        raise InputError(
+            f"{where}: is an array of {dtype}, expected numbers or booleans"
+        )
+    size = dtype.itemsize * math.prod(header.shape)
+    if found != size:
+        raise InputError(
+            f"{where}: its header says {size:,} bytes of values, but {found:,} follow: "
+            "the file is damaged"
+        )
+    flat = np.frombuffer(data, dtype, offset=length)
+    order: Literal["C", "F"] = "F" if header.is_fortran else "C"
+    return np.ascontiguousarray(flat.reshape(header.shape, order=order))
 
 
 def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:

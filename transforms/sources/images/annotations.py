@@ -402,7 +402,7 @@ def annotate(
     """
     require_images(found, options.kind)
     objects = _find_objects(found, named, options, storage)
-    about = objects.facts if objects else ()
+    about, doubts = (objects.facts, objects.warnings) if objects else ((), ())
     objects = objects if objects and objects.tables else None
     told = {}
     if options.finds_objects:
@@ -436,7 +436,7 @@ def annotate(
         splits = splits[codes]
         by_split = Counter(splits.tolist())
     draft = _Draft(images, options, wanted, splits)
-    draft.warnings += warnings
+    draft.warnings += (*warnings, *doubts)
     draft.facts += about
     if options.labels_by_folder:
         labels = pa.array([place.label or None for place in places], pa.string())
@@ -906,6 +906,12 @@ def appended(
     With the schema of the dataset its types are kept.
     """
     is_new = pc.is_in(whole.files.paths, value_set=new_paths).to_numpy()
+    if whole.has_objects and not before.has_objects:
+        raise InputError(
+            f"{whole.root}: the new files have objects in images ({whole.facts[0][1]}), but "
+            "the dataset has none. Leave their files out with `exclude`, "
+            + CONVERT_AGAIN
+        )
     _require_same(before, whole, ~is_new)
     order = np.flatnonzero(is_new)
     files = whole.files.take(pa.array(order))

@@ -174,7 +174,7 @@ PARTNERS = re.compile(
     r"ground[-_ ]?truths?|gt(fine|coarse)|tri-?maps?|targets?|"
     r"(segmentation|segs?|semantic|instance|object)[-_ ]?(masks?|labels?|maps?)?|"
     r"segmentation(class|object)(aug|raw)?)|"
-    r"captions?|texts?|txt|prompts?|json|meta(data)?",
+    r"captions?|texts?|txt|prompts?|json|meta(data)?|npy|embeddings?",
     re.IGNORECASE,
 )
 
@@ -723,7 +723,7 @@ def check_class_folders(
         hint, above = _HINT, paths[0].split("/")[:-1]
         if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):
             hint = (
-                "masks that are images, .txt and .json can belong to images, if one folder "
+                "masks that are images, .txt, .json and .npy can belong to images, if one folder "
                 "has these and names are the same: images/1.jpg, masks/1.png. Convert them "
                 "to such files, or leave this folder out with `exclude`"
             )

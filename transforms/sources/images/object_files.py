@@ -5,28 +5,31 @@ from __future__ import annotations
 import json
 import math
 import re
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
-from recordmill.transforms.arrow import I64
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.columns import inside_lists
 from recordmill.transforms.images.objects import BOX
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NO_SPLITS, FileSplits
 from recordmill.transforms.sources.images.object_tables import (
+    F64,
     NO_OBJECTS,
+    NO_OUTLINE,
     OTHERWISE,
     ObjectFiles,
     Objects,
@@ -105,10 +108,12 @@ def find_objects(
         return objects
     first = objects.tables[0].file.path
     told = (
-        f"{first_names(sorted(objects.used), 3)}: of {count(number, 'image')} where there "
-        f"are {len(images):,}; `annotations={first}` takes them"
+        f"{first_names(sorted(objects.used), 3)}: has objects of {count(number, 'image')}, "
+        f"but there are {len(images):,}: it is left out, and images have no boxes. Use "
+        f"`annotations={first}` for these boxes, with `unlisted=leave_out` for these images "
+        "alone; use `annotations=none` if there are no boxes"
     )
-    return NO_OBJECTS._replace(facts=((_LEFT_OUT, told),))
+    return NO_OBJECTS._replace(warnings=(InputWarning("few-annotations", told),))
 
 
 # COCO has one file for all images, or for those of a split:
@@ -118,9 +123,8 @@ def find_objects(
 #      "annotations": [{"id": 1, "image_id": 7, "category_id": 18, "iscrowd": 0,
 #        "bbox": [x, y, width, height], "area": 702.1, "segmentation": [[x, y, ...]]}, ...]}
 #
-# That of 118,000 images has 450 MB, and 50 million numbers in its polygons: as Python's
-# floats they would take 2 GB. So each annotation is taken when its object ends, numbers
-# come as the text that they are, and polygons stay text.
+# That of 118,000 images has 450 MB, most of it polygons. These stay text, and their place in
+# a list takes theirs. Arrow parses the rest; Python does where it has odd values.
 
 _COCO_HEAD = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:info|licen[cs]es?|images|annotations|categories|type)"'
@@ -166,95 +170,141 @@ def _kind_of(data: bytes) -> str:
     return f"has no {first_names(sorted(lacking))}" if lacking else ""
 
 
-_OF_NUMBERS = b"[],.+-eE0123456789"
+F32 = pa.float32()
+_OUTLINE = re.compile(
+    rb'("segmentation"\s*:\s*)(\[[-+\d.,eE\s\[\]]*\]|\{[^{}]*\}|[-+\d.eE]+)'
+)
+_NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?"
+_RING = rf"\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]"
+_VALID_OUTLINE = rf'^(?:\[(?:{_RING}(?:,{_RING})*)?\]|\{{"size".*)$'
+_REQUIRED = ("id", "file_name"), ("id", "name"), ("image_id", "category_id", "bbox")
 
 
-class _Coco:
-    """The annotations of a file, taken while it is parsed."""
+def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
+    """Returns the types of what is read of images, categories and annotations."""
+    number = pa.float64()
+    ids = dict.fromkeys(("id", "image_id", "category_id"), of_ids)
+    images = {"id": of_ids, "file_name": pa.string(), "height": number, "width": number}
+    objects = {**ids, "bbox": pa.list_(number), "keypoints": pa.list_(number)}
+    objects |= {"area": number, "iscrowd": pa.int64(), "segmentation": pa.int64()}
+    return {
+        "images": pa.struct(images.items()),
+        "categories": pa.struct({"id": of_ids, "name": pa.string()}.items()),
+        "annotations": pa.struct(objects.items()),
+    }
 
-    def __init__(self) -> None:
-        self.ids: list[Any] = []
-        self.images: list[Any] = []
-        self.categories: list[Any] = []
-        self.boxes, self.areas = array("d"), array("f")
-        self.crowds = bytearray()
-        self.polygons: list[str] = []
-        self.keypoints, self.points = (
-            array("f"),
-            array("q"),
-        )  # x, y, v; how many of these
 
-    def take(self, value: dict[str, Any]) -> Any:
-        """Takes an annotation; returns any other object of JSON as it is."""
-        if "counts" in value and "size" in value:  # a mask, as run lengths
-            counts, size = value["counts"], value["size"]
-            if not all(
-                map(str.isdigit, [*size, *(() if type(counts) is str else counts)])
-            ):
-                raise ValueError("a mask's size or counts are not whole numbers")
-            text = (
-                f"[{','.join(counts)}]" if type(counts) is list else json.dumps(counts)
-            )
-            return f'{{"size":[{",".join(size)}],"counts":{text}}}'
-        if "image_id" not in value:
-            return value
-        self.ids.append(value.get("id"))
-        self.images.append(value["image_id"])
-        self.categories.append(value.get("category_id"))
-        area, outline, known = value.get("area"), "", len(self.keypoints)
-        try:
-            x, y, width, height = map(float, value["bbox"])
-            area = width * height if area is None else float(area)
-            outline = value.get("segmentation") or ""
-            if type(outline) is list:
-                rings = [f"[{','.join(each)}]" for each in outline]
-                outline = f"[{','.join(rings)}]"
-                if outline.encode().translate(None, _OF_NUMBERS):
-                    raise ValueError("a text in place of a number")
-            elif outline and not outline.startswith("{"):
-                raise ValueError("not an outline")
-            self.keypoints.extend(map(float, value.get("keypoints") or ()))
-        except NOT_VALID:
-            x = y = width = height = area = np.nan
-            outline = ""
-            del self.keypoints[known:]
-        self.boxes.extend((x, y, width, height))
-        self.areas.append(area)
-        self.crowds.append(value.get("iscrowd") in ("1", True))
-        self.polygons.append(outline)
-        self.points.append(len(self.keypoints) - known)
-        return None
+def _cut_outlines(data: bytes) -> tuple[bytes, pa.StringArray]:
+    """Returns a file with the numbers of its outlines in their places, and these."""
+    outlines = list[bytes]()
 
-    def are_finite(self) -> npt.NDArray[np.bool_]:
-        """Returns which annotations have an area and keypoints that float32 holds."""
-        found = np.isfinite(np.frombuffer(self.areas, np.float32))
-        owners = np.repeat(np.arange(len(found)), np.frombuffer(self.points, np.int64))
-        found[owners[~np.isfinite(np.frombuffer(self.keypoints, np.float32))]] = False
-        return found
+    def cut(found: re.Match[bytes]) -> bytes:
+        text = found[2].replace(b", ", b",")
+        if text.startswith(b"{"):
+            text = _mask(text)
+        elif len(text.split(maxsplit=1)) > 1:
+            text = re.sub(rb"\s*([\[\],])\s*", rb"\1", text)
+        outlines.append(text)
+        return b"%b%d" % (found[1], len(outlines) - 1)
 
-    def objects(self, order: I64) -> tuple[dict[str, pa.Array], str]:
-        """Returns values of the objects in an order, by name, and what is left out."""
-        ids = self.ids
-        more = {
-            "is_crowd": pa.array(np.frombuffer(self.crowds, np.bool_)[order]),
-            "area": pa.array(np.frombuffer(self.areas, np.float32)[order]),
-        }
-        if all(type(each) is str and each.isdigit() and len(each) < 19 for each in ids):
-            more["id"] = pa.array([int(ids[at]) for at in order.tolist()], pa.int64())
-        if any(self.polygons):
-            outlines = [self.polygons[at] or "[]" for at in order.tolist()]
-            more["segmentation"] = pa.array(outlines, pa.string())
-        points = np.frombuffer(self.points, np.int64)
-        numbers = {*points.tolist()} - {0}
-        if len(numbers) != 1 or (number := numbers.pop()) % 3:
-            return more, "keypoints" if numbers else ""
-        values = np.zeros((len(ids), number), np.float32)
-        values[points > 0] = np.frombuffer(self.keypoints, np.float32).reshape(
-            -1, number
+    return _OUTLINE.sub(cut, data), pa.array(outlines, pa.string())
+
+
+def _parse(
+    data: bytes, read: Callable[[], bytes]
+) -> tuple[list[pa.RecordBatch], list[dict[str, Any]]]:
+    """Returns images, categories and annotations, and what has no image of these.
+
+    Raises:
+      NOT_VALID: the file is not one of COCO.
+    """
+    if (parts := _parse_plain(data)) is not None:
+        return parts, []
+    try:
+        whole = json.loads(data)
+    except json.JSONDecodeError:
+        whole = json.loads(read())  # its error tells the place in the file
+    every = [e if isinstance(e, dict) else {"id": e} for e in whole["annotations"]]
+    rows = [
+        [
+            {
+                "id": _told(each["id"]),
+                "file_name": str(each["file_name"]),
+                **{name: side_of(each.get(name)) for name in ("height", "width")},
+            }
+            for each in whole["images"]
+        ],
+        [
+            {"id": _told(each["id"]), "name": str(each["name"])}
+            for each in whole["categories"]
+        ],
+        [_plain(each) for each in every if "image_id" in each],
+    ]
+    arrays = map(pa.array, rows, _columns(pa.string()).values())
+    lost = [each for each in every if "image_id" not in each]
+    return [pa.RecordBatch.from_struct_array(each) for each in arrays], lost
+
+
+def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
+    """Parses a file whose values have the usual types, and are there; returns its parts."""
+    line = data.translate(bytes.maketrans(b"\r\n", b"  "))
+    schema = pa.schema({n: pa.list_(k) for n, k in _columns(pa.int64()).items()})
+    try:
+        table = pj.read_json(
+            pa.BufferReader(line),
+            pj.ReadOptions(use_threads=False, block_size=len(line) + 1),
+            pj.ParseOptions(schema, unexpected_field_behavior="ignore"),
         )
-        triples = pa.FixedSizeListArray.from_arrays(pa.array(values[order].ravel()), 3)
-        each = pa.FixedSizeListArray.from_arrays(triples, number // 3)
-        return {**more, "keypoints": each}, ""
+        data.decode()  # Arrow does not look at names, and at what it leaves out
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return None
+    lists = [table[name].chunk(0) for name in schema.names]
+    if len(table) != 1 or any(each.null_count for each in lists):
+        return None
+    parts = [pa.RecordBatch.from_struct_array(each.flatten()) for each in lists]
+    boxes, points = (parts[2][name] for name in ("bbox", "keypoints"))
+    required = [p[n] for p, names in zip(parts, _REQUIRED, strict=True) for n in names]
+    required += [boxes.flatten(), points.flatten()]
+    has_four = pc.all(pc.equal(pc.list_value_length(boxes), 4)).as_py() is not False
+    is_plain = has_four and not any(each.null_count for each in required)
+    return parts if is_plain else None
+
+
+def _told(value: Any) -> str:
+    return str(value).encode(errors="replace").decode()
+
+
+def _mask(text: bytes) -> bytes:
+    """Returns run lengths as they are kept, or what is no outline."""
+    try:
+        found = json.loads(text)
+        size, counts = found["size"], found["counts"]
+        numbers = [*size, *(() if isinstance(counts, str) else counts)]
+        if all(type(number) is int and number >= 0 for number in numbers):
+            kept = {"size": size, "counts": counts}
+            return json.dumps(kept, separators=(",", ":")).encode()
+    except NOT_VALID:
+        pass
+    return b"?"
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of an annotation, without a box if one is not what it should be."""
+    plain = {n: _told(found.get(n)) for n in ("id", "image_id", "category_id")}
+    area, outline = found.get("area"), found.get("segmentation")
+    try:
+        x, y, width, height = map(float, found["bbox"])
+        if outline and type(outline) is not int:
+            return plain
+        return plain | {
+            "bbox": [x, y, width, height],
+            "area": None if area is None else float(area),
+            "iscrowd": int(found.get("iscrowd") in (1, "1")),
+            "segmentation": outline if type(outline) is int else None,
+            "keypoints": [*map(float, found.get("keypoints") or ())],
+        }
+    except NOT_VALID:
+        return plain
 
 
 def _read_coco(
@@ -267,6 +317,7 @@ def _read_coco(
     """Reads files of COCO, of which some may have no objects."""
     tables, outside = list[LabelTable](), Counter[str]()
     names, others = dict[str, str](), list[str]()
+    used = set[str]()  # numbers of categories that objects have
     # COCO itself has the same images in files of keypoints and of captions, too.
     paths = {file.path for _, file in files}
     again = {
@@ -285,13 +336,19 @@ def _read_coco(
                 f"memory and may have {human_bytes(MAX_BYTES)}: divide it into files of "
                 f"fewer images, {OTHERWISE}"
             )
-        data = read_range(file.uri, 0, file.size, storage, file.seen)
+        read = partial(read_range, file.uri, 0, file.size, storage, file.seen)
+        data = read()
+        checksum = FileChecksum(file.path, 0, len(data), crc32c(data))
         if problem := _kind_of(data):
             others.append(f"{file.uri}: {problem}")
             continue
-        table, categories = _parse_coco(
-            file, data, split or splits.of(file), options, outside
+        own_split = split or splits.of(file)
+        cut = _cut_outlines(data)
+        del data  # has 400 MB of 500 in outlines
+        table, categories, own = _parse_coco(
+            file, cut, read, own_split, options, outside
         )
+        tables.append(table._replace(checksums=(checksum,)))
         for number, name in categories.items():
             if names.setdefault(number, name) != name and not options.label_map:
                 raise InputError(
@@ -300,7 +357,15 @@ def _read_coco(
                     "give the order of their names by `label_map`, or convert them one by "
                     "one"
                 )
-        tables.append(table)
+        used |= own
+        twice = Counter(names[number] for number in used & names.keys())
+        for name in [n for n in twice if twice[n] > 1 and not options.label_map]:
+            both = [number for number in sorted(used) if names.get(number) == name]
+            raise InputError(
+                f"{file.uri}: categories {' and '.join(both)} both have the name "
+                f"{shown(name)}; expected a name for each. Rename one of them, or, if they "
+                "are one class, name the classes in `label_map`"
+            )
     refused = [told for told in others if is_named or "has no" not in told]
     if is_named and not tables:
         raise InputError(
@@ -322,10 +387,6 @@ def _read_coco(
         (*facts, *outside_facts(outside, options.boxes_outside)),
         frozenset(table.file.path for table in tables),
     )
-
-
-def _told(value: Any) -> str:
-    return str(value).encode(errors="replace").decode()
 
 
 def _with_same_columns(tables: Sequence[LabelTable]) -> tuple[LabelTable, ...]:
@@ -357,54 +418,39 @@ def _with_same_columns(tables: Sequence[LabelTable]) -> tuple[LabelTable, ...]:
     return tuple(found)
 
 
-def _raw_image(path: str, images: Sequence[Any], row: int) -> tuple[str, int, bytes]:
-    return path, 0, json.dumps(images[row]).encode()
+def _raw_image(
+    path: str, images: Callable[[], Sequence[Any]], row: int
+) -> tuple[str, int, bytes]:
+    return path, 0, json.dumps(images()[row]).encode()
 
 
 def _parse_coco(
     file: InputFile,
-    data: bytes,
+    cut: tuple[bytes, pa.StringArray],
+    read: Callable[[], bytes],
     split: str,
     options: ImagesOptions,
     outside: Counter[str],
-) -> tuple[LabelTable, dict[str, str]]:
-    """Returns the images of a file with their objects, and the names of categories."""
-    taken = _Coco()
+) -> tuple[LabelTable, dict[str, str], set[str]]:
+    """Returns the images of a file with their objects, names of categories, and those used."""
     try:
-        whole = json.loads(data, object_hook=taken.take, parse_float=str, parse_int=str)
-        images = whole["images"]
-        categories = {
-            str(each["id"]): str(each["name"]) for each in whole["categories"]
-        }
-        index = {each["id"]: at for at, each in enumerate(images)}
-        paths = [str(each["file_name"]) for each in images]
-        of_image = np.array([index.get(each, -1) for each in taken.images], np.int64)
-        labels = [categories.get(each, "") for each in taken.categories]
-        sizes = np.array(
-            [
-                (side_of(each.get("height")), side_of(each.get("width")))
-                for each in images
-            ],
-            np.float64,
-        ).reshape(-1, 2)
-        lost = [each for each in whole["annotations"] if each is not None]
-        lost = [each if isinstance(each, dict) else {"id": each} for each in lost]
-        "".join((*paths, *categories.values())).encode()  # some text is none in UTF-8
+        (images, categories, objects), lost = _parse(cut[0], read)
+        are_valid = pc.match_substring_regex(cut[1], _VALID_OUTLINE)
+        if not pc.all(are_valid, min_count=0).as_py():
+            json.loads(read())  # what is not valid may be no JSON
     except NOT_VALID as error:
         told = f"KeyError {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"{file.uri}: is not valid as COCO: {told}. Correct it, {OTHERWISE}"
         ) from None
-    if len(index) < len(images):
-        twice = Counter(each["id"] for each in images).most_common(1)[0][0]
+    if len(images["id"].unique()) < len(images):
+        twice = Counter(images["id"].to_pylist()).most_common(1)[0][0]
         raise InputError(
             f"{file.uri}: two images have the id {twice}; expected an id for each"
         )
-    ids = taken.ids
-    alone = [
-        {"id": ids[at], "image_id": taken.images[at]}
-        for at in np.flatnonzero(of_image < 0).tolist()
-    ]
+    found = pc.index_in(objects["image_id"], value_set=images["id"])
+    is_alone = pc.is_null(found)
+    alone = objects.filter(is_alone).select(["id", "image_id"]).to_pylist()
     rejects = tuple(
         Reject(
             file.path,
@@ -416,10 +462,14 @@ def _parse_coco(
         )
         for each in [*alone, *lost]
     )
-    order = np.flatnonzero(of_image >= 0)
-    order = order[np.argsort(of_image[order], kind="stable")]
-    boxes = np.frombuffer(taken.boxes, np.float64).reshape(-1, 4)[order]
-    of_image = of_image[order]
+    of_image = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    order = np.argsort(of_image, kind="stable")[len(alone) :]
+    objects, of_image = objects.take(pa.array(order)), of_image[order]
+    sides = [images[name].to_pylist() for name in ("height", "width")]
+    sizes = np.array([[*map(side_of, each)] for each in sides], np.float64).T
+    has_box = np.asarray(objects["bbox"].is_valid(), np.bool_)
+    boxes = np.full((len(order), 4), np.nan)
+    boxes[has_box] = objects["bbox"].flatten().to_numpy().reshape(-1, 4)
     left, top, width, height = boxes.T
     rows, columns = sizes[of_image].T
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -431,14 +481,22 @@ def _parse_coco(
                 (left + width) / columns,
             ]
         )
-    problems = dict[int, str]()
-    has_label = np.array([bool(each) for each in labels], np.bool_)[order]
+    numbers = pc.index_in(objects["category_id"], value_set=categories["id"])
+    labels = pc.fill_null(categories["name"].take(numbers), "")
+    texts = cut[1].take(objects["segmentation"])
+    has_outline = are_valid.take(objects["segmentation"])
     has_box = np.isfinite(boxes).all(axis=1) & (width >= 0) & (height >= 0)
-    has_box &= taken.are_finite()[order]
+    has_box &= np.asarray(pc.fill_null(has_outline, True), np.bool_)
+    more, left_out = _more(objects, pc.fill_null(texts, NO_OUTLINE), width * height)
+    has_box &= np.isfinite(more["area"].to_numpy())
+    points = objects["keypoints"].flatten().cast(F32, safe=False).to_numpy()
+    counts = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
+    has_box[np.repeat(np.arange(len(order)), counts)[~np.isfinite(points)]] = False
     has_size = np.all(sizes[of_image] > 0, axis=1)
+    has_label = np.asarray(pc.not_equal(labels, ""), np.bool_)
+    problems = dict[int, str]()
     for at in np.flatnonzero(~(has_label & has_box & has_size)).tolist():
-        own = int(order[at])
-        what = f"category {_told(taken.categories[own])} is not in its list"
+        what = f"category {objects['category_id'][at]} is not in its list"
         if not has_size[at]:
             what = "its image has no height and width"
         elif not has_box[at]:
@@ -446,22 +504,44 @@ def _parse_coco(
                 "bbox, area, segmentation or keypoints are not numbers as COCO has them"
             )
         problems.setdefault(
-            int(of_image[at]), f"{file.path}, annotation {_told(ids[own])}: {what}"
+            int(of_image[at]), f"{file.path}, annotation {objects['id'][at]}: {what}"
         )
-    is_bad = ~(has_box & has_size)
-    corners[is_bad] = 0, 0, 1, 1
-    more, left_out = taken.objects(order)
+    corners[~(has_box & has_size)] = 0, 0, 1, 1
     if left_out:
         outside[left_out] += 1
-    named = [labels[at] for at in order.tolist()]
-    found = Objects(paths, sizes, problems, of_image, corners, named, more)
+    paths = images["file_name"].to_pylist()
+    all_found = Objects(paths, sizes, problems, of_image, corners, labels, more)
     splits = [split] * len(paths) if split else []
     table = LabelTable(
         file,
         split,
-        table_of(found, splits, options.boxes_outside, outside),
-        partial(_raw_image, file.path, images),
-        (FileChecksum(file.path, 0, len(data), crc32c(data)),),
+        table_of(all_found, splits, options.boxes_outside, outside),
+        partial(_raw_image, file.path, cache(lambda: json.loads(read())["images"])),
+        (),
         rejects,
     )
-    return table, categories
+    names = dict(zip(*(map(str, each.to_pylist()) for each in categories), strict=True))
+    return table, names, {*map(str, objects["category_id"].unique().to_pylist())}
+
+
+def _more(
+    objects: pa.RecordBatch, outlines: pa.StringArray, areas: F64
+) -> tuple[dict[str, pa.Array], str]:
+    """Returns other values of objects, by name, and what is left out."""
+    area = pc.coalesce(objects["area"], pa.array(areas)).cast(F32, safe=False)
+    is_crowd = pc.equal(pc.fill_null(objects["iscrowd"], 0), 1)
+    more, ids = {"is_crowd": is_crowd, "area": area}, objects["id"]
+    texts = ids.cast(pa.string()).fill_null("")
+    if pc.all(pc.match_substring_regex(texts, r"^\d{1,18}$"), min_count=0).as_py():
+        more["id"] = ids.cast(pa.int64())
+    more["segmentation"] = outlines
+    points = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
+    numbers = {*points.tolist()} - {0}
+    if len(numbers) != 1 or (number := numbers.pop()) % 3:
+        return more, "keypoints" if numbers else ""
+    values = np.zeros((len(ids), number), np.float32)
+    keypoints = objects["keypoints"].flatten().cast(F32, safe=False)
+    values[points > 0] = keypoints.to_numpy().reshape(-1, number)
+    triples = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 3)
+    each = pa.FixedSizeListArray.from_arrays(triples, number // 3)
+    return {**more, "keypoints": each}, ""

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
@@ -33,6 +35,9 @@ F64 = npt.NDArray[np.float64]
 OTHERWISE = "or use `annotations=none` for images without boxes"
 
 
+NO_OUTLINE = "[]"  # of an object where others have one
+
+
 class ObjectFiles(NamedTuple):
     """The objects of images, and the files that have them."""
 
@@ -42,6 +47,7 @@ class ObjectFiles(NamedTuple):
     used: frozenset[str]  # the paths of all files that were read
     # (split, file) of lists of the images of a split
     lists: tuple[tuple[str, InputFile], ...] = ()
+    warnings: tuple[InputWarning, ...] = ()
 
 
 NO_OBJECTS = ObjectFiles((), (), (), frozenset())
@@ -65,7 +71,7 @@ class Objects(NamedTuple):
     problems: dict[int, str]  # why an image is a reject, by its index
     images: I64  # the index of each object's image, rising
     boxes: F64  # ymin, xmin, ymax, xmax of each, over the size
-    labels: list[str]  # the name of each one's class
+    labels: pa.StringArray  # the name of each one's class
     more: dict[str, pa.Array]  # other values of each, by name
 
 
@@ -97,7 +103,7 @@ def _require_likely(
         box = ", ".join(f"{side:g}" for side in boxes[at])
         raise InputError(
             f"{np.count_nonzero(odd):,} of {count(len(boxes), 'box')} lie outside of their "
-            f"images, or have no area there, such as that of a {shown(found.labels[at])} "
+            f"images, or have no area there, such as that of a {shown(found.labels[at].as_py())} "
             f"in {found.paths[found.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
             "size. Expected are x, y, width and height in pixels in COCO, and the middle, "
             "width and height as parts of the sides in YOLO. Correct them, or use "
@@ -127,22 +133,26 @@ def table_of(
         what = "has no area in it" if is_empty[at] else "is not inside it"
         problems.setdefault(
             int(found.images[at]),
-            f"the box of a {shown(found.labels[at])} {what}: ymin, xmin, ymax, xmax are "
+            f"the box of a {shown(found.labels[at].as_py())} {what}: ymin, xmin, ymax, xmax are "
             f"{box} of its size, expected 0 to 1. Correct it, or use `boxes_outside=clip`",
         )
     with np.errstate(over="ignore"):
         narrow = boxes.astype(np.float32)
     for at in np.flatnonzero(~np.isfinite(narrow).all(axis=1)):
-        what = f"the box of a {shown(found.labels[at])} is too large for float32. Correct it"
+        what = f"the box of a {shown(found.labels[at].as_py())} is too large for float32. Correct it"
         problems.setdefault(int(found.images[at]), what)
     size = len(found.paths)
     offsets = offsets_of(np.bincount(found.images[kept], minlength=size))
     order = pa.array(np.flatnonzero(kept))
     flat = pa.array(narrow.ravel())
     columns = {
-        LABEL: pa.array(found.labels, pa.string()),
+        LABEL: found.labels,
         FEATURE + BOX: pa.FixedSizeListArray.from_arrays(flat, 4),
-        **{f"{FEATURE}objects/{name}": each for name, each in found.more.items()},
+        **{
+            f"{FEATURE}objects/{name}": each
+            for name, each in found.more.items()
+            if name != "segmentation" or pc.any(pc.not_equal(each, NO_OUTLINE)).as_py()
+        },
     }
     lists = {
         name: pa.ListArray.from_arrays(

@@ -432,7 +432,7 @@ class ImagesOptions(FileOptions):
     pair: Annotated[str, AS_TEXT, _read_by(_check_pairs)] = Field(
         AUTO,
         description="folders whose files belong to images of the same name, as a feature "
-        "each: mask=masks,text=captions (files of images, .txt or .json); auto: "
+        "each: mask=masks,text=captions (files of images, .txt, .json or .npy); auto: "
         "masks beside images, captions and the like, by the names of both folders; none: "
         "all folders hold images of their own",
     )

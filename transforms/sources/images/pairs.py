@@ -16,19 +16,26 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Shape,
+    shape_text,
+)
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.arrow import MAX_CELL_BYTES
+from recordmill.transforms.arrow import MAX_CELL_BYTES, nested_lists
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
     CheckLevel,
@@ -44,6 +51,8 @@ from recordmill.transforms.images.transform import (
     transform_mask,
 )
 from recordmill.transforms.inventory import Inventory, folders_of
+from recordmill.transforms.sources.arrays.headers import read_npy
+from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
 from recordmill.transforms.sources.images.find import PARTNERS
 from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
@@ -59,8 +68,8 @@ _IMAGES = re.compile(
 )
 _BETWEEN = re.compile(r"[-_ .]")
 _ENDING = r"\.[^./]*$"
-_KINDS = ("image", "text", "json")  # by the endings of the next line
-_ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",))
+_KINDS = ("image", "text", "json", "array")  # by the endings of the next line
+_ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",), (".npy",))
 _SAMPLED, _DECODED = 32, 8  # files of a pair, that tell what it is
 
 Folder = tuple[str, ...]  # its parts
@@ -230,7 +239,7 @@ def _guess(tree: _Tree) -> dict[str, list[Found]]:
         if len(words) < len(own) or own[:1] in taken:
             continue
         mask, base = words[-1]["mask"], words[0]["base"] or ""
-        kinds = ("image", "json") if mask else _KINDS
+        kinds = ("image", "json", "array") if mask else _KINDS
         named = partial(_holds_images, base=base)
         matches = list(tree.find(own, named, kinds, inside=not base))
         if any(
@@ -415,6 +424,9 @@ def _add(
         [match.folder or "the input folder" for match in pair.matches], 3
     )
     what = str(partner.samples or partner.kind)
+    if partner.kind == "array":
+        sides = shape_text(partner.shape)
+        what = f"arrays of {partner.dtype} of shape {sides}, kept as they are"
     number = len(rows) - pc.sum(is_missing).as_py()
     draft.facts.append((f"pair {pair.name}", f"{number:,} of {what}, in {told}"))
     return partner, [(f, f"no image is named like this {pair.name!r}") for f in alone]
@@ -451,9 +463,15 @@ class Partner(NamedTuple):
     kind: str
     samples: Samples | None = None  # of masks
     is_guessed: bool = False  # whether the names of folders alone tell
+    dtype: str = ""  # of arrays
+    shape: Shape = ()  # of these; None for each side if they differ
 
     def spec(self, rules: PixelRules) -> FeatureSpec:
         """Returns the feature."""
+        if self.kind == "array":
+            content = Content.TENSOR if None in self.shape else Content.ARRAY
+            of_array = FeatureSpec(self.name, Kind.BYTES, dtype=self.dtype)
+            return replace(of_array, shape=self.shape, content=content)
         if self.samples is None:
             return FeatureSpec(self.name, Kind.BYTES, dtype="string")
         *sides, _ = rules.shape
@@ -484,6 +502,8 @@ class Partner(NamedTuple):
                 return transform_mask(
                     data, self.samples, frame, rules, level, max_pixels
                 )
+            if self.kind == "array":
+                return self._array(data)
             text = data.decode()
             if self.kind == "json":
                 json.loads(text)
@@ -493,38 +513,75 @@ class Partner(NamedTuple):
             problem = str(error)
             if self.is_guessed:
                 problem += ". If the folder has no masks, use `pair=none`"
+        except InputError as error:
+            problem = str(error)
         except (ValueError, RecursionError) as error:
             problem = f"not JSON: {error}"
         else:
             return data
         raise ImageHeaderError(f"its {self.name}, {path}: {problem}")
 
+    def _array(self, data: bytes) -> bytes:
+        """Returns the numbers of an array, and before them its sides if these differ."""
+        array, sides = read_npy(data, "array"), self.shape
+        is_one = (
+            len(array.shape) == len(sides) if None in sides else array.shape == sides
+        )
+        if array.dtype.name != self.dtype or not is_one:
+            raise ImageHeaderError(
+                f"has {array.dtype} of shape {shape_text(array.shape)}, expected "
+                f"{self.dtype} of shape {shape_text(sides)}, as others have"
+            )
+        head = np.array(array.shape if None in sides else (), "<i8").tobytes()
+        return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+    def lists(self, column: pa.BinaryArray) -> pa.LargeListArray:
+        """Returns arrays whose sides differ as lists, as a tensor is read."""
+        cells, axes = column.to_pylist(), len(self.shape)
+        sides = np.array([np.frombuffer(each, "<i8", axes) for each in cells], np.int64)
+        dtype = np.dtype(self.dtype).newbyteorder("<")
+        data = b"".join(each[8 * axes :] for each in cells)
+        values = plain_values(np.frombuffer(data, dtype), dtype)
+        return nested_lists(pa.array(values), sides.reshape(-1, axes))
+
 
 def _partner(
     pair: Pair, root: str, options: ImagesOptions, storage: StorageOptions
 ) -> Partner:
     """Finds out what partners are, by the content of some of them."""
-    if pair.kind != "image":
+    if pair.kind in ("text", "json"):
         return Partner(pair.name, pair.kind)
     readable = pair.files.where(pc.is_null(pair.files.table["problem"]))
     at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
     sampled = list(readable.take(pa.array(at))) if len(readable) else []
-    found: dict[Samples, int] = defaultdict(int)
+    found: dict[Any, int] = defaultdict(int)
     problem, is_guessed = "", options.pair == AUTO
     photos: list[bool] = []
     contents = read_files(((file.uri, file.seen) for file in sampled), storage)
     for file, data in zip(sampled, contents, strict=True):
         try:
+            if pair.kind == "array":
+                array = read_npy(data, file.path)
+                found[array.dtype.name, array.shape] += 1
+                continue
             found[samples_of(data, options.max_pixels)] += 1
             if is_guessed and len(photos) < _DECODED:
                 photos.append(has_many_values(data, options.max_pixels))
-        except ImageHeaderError as error:
+        except (ImageHeaderError, InputError) as error:
             problem = problem or f", such as {file.uri}: {error}"
     if not found:
         raise InputError(
             f"`pair`: none of {count(len(sampled), 'file')} of {pair.name!r} that were looked "
             f"at can be read{problem}. Mend them, or use `pair=none`"
         )
+    if pair.kind == "array":
+        kinds = [(each[0], len(each[1])) for each in found for _ in range(found[each])]
+        dtype, axes = max(kinds, key=lambda each: (kinds.count(each), each))
+        shape = next(s for name, s in found if (name, len(s)) == (dtype, axes))
+        # Files of one size have arrays of one, as headers are padded.
+        if len(found) > 1 or len(pc.unique(pair.files.table["size"])) > 1:
+            shape = (None,) * len(shape)
+        return Partner(pair.name, pair.kind, dtype=dtype, shape=shape)
     if 2 * sum(photos) > len(photos):
         folder, images, *_ = next(
             each for each in pair.matches if each.images is not None

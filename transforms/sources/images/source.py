@@ -39,7 +39,7 @@ from recordmill.transforms.arrow import (
     I64,
     MAX_CELL_BYTES,
     array_parts,
-    offsets_of,
+    nested_lists,
     views_of,
 )
 from recordmill.transforms.exchange.keys import text_hashes
@@ -363,9 +363,7 @@ def pixel_lists(
     widths = np.array([header.width for header in headers], np.int64)
     offsets, data = array_parts(pixels)
     samples = pa.array(data[int(offsets[0]) : int(offsets[-1])].view(dtype))
-    row_starts = offsets_of(np.repeat(channels * widths, heights))
-    rows = pa.LargeListArray.from_arrays(row_starts, samples)
-    return pa.LargeListArray.from_arrays(offsets_of(heights), rows)
+    return nested_lists(samples, np.column_stack([heights, channels * widths]))
 
 
 FILES_PER_RANGE = 4096
@@ -929,7 +927,9 @@ class ImagesSource(FilesSource):
         columns = {}
         for at, partner in enumerate(self.found.partners, -len(self.found.partners)):
             column = pa.array([row[at] for row in values], pa.binary())
-            if partner.samples is None:
+            if partner.kind == "array":
+                column = partner.lists(column) if None in partner.shape else column
+            elif partner.samples is None:
                 column = column.cast(pa.string())
             elif self.rules.form == "raw" and None in self.rules.shape:
                 column = pixel_lists(column, headers, *partner.samples)
@@ -1024,12 +1024,11 @@ class ImagesSource(FilesSource):
         if not (has_masks or placement.moves or in_parts):
             return image._replace(outlines=outlines)
         # Pillow and pycocotools, for what is drawn.
-        from recordmill.transforms.images.outlines import mask_of, move_outline
+        from recordmill.transforms.images.outlines import place_outline
 
-        return image._replace(
-            outlines=[move_outline(o, placement, in_parts=in_parts) for o in outlines],
-            masks=[
-                mask_of(outline, placement, in_parts=in_parts)
-                for outline in (outlines if has_masks else ())
-            ],
-        )
+        placed = [
+            place_outline(each, placement, in_parts=in_parts, draws=has_masks)
+            for each in outlines
+        ]
+        texts, masks = zip(*placed, strict=True) if placed else ((), ())
+        return image._replace(outlines=texts, masks=masks)

@@ -16,11 +16,11 @@ import json
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
-from typing import Any, NamedTuple
-from xml.parsers import expat
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple, NoReturn
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -46,13 +46,14 @@ from recordmill.transforms.sources.images.object_tables import (
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import LabelTable
-from recordmill.transforms.storage.reading import read_file, read_files, read_range
+from recordmill.transforms.storage.reading import read_files, read_range
 from recordmill.transforms.tfrecord import crc32c
 
 _HEAD_BYTES = 4096
 _SAMPLE = 100  # files that are looked at, to know what all are
 _ASIDE = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
 _FOLDERS = r"^.*/"
+_NO_SIZE = (np.nan, np.nan)
 _ENDING = r"\.[^./]*$"
 
 
@@ -77,6 +78,14 @@ def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
     return np.asarray(pc.fill_null(found, -1), np.int64)
 
 
+def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
+    """Returns the indices of the images of each file, by its path."""
+    owners = dict[str, list[int]]()
+    for row in np.flatnonzero(file_of >= 0).tolist():
+        owners.setdefault(files[file_of[row]].path, []).append(row)
+    return owners
+
+
 def _read_all(
     files: Sequence[InputFile], storage: StorageOptions, checksums: list[FileChecksum]
 ) -> Iterator[tuple[InputFile, bytes]]:
@@ -87,16 +96,90 @@ def _read_all(
         yield file, data
 
 
-def _raw_file(
-    files: Sequence[InputFile], storage: StorageOptions, row: int
-) -> tuple[str, int, bytes]:
-    file = files[row]
-    return file.path, 0, read_file(file.uri, storage, file.seen)
+class _Labels(NamedTuple):
+    """What a file says of its image."""
+
+    # class, box (ymin, xmin, ymax, xmax in parts of the sides) and more values of each object
+    objects: Sequence[tuple[Any, ...]] = ()
+    size: tuple[float, float] = _NO_SIZE
+    problem: str = ""
+    image: str = ""  # the name of its image, if it has that
+    is_certain: bool = True  # that it is such a file, whatever lies beside it
 
 
-def _without_image(file: InputFile, data: bytes) -> Reject:
-    reason = "there is no image of this name in the input"
-    return Reject(file.path, 0, reason, data, "label")
+class _Read(NamedTuple):
+    """What the files of a format say."""
+
+    labels: dict[int, tuple[InputFile, _Labels]]  # by the index of the image
+    used: set[str]
+    checksums: list[FileChecksum]
+    rejects: list[Reject]  # files without an image
+
+    @classmethod
+    def of(
+        cls,
+        files: Sequence[InputFile],
+        owners: Mapping[str, Sequence[int]],
+        images: Inventory,
+        parse: Callable[[bytes], _Labels | None],
+        storage: StorageOptions,
+    ) -> _Read:
+        """Reads files, by the indices of their images; parsing returns None of others."""
+        found = cls({}, set(), [], [])
+        for file in files:
+            for row in owners.get(file.path, ()) if file.problem else ():
+                found.labels[row] = file, _Labels(problem=file.problem)
+        for file, data in _read_all(files, storage, found.checksums):
+            labels = parse(data)
+            rows = owners.get(file.path, ())
+            if labels is None or not (rows or labels.is_certain):
+                continue
+            found.used.add(file.path)
+            if not rows:
+                reason = "there is no image of this name in the input"
+                found.rejects.append(Reject(file.path, 0, reason, data, "label"))
+            # Of a.jpg and a.png it may name one.
+            names = [images[row].path.rpartition("/")[2] for row in rows[1:] and rows]
+            for row, name in zip_longest(rows, names):
+                if name == labels.image or labels.image not in names:
+                    found.labels[row] = file, labels
+        return found
+
+    def table(
+        self,
+        rows: Sequence[int],
+        images: Inventory,
+        kinds: Mapping[str, pa.DataType],
+        splits: Sequence[str],
+        rule: str,
+    ) -> tuple[pa.Table, list[tuple[str, str]]]:
+        """Returns these images with their objects, and what was done with boxes outside."""
+        none = images[0], _Labels()
+        of_rows = [self.labels.get(row, none) for row in rows]
+        own = [() if each.problem else each.objects for _, each in of_rows]
+        every = list(chain.from_iterable(own))
+        values = list(zip(*every, strict=True)) or [()] * (2 + len(kinds))
+        more = zip(kinds.items(), values[2:], strict=True)
+        objects = Objects(
+            images.paths.take(pa.array(rows, pa.int64())).to_pylist(),
+            np.array([each.size for _, each in of_rows], np.float64).reshape(-1, 2),
+            {
+                at: f"{file.path}: {each.problem}. Correct it"
+                for at, (file, each) in enumerate(of_rows)
+                if each.problem
+            },
+            np.repeat(np.arange(len(rows)), [len(each) for each in own]),
+            np.array(values[1], np.float64).reshape(-1, 4),
+            pa.array(values[0], pa.string()),
+            {name: pa.array(column, kind) for (name, kind), column in more},
+        )
+        outside = Counter[str]()
+        table = table_of(objects, splits, rule, outside)
+        return table, outside_facts(outside, rule)
+
+
+def _no_raw(row: int) -> NoReturn:
+    raise AssertionError(row)  # the paths of these rows are those of images
 
 
 def _takes_splits(options: ImagesOptions) -> bool:
@@ -116,53 +199,68 @@ def _takes_splits(options: ImagesOptions) -> bool:
 # and test.txt. As in TFDS, a box is xmin / width and so on: nothing is subtracted.
 
 _LIST = re.compile(r"(?:^|/)ImageSets/Main/(train|val|trainval|test)\.txt$")
-_MOST_DEEP = 100  # elements in each other: the path of each is as long as that
+_MOST_DEEP = 100  # elements in each other
 _CORNERS = ("bndbox/ymin", "bndbox/xmin", "bndbox/ymax", "bndbox/xmax")
+_VOC = {"is_difficult": pa.bool_(), "is_truncated": pa.bool_(), "pose": pa.string()}
 
 
-class _Voc(NamedTuple):
-    """What an XML file has: texts by the path of their elements."""
+class _Builder(ElementTree.TreeBuilder):
+    depth = 0
 
-    root: str
-    image: dict[str, str]
-    objects: list[dict[str, str]]
-
-
-def _parse_xml(data: bytes) -> _Voc:
-    """Parses a file; raises ExpatError, or ValueError if it defines entities or is deep."""
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    found = _Voc("", {}, [])
-    names: list[str] = []
-    roots: list[str] = []
-    texts: list[str] = []
-
-    def start(name: str, _: Any) -> None:
-        roots.append(name) if not names else None
-        names.append(name)
-        texts.clear()
-        if len(names) > _MOST_DEEP:
+    def start(self, tag: str, attrs: dict[Any, Any]) -> Any:
+        self.depth += 1
+        if self.depth > _MOST_DEEP:
             raise ValueError(f"has more than {_MOST_DEEP} elements in each other")
-        if names[1:] == ["object"]:
-            found.objects.append({})
+        return super().start(tag, attrs)
 
-    def end(_: str) -> None:
-        path = "/".join(names[1:])
-        values = found.image
-        if path.startswith("object/"):
-            path, values = path.removeprefix("object/"), found.objects[-1]
-        values.setdefault(path, "".join(texts).strip())
-        names.pop()
-        texts.clear()
+    def end(self, tag: str) -> Any:
+        self.depth -= 1
+        return super().end(tag)
 
-    def refuse(*_: Any) -> None:
+    def doctype(self, *_: Any) -> NoReturn:
         raise ValueError("has a document type, which could define entities")
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = texts.append
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
-    parser.Parse(data, True)
-    return found._replace(root=roots[0])
+
+def _parse_voc(data: bytes) -> _Labels | None:
+    """Parses a file; returns None if it is not one of Pascal VOC."""
+    try:
+        root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_Builder()))
+        if root.tag != "annotation":
+            return None
+        height, width = (side_of(_text(root, f"size/{n}")) for n in ("height", "width"))
+        objects = [
+            _voc_object(number, each, height, width)
+            for number, each in enumerate(root.iterfind("object"), 1)
+        ]
+        if objects and np.isnan((height, width)).any():
+            raise ValueError("has no width and height of the image in its size")
+    except (ElementTree.ParseError, ValueError) as error:
+        return _Labels(problem=str(error))
+    return _Labels(objects, (height, width), image=_text(root, "filename"))
+
+
+def _text(element: ElementTree.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
+
+
+def _voc_object(
+    number: int, found: ElementTree.Element, height: float, width: float
+) -> tuple[Any, ...]:
+    """Returns an object; raises ValueError where there is no box or name."""
+    name, texts = _text(found, "name"), [_text(found, corner) for corner in _CORNERS]
+    try:
+        box = [float(text) for text in texts]
+    except ValueError:
+        box = []
+    is_box = box and np.isfinite(box).all() and box[0] <= box[2] and box[1] <= box[3]
+    if not is_box or not name:
+        raise ValueError(
+            f"object {number} has the name {shown(name)} and ymin, xmin, ymax, xmax "
+            f"{' '.join(map(shown, texts))}; expected a name and numbers that rise"
+        )
+    parts = [box[0] / height, box[1] / width, box[2] / height, box[3] / width]
+    flags = (_text(found, flag) == "1" for flag in ("difficult", "truncated"))
+    return name, parts, *flags, _text(found, "pose") or "Unspecified"
 
 
 def find_voc(
@@ -193,100 +291,23 @@ def read_voc(
     storage: StorageOptions,
 ) -> ObjectFiles:
     """Reads files of Pascal VOC."""
-    checksums, rejects = list[FileChecksum](), list[Reject]()
-    file_of = _pair(files, images)
-    image_of = {
-        files[at].path: row for row, at in enumerate(file_of.tolist()) if at >= 0
-    }
-    rows, sizes, problems = (
-        list[InputFile](),
-        list[tuple[float, float]](),
-        dict[int, str](),
-    )
-    of_image, boxes, objects = list[int](), list[list[float]](), list[dict[str, str]]()
-    used = set[str]()
-    for file, data in _read_all(files, storage, checksums):
-        found, problem = _Voc("annotation", {}, []), ""
-        size = (np.nan, np.nan)
-        own: list[list[float]] = []
-        try:
-            found = _parse_xml(data)
-            if found.root != "annotation":
-                continue
-            size = _voc_size(found.image)
-            own = [
-                _voc_box(number, each) for number, each in enumerate(found.objects, 1)
-            ]
-            if own and np.isnan(size).any():
-                problem = "has no width and height of the image in its size"
-        except (expat.ExpatError, ValueError) as error:
-            problem = str(error)
-        used.add(file.path)
-        if file.path not in image_of:
-            rejects.append(_without_image(file, data))
-            continue
-        if problem:
-            problems[len(rows)] = f"{file.path}: {problem}. Correct it"
-        else:
-            of_image += [len(rows)] * len(own)
-            boxes += own
-            objects += found.objects
-        rows.append(file)
-        sizes.append(size)
-    sides = np.array(sizes, np.float64).reshape(-1, 2)
-    owners = np.array(of_image, np.int64)
-    corners = (
-        np.array(boxes, np.float64).reshape(-1, 4) / sides[owners][:, [0, 1, 0, 1]]
-    )
-    more = {
-        f"is_{name}": pa.array([each.get(name) == "1" for each in objects], pa.bool_())
-        for name in ("difficult", "truncated")
-    }
-    poses = [each.get("pose") or "Unspecified" for each in objects]
-    more["pose"] = pa.array(poses, pa.string())
-    labels = [each["name"] for each in objects]
-    paths = images.paths.take(
-        pa.array([image_of[file.path] for file in rows], pa.int64())
-    )
-    found_objects = Objects(
-        paths.to_pylist(), sides, problems, owners, corners, labels, more
-    )
-    outside = Counter[str]()
-    table = table_of(found_objects, (), options.boxes_outside, outside)
+    owners = _owners(files, _pair(files, images))
+    read = _Read.of(files, owners, images, _parse_voc, storage)
+    rows = sorted(read.labels)
     if not rows:
         raise InputError(
             f"{files[0].uri}: neither it nor another of {count(len(files), 'XML file')} has "
             "the name of an image; expected names like "
             f"{shown(images[0].path.rpartition('/')[2])}, with the ending .xml, {OTHERWISE}"
         )
-    raw = partial(_raw_file, rows, storage)
-    tables = (LabelTable(rows[0], "", table, raw, tuple(checksums), tuple(rejects)),)
-    facts = [("annotation format", f"Pascal VOC, {count(len(rows), 'file')}")]
-    facts += outside_facts(outside, options.boxes_outside)
+    table, told = read.table(rows, images, _VOC, (), options.boxes_outside)
+    first, number = read.labels[rows[0]][0], len(read.used) - len(read.rejects)
+    checksums, rejects = tuple(read.checksums), tuple(read.rejects)
+    tables = (LabelTable(first, "", table, _no_raw, checksums, rejects),)
+    facts = [("annotation format", f"Pascal VOC, {count(number, 'file')}"), *told]
     lists = _voc_lists(others) if _takes_splits(options) else ()
-    used |= {file.path for _, file in lists}
-    return ObjectFiles(tables, (), tuple(facts), frozenset(used), lists)
-
-
-def _voc_size(image: dict[str, str]) -> tuple[float, float]:
-    """Returns height and width, or NaN; raises ValueError where they are not numbers."""
-    return side_of(image.get("size/height")), side_of(image.get("size/width"))
-
-
-def _voc_box(number: int, found: dict[str, str]) -> list[float]:
-    """Returns ymin, xmin, ymax and xmax; raises ValueError where there is no box or name."""
-    texts = [found.get(corner, "") for corner in _CORNERS]
-    try:
-        box = [float(text) for text in texts]
-    except ValueError:
-        box = []
-    is_box = box and np.isfinite(box).all() and box[0] <= box[2] and box[1] <= box[3]
-    if not is_box or not found.get("name"):
-        raise ValueError(
-            f"object {number} has the name {shown(found.get('name', ''))} and ymin, xmin, "
-            f"ymax, xmax {' '.join(map(shown, texts))}; expected a name and numbers that rise"
-        )
-    return box
+    used = frozenset(read.used | {file.path for _, file in lists})
+    return ObjectFiles(tables, (), tuple(facts), used, lists)
 
 
 def _voc_lists(others: Sequence[InputFile]) -> tuple[tuple[str, InputFile], ...]:
@@ -306,6 +327,9 @@ def _voc_lists(others: Sequence[InputFile]) -> tuple[tuple[str, InputFile], ...]
 #
 # The names of the classes are in data.yaml, which also says where the images of each
 # split are; in obj.names (CVAT; obj.data has the lists of splits); or in classes.txt.
+
+
+_YOLO = {"segmentation": pa.string()}
 
 
 class Yolo(NamedTuple):
@@ -329,7 +353,7 @@ def find_yolo(
     Raises:
       InputError: several files have names of classes, or labels are named without such.
     """
-    every = {file.path: file for file in (*named, *others) if not file.problem}
+    every = {file.path: file for file in (*named, *others)}
     if named and not any(
         path.lower().endswith((".yaml", ".yml", ".names", ".data", ".txt"))
         for path in (file.path for file in named)
@@ -338,7 +362,8 @@ def find_yolo(
     labels = [file for path, file in every.items() if path.lower().endswith(".txt")]
     paired = np.unique(_pair(labels, images)) if labels else np.array([-1])
     matched = [labels[at] for at in paired.tolist() if at >= 0 and labels[at].size]
-    if paired[-1] < 0:
+    is_paired = bool(paired[-1] >= 0)
+    if not labels or not (is_paired or _are_labels(labels, (), storage)):
         return None
     checksums: list[FileChecksum] = []
     kinds: list[list[Yolo]] = [[], [], []]
@@ -346,7 +371,7 @@ def find_yolo(
         name = file.path.rpartition("/")[2].lower()
         endings = (".yaml", ".yml"), (".names",), ("classes.txt",)
         kind = next((n for n, each in enumerate(endings) if name.endswith(each)), None)
-        if kind is not None and file.size <= 1 << 20:
+        if kind is not None and not file.problem and file.size <= 1 << 20:
             data = read_range(file.uri, 0, file.size, storage, file.seen)
             checksum = FileChecksum(file.path, 0, len(data), crc32c(data))
             if (classes := _class_names(file, data, is_yaml=kind == 0)) is not None:
@@ -354,8 +379,16 @@ def find_yolo(
                 read = (checksum,)
                 kinds[kind].append(Yolo(file, classes[0], splits, tuple(labels), read))
     found = next((each for each in kinds if each), [])
-    if found and not named and not _are_labels(matched, found[0].classes, storage):
+    is_doubtful = is_paired and found and not named
+    if is_doubtful and not _are_labels(matched, found[0].classes, storage):
         return None
+    if found and not is_paired:
+        raise InputError(
+            f"{labels[0].uri}: neither it nor another of {count(len(labels), 'text file')} "
+            f"has the name of an image, but some are labels of the classes that "
+            f"{found[0].names.path} names; expected labels/1.txt for images/1.jpg. Rename "
+            f"them like their images, {OTHERWISE}"
+        )
     if len(found) > 1 and len({each.classes for each in found}) > 1:
         raise InputError(
             f"{found[0].names.uri} and {found[1].names.uri} both have names of classes; "
@@ -380,10 +413,10 @@ def _are_labels(
     """Returns whether one of some files has objects, of these classes or inside the image."""
     sample = files[:: len(files) // _SAMPLE + 1]
     for _, data in _read_all(sample, storage, []):
-        lines, _ = _yolo_lines(data, 1 << 31)
-        if lines and (
-            max(label for label, _, _ in lines) < len(classes)
-            or all(0 <= side <= 1 for _, box, _ in lines for side in box)
+        found = _parse_yolo(data, range(1 << 31))
+        if found.is_certain and (
+            max(label for label, *_ in found.objects) < len(classes)
+            or all(0 <= side <= 1 for _, box, _ in found.objects for side in box)
         ):
             return True
     return False
@@ -431,7 +464,7 @@ def _obj_splits(
 ) -> tuple[tuple[str, str], ...]:
     """Returns the lists of splits that obj.data, beside obj.names, has."""
     file = every.get(re.sub(r"\.names$", ".data", names.path))
-    if file is None or file is names:
+    if file is None or file is names or file.problem:
         return ()
     data = read_range(file.uri, 0, file.size, storage, file.seen)
     checksums.append(FileChecksum(file.path, 0, len(data), crc32c(data)))
@@ -493,7 +526,7 @@ def read_yolo(
     aside = {found.names.path, *(file.path for _, file in lists)}
     labels = [file for file in found.labels if file.path not in aside]
     file_of = _pair(labels, images)
-    matched = {labels[at].path for at in file_of.tolist() if at >= 0}
+    matched = _owners(labels, file_of).keys()
     # Labels of other images may have other names of classes.
     below = images.paths.combine_chunks(), found.names.path.rpartition("/")[0]
     is_own = np.asarray(pc.starts_with(below[0], below[1] and f"{below[1]}/"), np.bool_)
@@ -501,79 +534,43 @@ def read_yolo(
     file_of[~is_own & is_own.any()] = -1
     if not _takes_splits(options):
         splits, lists = [], []
-    folders = {_folder_key(labels[at].path) for at in file_of[file_of >= 0].tolist()}
-    image_of = dict[str, list[int]]()
-    rows, own = list[int](), list[InputFile | None]()
-    for row, (path, at) in enumerate(
-        zip(images.paths.to_pylist(), file_of.tolist(), strict=True)
-    ):
-        if at >= 0:
-            image_of.setdefault(labels[at].path, []).append(len(rows))
-        elif _folder_key(path) not in folders and not (splits and splits[row]):
-            continue
-        rows.append(row)
-        own.append(labels[at] if at >= 0 else None)
-    checksums, rejects, problems = [*found.read], list[Reject](), dict[int, str]()
-    parts: list[tuple[int, list[tuple[int, list[float], str]]]] = []
-    used = {*aside, *(checksum.path for checksum in found.read)}
-    wanted = [f for f in labels if f.path in image_of or f.path not in matched]
-    for file, data in _read_all(wanted, storage, checksums):
-        lines, problem = _yolo_lines(data, len(found.classes))
-        if file.path not in image_of:
-            if lines and not problem:  # any other text is no file of labels
-                rejects.append(_without_image(file, data))
-                used.add(file.path)
-            continue
-        used.add(file.path)
-        for row in image_of[file.path]:
-            if problem:
-                problems[row] = f"{file.path}, {problem}"
-            parts.append((row, [] if problem else lines))
-    with_labels = {
-        splits[row] for row, file in zip(rows, own, strict=True) if file and splits
-    }
-    for row in rows if rejects and splits else ():
+    owners = _owners(labels, file_of)
+    folders = {_folder_key(path) for path in owners}
+    rows = [
+        row
+        for row, (path, at) in enumerate(
+            zip(images.paths.to_pylist(), file_of.tolist(), strict=True)
+        )
+        if at >= 0 or _folder_key(path) in folders or (splits and splits[row])
+    ]
+    # Others belong to images whose labels count elsewhere.
+    wanted = [f for f in labels if f.path in owners or f.path not in matched]
+    parse = partial(_parse_yolo, names=found.classes)
+    read = _Read.of(wanted, owners, images, parse, storage)
+    with_labels = {splits[row] for row in read.labels if splits}
+    for row in rows if read.rejects and splits else ():
         if splits[row] not in with_labels:
             raise InputError(
                 f"{images[row].uri}: it and all images of split {splits[row]} by "
                 f"{found.names.path} have no file of labels, but "
-                f"{count(len(rejects), 'file')} of labels, such as {rejects[0].path}, "
-                "have no image; expected the same folders and names, as in images/val/a.jpg "
-                "and labels/val/a.txt. Rename one of them, or leave out these labels with "
-                "`exclude`"
+                f"{count(len(read.rejects), 'file')} of labels, such as "
+                f"{read.rejects[0].path}, have no image; expected the same folders and "
+                "names, as in images/val/a.jpg and labels/val/a.txt. Rename one of them, or "
+                "leave out these labels with `exclude`"
             )
-    parts.sort(key=lambda part: part[0])
-    every = [(row, *line) for row, lines in parts for line in lines]
-    boxes = np.array([box for _, _, box, _ in every], np.float64).reshape(-1, 4)
-    more = {}
-    if any(outline for *_, outline in every):
-        outlines = [outline or "[]" for *_, outline in every]
-        more["segmentation"] = pa.array(outlines, pa.string())
-    paths = images.paths.take(pa.array(rows, pa.int64())).to_pylist()
-    objects = Objects(
-        paths,
-        np.full((len(rows), 2), np.nan),
-        problems,
-        np.array([row for row, *_ in every], np.int64),
-        boxes,
-        [found.classes[number] for _, number, *_ in every],
-        more,
-    )
     of_rows = [splits[row] for row in rows] if any(splits) else []
-    outside = Counter[str]()
-    table = table_of(objects, of_rows, options.boxes_outside, outside)
-    named = [file or images[row] for file, row in zip(own, rows, strict=True)]
-    raw = partial(_raw_file, named, storage)
-    tables = (
-        LabelTable(found.names, "", table, raw, tuple(checksums), tuple(rejects)),
-    )
-    files = sum(1 for file in own if file is not None)
-    facts = [("annotation format", f"YOLO, {count(files, 'file')} of labels")]
-    if any(splits):
-        facts.append(("splits", f"by {found.names.path}"))
-    facts += outside_facts(outside, options.boxes_outside)
+    table, told = read.table(rows, images, _YOLO, of_rows, options.boxes_outside)
+    checksums, rejects = (*found.read, *read.checksums), tuple(read.rejects)
+    facts = [
+        ("annotation format", f"YOLO, {count(len(read.labels), 'file')} of labels")
+    ]
+    facts += [("splits", f"by {found.names.path}")] * any(splits)
     return ObjectFiles(
-        tables, found.classes, tuple(facts), frozenset(used), tuple(lists)
+        (LabelTable(found.names, "", table, _no_raw, checksums, rejects),),
+        found.classes,
+        (*facts, *told),
+        frozenset(aside | {each.path for each in found.read} | read.used),
+        tuple(lists),
     )
 
 
@@ -581,11 +578,9 @@ def _folder_key(path: str) -> str:
     return re.sub(_ASIDE, r"\1", path).rpartition("/")[0]
 
 
-def _yolo_lines(
-    data: bytes, classes: int
-) -> tuple[list[tuple[int, list[float], str]], str]:
-    """Returns class, box (ymin, xmin, ymax, xmax) and outline of each line, or a problem."""
-    found = []
+def _parse_yolo(data: bytes, names: Sequence[Any]) -> _Labels:
+    """Returns the objects of the lines, with their outlines, or a problem."""
+    found = list[tuple[Any, ...]]()
     for number, line in enumerate(data.split(b"\n"), 1):
         tokens = line.split()
         if not tokens:
@@ -595,24 +590,23 @@ def _yolo_lines(
             values = values if label == float(tokens[0]) else []
         except (ValueError, OverflowError):
             values, label = [], 0
-        is_box = len(values) == 4
-        if not (is_box or (len(values) >= 6 and len(values) % 2 == 0)) or not (
-            np.isfinite(values).all()
-        ):
-            told = shown(line.decode("utf-8", "replace"))
-            return [], (
-                f"line {number}: is {told}; expected the number of a class, then a box of "
-                "4 numbers or an outline of 3 points or more"
+        is_box, is_outline = len(values) == 4, len(values) >= 6 and not len(values) % 2
+        problem = ""
+        if not (is_box or is_outline) or not np.isfinite(values).all():
+            problem = (
+                f"is {shown(line.decode('utf-8', 'replace'))}; expected the number of a "
+                "class, then a box of 4 numbers or an outline of 3 points or more"
             )
-        if not 0 <= label < classes:
-            return [], f"line {number}: class {label} is not one of {classes:,} names"
-        outline = ""
+        elif not 0 <= label < len(names):
+            problem = f"class {label} is not one of {len(names):,} names"
+        if problem:
+            told = f"line {number}: {problem}"
+            return _Labels(found, problem=told, is_certain=False)
         if is_box:
             x, y, width, height = values
             box = [y - height / 2, x - width / 2, y + height / 2, x + width / 2]
         else:
-            outline = json.dumps([values])
             xs, ys = values[::2], values[1::2]
             box = [min(ys), min(xs), max(ys), max(xs)]
-        found.append((label, box, outline))
-    return found, ""
+        found.append((names[label], box, "[]" if is_box else json.dumps([values])))
+    return _Labels(found, is_certain=bool(found))

@@ -8,7 +8,6 @@ shards hold tells columns and types; a sample that does not fit is a reject.
 from __future__ import annotations
 
 import json
-import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ from recordmill.transforms.images.summary import (
     warn_undecodable,
     with_images,
 )
-from recordmill.transforms.sources.arrays.headers import header_length, parse_npy
+from recordmill.transforms.sources.arrays.headers import read_npy
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.base import (
     Append,
@@ -330,7 +329,6 @@ _KINDS: dict[str, MemberKind] = {
     "npy": "array",
 }
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
-_NUMBERS = "biuf"
 
 
 def kind_of(name: str) -> MemberKind:
@@ -380,22 +378,10 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | 
 
 def _array_value(name: str, data: bytes) -> Row | str:
     try:
-        length = header_length(data[:12], name)
-        header = parse_npy(data[:length], name, least_axes=0)
+        array = read_npy(data, name)
     except InputError as error:
         return str(error)
-    dtype = header.dtype
-    if dtype.kind not in _NUMBERS or (dtype.kind == "f" and dtype.itemsize > 8):
-        return f"{name}: is an array of {dtype}, expected numbers or booleans"
-    size = dtype.itemsize * math.prod(header.shape)
-    if len(data) - length != size:
-        return (
-            f"{name}: its header says {size:,} bytes of values, but {len(data) - length:,} "
-            "follow: the file is damaged"
-        )
-    flat = plain_values(np.frombuffer(data, dtype, offset=length), dtype)
-    order: Literal["C", "F"] = "F" if header.is_fortran else "C"
-    return {name: np.ascontiguousarray(flat.reshape(header.shape, order=order))}
+    return {name: plain_values(array, array.dtype)}
 
 
 KEY = "key"
