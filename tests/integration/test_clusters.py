@@ -145,10 +145,10 @@ def test_flink_ships_no_image(
 ) -> None:
     """But references: whoever writes a shard reads the images, as on one machine."""
     folder = tmp_path / "in"
-    folder.mkdir()
+    (folder / "a").mkdir(parents=True)
     (image, *_) = sorted((SAMPLES / "images").rglob("*.jpg"))
     for number in range(200):
-        file = folder / f"{number}.jpg"
+        file = folder / "a" / f"{number}.jpg"
         file.write_bytes(image.read_bytes() + bytes([number]) * 40_000)
     convert("images", folder, tmp_path / "here" / "same", *OPTIONS)
     arguments = ["convert", "images", folder, tmp_path / "there" / "same", *OPTIONS]
