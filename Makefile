@@ -26,7 +26,7 @@ IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -38,7 +38,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-peers bench-quick lock clean
+.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check site bench bench-peers bench-quick lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -91,7 +91,7 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 # tests start and stop; all of deploy/ under the tools that know its files; a page in a
 # browser; and datasets in frameworks. Needs Go, Node, Java 17 with Maven, kubectl and
 # systemd-analyze, Chromium, which is installed if root runs it, and Debian 12 for its PyTorch.
-test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION)
+test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION) site
 	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
@@ -102,6 +102,12 @@ check: $(VENV)/.ready $(LINKS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# docs/ as a site that is read from its folder: build/site/html/index.html. A broken link is
+# an error.
+site: $(VENV)/.ready $(LINKS) $(TOOLS)/site/.ready
+	$(BIN)/python docs/site/pages.py build/site/pages
+	NO_MKDOCS_2_WARNING=1 $(TOOLS)/site/bin/mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 # All parts, or PARTS="csv images"; run.py --list tells how long each takes.
 bench: $(VENV)/.ready bench-peers
@@ -240,6 +246,7 @@ lock:
 	$(LOCK) --group build -c requirements-all.lock -o deploy/requirements-build.lock
 	$(LOCK) tests/interop/requirements.in -o requirements-interop.lock
 	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
+	$(LOCK) tests/integration/requirements-site.in -o tests/integration/requirements-site.lock
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 	$(LOCK) --overrides tests/overrides-torch.txt tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
 	$(LOCK) --resolution lowest-direct tests/integration/requirements-lowest.in pyproject.toml -o tests/integration/requirements-lowest.lock
