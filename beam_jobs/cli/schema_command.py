@@ -161,8 +161,9 @@ def _infer(
     options = replace(options, output="")  # there is none
     doing = "listing the inputs"
     with showing(sys.stderr, "read", doing, unit="range", wanted=shown) as on_progress:
-        files = list_all_inputs(job, options).files
-        made = make_source(job, storage.input)
+        inputs = list_all_inputs(job, options)
+        files = inputs.files
+        made = make_source(job, storage.input, inputs.constants)
         with naming_other_format(name, files, storage.input):
             return input_statistics.infer(made, files, workers, on_progress)
 

@@ -9,11 +9,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -98,14 +98,8 @@ class Inputs:
     apart: tuple[str, ...] = ()  # files that are inputs because options name them
     # paths of input files that `exclude` leaves out
     left_out: frozenset[str] = frozenset()
-    have_columns: bool = False  # whether files have the columns that folders name
-
-    def read_by(self, job: JobSpec) -> JobSpec:
-        """Returns the job as it is of these files."""
-        if not self.have_columns:
-            return job
-        options = job.source_options.model_copy(update={"partitions": "none"})
-        return job.model_copy(update={"source_options": options})
+    # by path, values of columns that files of a table may lack
+    constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def num_files(self) -> int:
@@ -166,11 +160,11 @@ def list_all_inputs(
         what = f"passed over: {left}, as it lies inside the input"
         warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
-    current, have_columns = NOTHING, False
+    current, constants = NOTHING, dict[str, Mapping[str, Any]]()
     if job.source == "parquet":
         from recordmill.transforms.sources.lakehouse import only_current
 
-        files, current, have_columns = only_current(files, storage, left_out)
+        files, current, constants = only_current(files, storage, left_out)
     # A line of a README.md is one like another.
     of_lines = job.source == "text" and not getattr(
         job.source_options, "whole_files", False
@@ -182,7 +176,7 @@ def list_all_inputs(
     told = InputSummary(warnings=tuple(warnings)).updated(summary)
     told = told.updated(current).updated(aside)
     inputs = Inputs(
-        *(files, NO_FILES, check, told, listed_at, apart, left_out, have_columns)
+        *(files, NO_FILES, check, told, listed_at, apart, left_out, constants)
     )
     if not job.reads_files:
         if source.files_roots:

@@ -186,7 +186,7 @@ def _processes(
 def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
     """Returns the rows of the input, and the schema that they have to have."""
     job, files, plan = run.job, run.inputs.files, run.append_plan
-    source = make_source(job, run.options.storage.input)
+    source = make_source(job, run.options.storage.input, run.inputs.constants)
 
     def made(
         append: Append | None = None, fixed_schema: Schema | None = None

@@ -172,7 +172,6 @@ def resolve(
             job = job.model_copy(update={"columns": names})
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
-    job = inputs.read_by(job)
     if options.auto_version:
         job, version_plan = _choose_version(job, store, inputs)
         store = store.below(job.version)

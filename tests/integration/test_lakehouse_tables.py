@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from job_tools import Ran, command, examples_of
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.typedef import Record
 
 ROWS = pa.table({"id": [1, 2, 3, 4], "x": [1.5, 2.5, 3.5, 4.5]})
 DAYS = ROWS.append_column("day", pa.array(["a", "a b%/ü", "b", None]))
@@ -171,6 +176,80 @@ def test_columns_of_partitioned_iceberg_tables_are_those_of_its_files(
     ran = convert(folder / "of/rows", out, "--append")
     assert ran.status == 0, ran.err
     assert len([*examples_of(out)]) == 4
+
+
+def test_columns_that_files_of_a_migrated_iceberg_table_lack_are_those_of_its_metadata(
+    tmp_path: Path,
+) -> None:
+    """Hive's files have partitions in folders alone; later files have them, too."""
+    folder, out = tmp_path / "warehouse", tmp_path / "out"
+    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+    catalog.create_namespace("of")
+    places = [
+        (date(2026, 1, 2), "007", Decimal("1.50")),
+        (None, "a b%/ü", Decimal("2.00")),
+    ]
+    typed = pa.schema(
+        [
+            *ROWS.schema,
+            pa.field("day", pa.date32()),
+            pa.field("shop", pa.string()),
+            pa.field("price", pa.decimal128(6, 2)),
+        ]
+    )
+    table = catalog.create_table("of.rows", schema=typed)
+    with table.update_spec() as update:
+        for name in ("day", "shop", "price"):
+            update.add_identity(name)
+    paths = []
+    for number in range(2):
+        # No name of a folder tells it.
+        paths.append(folder / f"of/rows/data/kind=x/{number}.parquet")
+        paths[-1].parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(ROWS.slice(2 * number, 2), paths[-1])
+    # As its add_files does, which finds no values where Hive has them.
+    with table.transaction() as change:
+        change.set_properties(
+            {
+                "schema.name-mapping.default": table.schema().name_mapping.model_dump_json()
+            }
+        )
+        with change.update_snapshot().fast_append() as append:
+            for path, values in zip(paths, places, strict=True):
+                file = parquet_file_to_data_file(
+                    table.io, change.table_metadata, f"file://{path}"
+                )
+                days = values[0] and (values[0] - date(1970, 1, 1)).days
+                file[3] = Record(days, *values[1:])
+                append.append_data_file(file)
+    more = {"id": [5], "x": [5.5], "day": [date(2026, 1, 3)], "shop": ["7"]}
+    table.append(pa.table(more | {"price": [Decimal("3.25")]}, typed))
+    ran = convert(folder / "of/rows", out)
+    assert ran.status == 0, ran.err
+    found = [example.features.feature for example in examples_of(out)]
+    rows = table.scan().to_arrow().to_pylist()
+    assert {row["shop"] for row in rows} == {"007", "a b%/ü", "7"}
+    days = {
+        row["id"].int64_list.value[0]: [*row["day"].int64_list.value] for row in found
+    }
+    assert days == {
+        row["id"]: [(row["day"] - date(1970, 1, 1)).days] if row["day"] else []
+        for row in rows
+    }
+    for name, kind, told in (
+        ("shop", "bytes_list", str.encode),
+        ("price", "float_list", float),
+    ):
+        values = {
+            row["id"].int64_list.value[0]: getattr(row[name], kind).value[0]
+            for row in found
+        }
+        assert values == {row["id"]: told(row[name]) for row in rows}
+    ran = command("schema", "infer", "parquet", folder / "of/rows")
+    assert ran.status == 0, ran.err
+    assert "shop:" in ran.out
+    ran = convert(folder / "of/rows", tmp_path / "less", "--partitions", "none")
+    assert ran.status != 0  # as the later file has them
 
 
 def test_iceberg_table_with_renamed_columns_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,6 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.sources.partitions import partition_keys
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 
@@ -46,24 +45,25 @@ class Snapshot(NamedTuple):
     """The current version of a table."""
 
     version: str
-    paths: frozenset[str]  # of its files, below the table's folder
+    # of its files, below the table's folder; and the values of columns they may lack
+    paths: Mapping[str, Mapping[str, pa.Scalar]]
 
 
 def only_current(
     files: Inventory, storage: StorageOptions, left_out: frozenset[str] = frozenset()
-) -> tuple[Inventory, InputSummary, bool]:
+) -> tuple[Inventory, InputSummary, dict[str, Mapping[str, pa.Scalar]]]:
     """Returns the files without those of tables that are not of the current version.
 
     The files that were left out already, by their paths, are not missed. The last value
-    is whether the files, as Iceberg's, have the columns that their folders name.
+    has, by path, the values of columns that files of Iceberg may lack.
 
     Raises:
       InputError: a table cannot be read as a list of files, or its files are named apart
         from its metadata.
     """
     _require_whole_tables(files, storage)
-    facts, tables = [], _tables(files)
-    for folder, is_delta in tables.items():
+    facts, constants = [], dict[str, Mapping[str, pa.Scalar]]()
+    for folder, is_delta in _tables(files).items():
         own = [file for file in files if file.path.startswith(folder)]
         uri = own[0].uri.removesuffix(own[0].path) + folder
         found = (
@@ -82,6 +82,8 @@ def only_current(
                 "them or read another copy"
             )
         kept = {folder + path for path in current}
+        if not is_delta:
+            constants |= {folder + path: found.paths[path] for path in current}
         old = sum(
             file.path.endswith(".parquet") and file.path not in kept
             for file in own
@@ -97,8 +99,7 @@ def only_current(
             raise InputError(
                 f"{uri}: version {found.version} of this table has no rows"
             )
-    have_columns = False in tables.values() and bool(partition_keys(files))
-    return files, InputSummary(tuple(facts)), have_columns
+    return files, InputSummary(tuple(facts)), constants
 
 
 def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
@@ -188,11 +189,12 @@ def _delta_snapshot(
             f"files. Rewrite it in Spark ({_FEATURES[refused[0]]}), or write its rows to "
             "Parquet files and convert these"
         )
-    return Snapshot(version, frozenset(paths))
+    return Snapshot(version, {path: {} for path in paths})
 
 
 def _iceberg_snapshot(uri: str, own: Sequence[InputFile]) -> Snapshot:
     table_module = _load("pyiceberg.table", uri)
+    pyarrow = _load("pyiceberg.io.pyarrow", uri)
     named = [file for file in own if _ICEBERG.fullmatch(file.path)]
     # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
     newest = max(named, key=lambda file: (_number(file.path), file.path))
@@ -202,6 +204,22 @@ def _iceberg_snapshot(uri: str, own: Sequence[InputFile]) -> Snapshot:
         location = table.location().rstrip("/") + "/"
         snapshot = table.current_snapshot()
         names = {field.field_id: field.name for field in table.schema().fields}
+        types = pyarrow.schema_to_pyarrow(table.schema())
+        paths = {
+            task.file.file_path.removeprefix(location): {
+                names[field.source_id]: pa.scalar(
+                    value, types.field(names[field.source_id]).type
+                )
+                # Files that Hive wrote have these values in their folders alone.
+                for field, value in zip(
+                    table.specs()[task.file.spec_id].fields,
+                    task.file.partition,
+                    strict=True,
+                )
+                if str(field.transform) == "identity" and field.source_id in names
+            }
+            for task in tasks
+        }
         before = {
             field.field_id: field.name
             for schema in table.metadata.schemas
@@ -225,8 +243,7 @@ def _iceberg_snapshot(uri: str, own: Sequence[InputFile]) -> Snapshot:
             "them in Spark (CALL system.rewrite_data_files), or write its rows to Parquet "
             "files and convert these"
         )
-    paths = [task.file.file_path.removeprefix(location) for task in tasks]
-    return Snapshot(str(snapshot.snapshot_id if snapshot else "none"), frozenset(paths))
+    return Snapshot(str(snapshot.snapshot_id if snapshot else "none"), paths)
 
 
 def _number(path: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import unquote
 
@@ -48,6 +48,8 @@ class Partitions:
     """The columns that folders make."""
 
     are_read: bool = False
+    # by path, of files of a table whose metadata tell them: what the file may lack
+    constants: Mapping[str, Mapping[str, pa.Scalar]] = field(default_factory=dict)
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, once found
 
     def found_in(
@@ -60,6 +62,7 @@ class Partitions:
         Raises:
           InputError: a file is not in a folder of each key.
         """
+        files = [file for file in files if file.path not in self.constants]
         keys = partition_keys(files) if self.are_read else []
         keys = [key for key in keys if key != _SPLIT or not splits.by_key]
         seen: dict[str, set[str | None]] = {key: set() for key in keys}
@@ -98,29 +101,36 @@ class Partitions:
                         "again without appending"
                     )
 
-    def merged(
-        self, uri: str, columns: Mapping[str, pa.DataType]
-    ) -> dict[str, pa.DataType]:
-        """Returns the columns of a file with those of its folders.
+    def merged(self, file: InputFile, columns: pa.Schema) -> pa.Schema:
+        """Returns the columns of a file with those that it lacks.
 
         Raises:
-          InputError: the file has one of these itself.
+          InputError: the file has one of its folders itself.
         """
-        for key, _ in self.types:
-            if key in columns:
+        for key, value in self._values(file.path, columns).items():
+            if key in columns.names:
                 raise InputError(
-                    f"{uri}: has a column {key!r}, and lies in a folder {key}=..., too; "
-                    "expected one of them. Use `partitions=none` to read that of the file"
+                    f"{file.uri}: has a column {key!r}, and lies in a folder {key}=..., "
+                    "too; expected one of them. Use `partitions=none` to read that of the "
+                    "file"
                 )
-        return {**columns, **dict(self.types)}
+            columns = columns.append(pa.field(key, value.type))
+        return columns
 
     def added(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Returns rows of a file with the values of its folders."""
-        values = values_in(path) if self.types else {}
-        for key, kind in self.types:
-            value = pa.scalar(values[key], pa.string()).cast(kind)
+        """Returns rows of a file with the values of its folders, or of its table."""
+        for key, value in self._values(path, batch.schema).items():
             batch = batch.append_column(key, pa.repeat(value, batch.num_rows))
         return batch
+
+    def _values(self, path: str, columns: pa.Schema) -> dict[str, pa.Scalar]:
+        if (own := self.constants.get(path)) is not None:
+            return {key: own[key] for key in own if key not in columns.names}
+        texts = values_in(path) if self.types else {}
+        return {
+            key: pa.scalar(texts[key], pa.string()).cast(kind)
+            for key, kind in self.types
+        }
 
 
 # The first that has all values is the type of a column.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -56,6 +56,8 @@ class Request:
     as_text: bool = False
     columns: tuple[str, ...] = ()  # those that a schema has; () without one
     job: JobSpec | None = None  # the job; None for a table beside the input
+    # by path, values of columns that files of a table with metadata may lack
+    constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def file_splits(self, split_from: str) -> FileSplits:
         """Returns how names are to tell the splits of files."""
@@ -184,10 +186,15 @@ class InstalledFormats(Mapping[str, type[SourceOptions]]):
         return len(format_names())
 
 
-def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
+def make_source(
+    job: JobSpec,
+    storage: StorageOptions = NO_OPTIONS,
+    constants: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Source:
     """Makes the source of the files that a job names, not yet prepared.
 
-    A job without options of its own has the defaults of its format.
+    A job without options of its own has the defaults of its format. `constants` are
+    as those of Request.
 
     Raises:
       UsageError: as `load_format`.
@@ -204,7 +211,7 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
         balanced = job.balance.rpartition("=")[0] if job.balance else None
         others = (job.split_column, job.split_by, job.stratify_by, times, balanced)
         columns |= {name for name in others if name is not None}
-    request = Request(storage, as_text, tuple(sorted(columns)), job)
+    request = Request(storage, as_text, tuple(sorted(columns)), job, constants or {})
     return found.make_source(options, request)
 
 
@@ -432,7 +439,10 @@ def _table_format(
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
             splits=request.file_splits(options.split_from),
-            partitions=_load("partitions.Partitions")(options.partitions == "hive"),
+            partitions=_load("partitions.Partitions")(
+                options.partitions == "hive",
+                request.constants if options.partitions == "hive" else {},
+            ),
             storage=request.storage,
         ),
         position_unit="row",

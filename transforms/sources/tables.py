@@ -369,7 +369,7 @@ class ColumnarSource(Source):
             table = _open_table(self.kind, window, file.size)
             groups = table.groups()
             columns = plain_columns(
-                *(table.schema, file.uri),
+                *(self.partitions.merged(file, table.schema), file.uri),
                 as_declared=self.as_declared,
                 chosen=self.wanted if self.leaves_out else (),
             )
@@ -377,8 +377,7 @@ class ColumnarSource(Source):
         if self.as_declared:  # what becomes of a column, and of its labels, it says
             meaning.classes.clear()
             meaning.keep_files(self.wanted)
-        columns = self.partitions.merged(file.uri, meaning.types(columns))
-        return _FoundTable(file, columns, groups, meaning)
+        return _FoundTable(file, meaning.types(columns), groups, meaning)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread

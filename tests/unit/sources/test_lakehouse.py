@@ -65,4 +65,4 @@ def test_other_folders_stay_as_they_are(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
     for given in (tmp_path, tmp_path / "data", tmp_path / "data" / "*"):
         _, files = list_inputs([str(given)])
-        assert only_current(files, NO_OPTIONS)[::2] == (files, False)
+        assert only_current(files, NO_OPTIONS)[::2] == (files, {})
