@@ -122,6 +122,28 @@ def test_any_cut_and_worker(
             assert len(ids(output)) == 77
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--limit", 300], ["--sample", "20%"], ["--balance", "kind=oversample"]],
+    ids=lambda options: options[0],
+)
+def test_worker_processes_give_the_same_bytes(
+    table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[Argument],
+) -> None:
+    monkeypatch.setattr(csv_source, "RANGE_BYTES", 1 << 10)  # so that there are several
+    found = []
+    for mode in ("in_memory", "multi_processing"):
+        beam = ["--", f"--direct_running_mode={mode}", "--direct_num_workers=2"]
+        output = tmp_path / mode
+        convert("csv", table, output, "--name", "n", *options, *beam)
+        assert_whole(output)
+        found.append(contents(output))
+    assert found[0] == found[1]
+
+
 def test_images_that_are_left_out_are_not_read(tmp_path: Path) -> None:
     """By no exchange, so a broken one is no reject, and everything is the same."""
     given = tmp_path / "in"
