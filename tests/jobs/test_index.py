@@ -22,7 +22,7 @@ from killed_runs import failing
 from row_keys import keys_of
 
 from recordmill import open_dataset, read_rows
-from recordmill.transforms.dataset import tfds as export_tfds
+from recordmill.transforms.dataset import export as export_tfds
 
 CIFAR = GOLDEN / "cifar10.bin"
 
