@@ -16,6 +16,7 @@ FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
 COMPOSE_GO := v2.16.2
 GO_IMAGE := v0.47.0
+VALE := v3.21.0
 # That of requirements.lock: launcher, Prism and workers speak one version.
 BEAM := 2.77.0
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
@@ -26,7 +27,7 @@ IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -38,7 +39,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check site bench bench-peers bench-quick lock clean
+.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check site words bench bench-peers bench-quick lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -91,7 +92,7 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 # tests start and stop; all of deploy/ under the tools that know its files; a page in a
 # browser; and datasets in frameworks. Needs Go, Node, Java 17 with Maven, kubectl and
 # systemd-analyze, Chromium, which is installed if root runs it, and Debian 12 for its PyTorch.
-test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION) site
+test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION) site words
 	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
@@ -102,6 +103,13 @@ check: $(VENV)/.ready $(LINKS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The words of all pages and help texts, by the rules in tests/words/styles. The first command
+# fails at an error; the second one counts what else could be better, by rule.
+TEXTS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs deploy examples build/site/help.md
+words: site $(TOOLS)/vale-$(VALE)/vale
+	$(TOOLS)/vale-$(VALE)/vale --config tests/words/vale.ini --minAlertLevel error --output line $(TEXTS)
+	@$(TOOLS)/vale-$(VALE)/vale --config tests/words/vale.ini --output line --no-exit $(TEXTS) | cut -d: -f4 | sort | uniq -c
 
 # docs/ as a site that is read from its folder: build/site/html/index.html. A broken link is
 # an error.
@@ -159,6 +167,10 @@ $(TOOLS)/azurite-$(AZURITE)/.ready:
 
 $(TOOLS)/prism-$(BEAM)/prism:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+
+# The linter of words.
+$(TOOLS)/vale-$(VALE)/vale:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE)
 
 # Docker's own reader of compose files, without Docker.
 $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd:

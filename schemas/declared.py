@@ -113,7 +113,7 @@ class DeclaredFeature(FrozenModel):
         (), description="cells that are missing values, beside empty ones"
     )
     decimal: Literal["point", "comma"] = Field(
-        "point", description="what stands before the places of numbers in text cells"
+        "point", description="decimal separator of text cells"
     )
     cell: Cell = Field("plain", description="how a text cell holds its value")
     bytes_from: Literal["", "path"] = Field(

@@ -193,7 +193,7 @@ def verify_command(
     "clean",
     ("what would go", "recordmill clean out/table --dry-run"),
     ("it goes", "recordmill clean out/table"),
-    short_help="Removes what dead runs left.",
+    short_help="Removes files left by interrupted runs.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would go; remove nothing.")
 @click.option(
@@ -204,10 +204,10 @@ def verify_command(
 def clean_command(
     output: str, dry_run: bool, detached: bool, as_json: bool, storage: BothSides
 ) -> None:
-    """Removes what dead runs left in OUTPUT: scratch, staging, half files.
+    """Removes files left by interrupted runs in OUTPUT: scratch, staging.
 
     Only what recordmill named itself goes, and nothing in folders below OUTPUT.
-    Detached jobs keep their files until a day after their last sign of life.
+    Detached jobs keep their files until a day after their last heartbeat.
     """
     from recordmill.transforms.commit.cleanup import clean
     from recordmill.transforms.storage import LocalStore, open_store

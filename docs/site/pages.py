@@ -8,6 +8,7 @@ to comes along: files as they are, a folder as a page that shows its files.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -105,6 +106,21 @@ def helps(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
             yield from helps(below, f"{words} {name}")
 
 
+def help_sentences() -> str:
+    """Returns the texts of all commands and options, a paragraph each, for `make words`."""
+    context = click.Context(cli)
+    texts: dict[str, None] = {}
+    waiting: list[click.Command] = [cli]
+    while waiting:
+        command = waiting.pop()
+        if isinstance(command, click.Group):
+            names = command.list_commands(context)
+            waiting += [c for n in names if (c := command.get_command(context, n))]
+        given = (getattr(parameter, "help", None) for parameter in command.params)
+        texts |= dict.fromkeys(t for t in (command.help, *given) if t)
+    return "\n\n".join(inspect.cleandoc(text) for text in texts)
+
+
 def command_pages() -> Iterator[tuple[str, str]]:
     """Yields the name and text of a page for recordmill and for each of its commands."""
     context = click.Context(cli)
@@ -195,6 +211,7 @@ def main(folder: Path) -> None:
         (reference / f"cli/{name}.md").write_text(text)
     (reference / "job-file.md").write_text(job_file_page())
     (reference / "python.md").write_text(api_page())
+    folder.with_name("help.md").write_text(help_sentences())
     shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
 
 

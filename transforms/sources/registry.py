@@ -336,7 +336,7 @@ ClassNames = Annotated[
     str,
     Field(
         description="input file with the names of the classes of the column label, one a "
-        "line, in place of numbers; or COLUMN=FILE, with commas between several"
+        "line, in place of numbers; or COLUMN=FILE, several are comma-separated"
     ),
 ]
 
@@ -522,7 +522,7 @@ _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 OddCells = Annotated[
     Literal["refuse", "reject", "widen"],
     Field(
-        description="what becomes of the few cells that keep a column from being of "
+        description="what to do with the few cells that keep a column from being of "
         "numbers or booleans (1 % at most, and 1,000): refuse: publish nothing; reject: "
         "reject their rows; widen: make the column text"
     ),
@@ -532,7 +532,7 @@ OddCells = Annotated[
 ExtraColumns = Annotated[
     Literal["error", "ignore"],
     Field(
-        description="what becomes of columns that `schema`, the dataset that is appended "
+        description="what to do with columns that `schema`, the dataset that is appended "
         "to, `expect_schema`, or else the first file does not have: error: publish "
         "nothing; ignore: leave them out, and list them"
     ),
@@ -590,7 +590,7 @@ class CsvOptions(FilesOptions):
     )
     delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
         "auto",
-        description="what stands between cells: comma, tab, semicolon, pipe, space, colon, "
+        description="field separator: comma, tab, semicolon, pipe, space, colon, "
         "caret, tilde, 0x01 or one character; auto finds it in the first rows",
     )
     quote: Annotated[str, AfterValidator(_mark)] = Field(
@@ -608,7 +608,7 @@ class CsvOptions(FilesOptions):
         description="lines that begin with this character are left out; none: no lines are",
     )
     decimal: Literal["point", "comma"] = Field(
-        "point", description="what stands before the places of numbers: 1.5 or 1,5"
+        "point", description="decimal separator: 1.5 or 1,5"
     )
     header: Literal["auto", "first", "none"] = Field(
         "auto",
@@ -617,13 +617,13 @@ class CsvOptions(FilesOptions):
     )
     columns: Annotated[str, _TEXTS] = Field(
         "",
-        description="names of the columns of a table without header, with commas "
-        "between: id,price",
+        description="names of the columns of a table without header, "
+        "comma-separated: id,price",
     )
     null_values: Annotated[str, _TEXTS] = Field(
         "",
-        description="texts that mean a missing value in every column, with commas "
-        "between; among numbers the usual ones (NA, null, ...) always do",
+        description="texts that mean a missing value in every column, "
+        "comma-separated; among numbers the usual ones (NA, null, ...) always do",
     )
     skip_rows: int = Field(
         0, ge=0, le=100_000, description="lines before the header, which are left out"

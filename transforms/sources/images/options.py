@@ -412,7 +412,7 @@ class ImagesOptions(FileOptions):
     )
     feature_names: FeatureNames = Field(
         "default",
-        description="names of the features: of this project, of TensorFlow's tutorial, "
+        description="names of the features: of recordmill, of TensorFlow's tutorial, "
         "or of ImageNet's records",
     )
     check_images: CheckLevel = Field(
