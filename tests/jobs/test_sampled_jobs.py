@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,9 @@ def test_worker_processes_give_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     options: list[Argument],
 ) -> None:
-    monkeypatch.setattr(csv_source, "RANGE_BYTES", 1 << 10)  # so that there are several
+    own = csv_source.CsvSource.__init__  # its default is known when it is defined
+    cut = partialmethod(own, range_bytes=1 << 10)
+    monkeypatch.setattr(csv_source.CsvSource, "__init__", cut)
     found = []
     for mode in ("in_memory", "multi_processing"):
         beam = ["--", f"--direct_running_mode={mode}", "--direct_num_workers=2"]
@@ -141,6 +144,7 @@ def test_worker_processes_give_the_same_bytes(
         convert("csv", table, output, "--name", "n", *options, *beam)
         assert_whole(output)
         found.append(contents(output))
+    assert "embedded (2 processes)" in (output / "run.json").read_text()
     assert found[0] == found[1]
 
 
