@@ -17,9 +17,12 @@ from tcp_proxy import proxy_to
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import RemoteStore, open_store
+from recordmill.transforms.storage.clouds import S3, Azure, Gcs
 from recordmill.transforms.tfrecord import crc32c
 
+CLOUDS = {"s3": S3, "gcs": Gcs, "azure": Azure}
 BIG = 20 << 20  # more than one part everywhere
 
 
@@ -230,3 +233,34 @@ def test_gcs_compares_the_checksum_it_keeps(
     store.put_file(source, "a", crc32c=crc32c(source.read_bytes()))
     store.move_all([("a", "b")])
     assert store.checksum("b") == crc32c(source.read_bytes())
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_a_small_input_takes_one_request(
+    server: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """Whatever its folders; and what lies below a key is taken before the key's object."""
+    place = make(kind, server(kind), tmp_path, monkeypatch)
+    for name in ("in.d/b/2", "in.d/a/1", "in.d/a.txt", "in.d/.x/3", "in.d", "c"):
+        place.store.put_bytes(b"x", name)
+    options = place.options.to_dict()
+    with proxy_to(server(kind)) as proxy:
+        if kind == "azure":
+            text = SERVERS["azure"].environment(proxy.address)
+            monkeypatch.setenv(*text.popitem())
+            options = {"account_name": "devstoreaccount1", "retry_total": 1}
+        else:
+            options = {**options, "endpoint_url": proxy.address}
+        reach = StorageOptions.of(options)
+        found = list_inputs([f"{place.root}/in.d"], reach)[1]
+        assert found.paths.to_pylist() == ["a/1", "a.txt", "b/2"]
+        before = proxy.requests
+        list_inputs([f"{place.root}/in.d"], reach)
+        assert proxy.requests - before == 1
+        assert list_inputs([f"{place.root}/c"], reach)[1].paths.to_pylist() == ["c"]
+        monkeypatch.setattr(CLOUDS[kind], "flat_names", 2)
+        found = list_inputs([f"{place.root}/in.d"], reach)[1]
+        assert found.paths.to_pylist() == ["a/1", "a.txt", "b/2"]

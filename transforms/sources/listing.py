@@ -359,8 +359,8 @@ def _search_store(
         root = literal_root(root)
         given = search(tree, root, top.path)
     else:
-        # Most often a file has an ending, and no folder of its name has to be listed.
-        is_named = "." in root.rpartition("/")[2]
+        # A file with an ending has no folder of its name, but among objects it may.
+        is_named = "." in root.rpartition("/")[2] and not top.objects
         info = top.info() if is_named else None
         if info is None:
             batches = _list_folder(top, uri_of(root))
@@ -405,7 +405,6 @@ def _unknown_size(uri: str) -> InputError:
 
 _THREADS = 16
 _LEVELS = 4  # of folders that are listed to find enough for all threads
-_PAGE = 1000  # names in an answer of most stores
 
 # The descriptions of files that lie side by side, or a folder with all below it.
 _Branch = list[Info] | str
@@ -421,9 +420,9 @@ def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
 def _branches(top: RemoteFile) -> list[_Branch]:
     """Returns what lies below a folder, in order; large folders are not listed yet."""
     branches: list[_Branch] = [top.path]
-    if top.lists_pages:  # a small input is in one answer
-        found = with_retries(lambda: list(islice(top.entries(deep=True), _PAGE + 1)))
-        if len(found) <= _PAGE:
+    if most := top.flat_names:  # a small input takes few answers, and no threads
+        found = with_retries(lambda: list(islice(top.entries(deep=True), most + 1)))
+        if len(found) <= most:
             return [found]
     for _ in range(_LEVELS):
         folders = [each for each in branches if isinstance(each, str)]

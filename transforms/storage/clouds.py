@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _COPY_SECONDS = 600.0  # longest wait for a copy in the background
 _CONNECTIONS = 64  # at once, for all threads; the package's default is 10
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
 _BULK = 1000  # most keys that DeleteObjects takes
+_FLAT_NAMES = 10_000  # ten answers: not worth a request for each folder
 
 # Without a tag a listing has a time, with a space between date and hour.
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')
@@ -59,7 +61,9 @@ class RemoteFile:
     # Whether it can put a file on a condition: only if there is none of that name, or only
     # over one version. Then it can read one version only, too.
     exclusive = False
-    lists_pages = False  # whether `entries` asks for no more names than are drawn
+    # Names below a folder that are listed at once, in pages: 0 where that takes a request
+    # for each folder.
+    flat_names = 0
     imitated = False  # whether other servers speak its language; some ignore conditions
     options: Mapping[str, Any] = {}  # of the file system; the user's options win
     attributes: Mapping[str, Any] = {}  # set on it where its constructor has no option
@@ -75,6 +79,11 @@ class RemoteFile:
         from fsspec.asyn import sync  # as in `filesystem_of`
 
         return sync(self.system.loop, action, *arguments)
+
+    def _folder(self) -> tuple[str, str]:
+        """Returns the bucket, and what all names below the folder begin with."""
+        bucket, key, _ = self.system.split_path(self.path)
+        return bucket, f"{key.rstrip('/')}/" if key else ""
 
     # What each kind of storage may do in its own way; all raise what its package raises.
 
@@ -282,7 +291,7 @@ class S3(RemoteFile):
     )
     objects = True
     exclusive = True  # If-None-Match, If-Match
-    lists_pages = True
+    flat_names = _FLAT_NAMES
     imitated = True
     # botocore's tries multiply with those of s3fs (attributes) and with ours.
     options: Mapping[str, Any] = {
@@ -336,8 +345,8 @@ class S3(RemoteFile):
         return found
 
     def entries(self, *, deep: bool, page: int = 1000) -> Iterator[dict[str, Any]]:
-        bucket, key, _ = self.system.split_path(self.path)
-        question = {"Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else ""}
+        bucket, prefix = self._folder()
+        question = {"Bucket": bucket, "Prefix": prefix}
         if not deep:
             question["Delimiter"] = "/"
         while True:
@@ -400,12 +409,28 @@ class Gcs(RemoteFile):
     )
     objects = True
     exclusive = True  # ifGenerationMatch
+    flat_names = _FLAT_NAMES
     # Without a limit a request that gets no answer waits forever.
     options: Mapping[str, Any] = {"use_listings_cache": False, "requests_timeout": 120}
     put_options: Mapping[str, Any] = {"chunksize": _UPLOAD_CHUNK_BYTES}
     # Otherwise the package first asks for the bucket's type by gRPC, and waits a minute
     # where that is blocked. It needs the type only for buckets with real folders.
     environment: Mapping[str, str] = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+
+    def entries(self, *, deep: bool) -> Iterator[Info]:
+        bucket, prefix = self._folder()
+        question = {"prefix": prefix, "delimiter": "" if deep else "/"}
+        while True:
+            answer = self.system.call(
+                "GET", "b/{}/o", bucket, json_out=True, **question
+            )
+            for found in answer.get("items", ()):
+                yield self.system._process_object(bucket, found)
+            for found in answer.get("prefixes", ()):
+                yield {"name": f"{bucket}/{found}", "type": "directory", "size": 0}
+            if not (token := answer.get("nextPageToken")):
+                return
+            question["pageToken"] = token
 
     def _put_version(self, data: bytes, info: Info) -> None:
         """Sends the request of gcsfs' pipe_file, which takes no generation."""
@@ -456,12 +481,33 @@ class Azure(RemoteFile):
     )
     objects = True
     exclusive = True  # If-None-Match, If-Match
+    flat_names = _FLAT_NAMES
     options: Mapping[str, Any] = {
         "use_listings_cache": False,
         "connection_timeout": 20,
         "read_timeout": 60,
     }
     put_options: Mapping[str, Any] = {"max_concurrency": 4}
+
+    def entries(self, *, deep: bool) -> Iterator[Info]:
+        from azure.core.exceptions import ResourceNotFoundError
+
+        name, prefix = self._folder()
+        container = self.system.service_client.get_container_client(name)
+        list_names = container.list_blobs if deep else container.walk_blobs
+        # The metadata tells what is a file and what stands for a folder.
+        blobs = list_names(name_starts_with=prefix, include=["metadata"])
+        pages = blobs.by_page()
+
+        async def page() -> list[Info] | None:
+            try:
+                found = [blob async for blob in await anext(pages)]
+            except (StopAsyncIteration, ResourceNotFoundError):
+                return None
+            return list(await self.system._details(found))
+
+        while (infos := self._sync(page)) is not None:
+            yield from infos
 
     async def _with_blob(self, action: Callable[[Any], Any]) -> Any:
         container, blob, _ = self.system.split_path(self.path)
@@ -550,6 +596,7 @@ class Hub(RemoteFile):
     extra = "hf"
     container = "repository"
     credentials = "set HF_TOKEN, or log in with `hf auth login`"
+    flat_names = sys.maxsize  # its package has no pages, and repositories are small
     hidden = f"; private and gated ones are shown to those with access: {credentials}"
 
 
