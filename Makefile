@@ -27,7 +27,9 @@ IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready
+# What builds a release, and a clean environment of each Python that it is tested in.
+RELEASE := $(TOOLS)/release/.ready $(addprefix $(TOOLS)/clean-,3.11/.ready 3.12/.ready 3.13/.ready)
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready $(RELEASE)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -39,7 +41,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check site words bench bench-peers bench-quick lock clean
+.PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check site words bench bench-peers bench-quick release lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -129,6 +131,15 @@ bench-peers: $(INTEROP)/.ready $(PEERS) $(TOOLS)/torch/.ready $(IMAGES)
 bench-quick: $(VENV)/.ready
 	$(BIN)/python tests/bench/quick.py $(COMMIT) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(PARTS),--parts $(PARTS))
 
+# Everything that is published of this commit, in dist/, tested: deploy/release/README.md.
+# With ADVISORIES=FILE it is compared with known vulnerabilities first.
+release: $(VENV)/.clouds $(RELEASE)
+	@test -z "$$(git status --porcelain)" || { echo "make release builds a commit: commit or remove what git status shows"; exit 1; }
+	$(TOOLS)/release/bin/python deploy/release/build.py HEAD dist --environment $(VENV)
+	$(if $(ADVISORIES),$(TOOLS)/release/bin/python deploy/release/statements.py dist/*.cdx.json $(ADVISORIES),@echo "Not compared with known vulnerabilities: no ADVISORIES=FILE given")
+	RECORDMILL_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/integration/test_release.py
+	@git describe --exact-match --match "v*" 2> /dev/null || echo "Not tagged: this is a rehearsal of a release"
+
 # What is needed to run: the lock, then the project itself in place.
 $(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml setup.py $(wildcard transforms/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recordmill needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -205,6 +216,14 @@ $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
 	@test $* = readers || $(@D)/bin/pip check
 	@touch $@
 
+# What a user of a wheel gets, in three Pythons, those of pyenv if it is there: nothing may
+# need a compiler.
+$(TOOLS)/clean-%/.ready: requirements.lock
+	@echo "Building $(@D): packages that recordmill needs, in Python $*"
+	@PYENV_VERSION=$* python$* -m venv --clear $(@D)
+	@$(call install,$(@D)) --only-binary :all: --require-hashes --no-deps -r $< $(BRIEFLY)
+	@touch $@
+
 # The same for the peers of the benchmark; one of them lacks PyTorch, so nothing is checked.
 $(TOOLS)/bench-%/.ready: tests/bench/requirements-%.lock
 	@echo "Building $(@D): a peer of the benchmark"
@@ -261,6 +280,7 @@ lock:
 	$(LOCK) tests/integration/requirements-site.in -o tests/integration/requirements-site.lock
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 	$(LOCK) --overrides tests/overrides-torch.txt tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
+	$(LOCK) tests/integration/requirements-release.in -o tests/integration/requirements-release.lock
 	$(LOCK) --resolution lowest-direct tests/integration/requirements-lowest.in pyproject.toml -o tests/integration/requirements-lowest.lock
 	$(LOCK) tests/bench/requirements-tfx.in -o tests/bench/requirements-tfx.lock
 	$(LOCK) tests/bench/requirements-img2dataset.in -o tests/bench/requirements-img2dataset.lock

@@ -5,6 +5,7 @@ in the checkout; installed, they are recordmill.beam_jobs, recordmill.transforms
 recordmill.schemas, so that a user's own `schemas.py` or `transforms/` never meets them.
 """
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -36,6 +37,7 @@ setup(
         "recordmill": PUBLIC,
         **{f"recordmill.{room}": room for room in ROOMS},
     },
-    ext_modules=[loops],
+    # Off as in a run: then the wheel fits every system (py3-none-any).
+    ext_modules=[] if os.environ.get("RECORDMILL_COMPILED") == "no" else [loops],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

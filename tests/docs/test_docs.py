@@ -38,7 +38,13 @@ TOOLS |= {
     "--version",
     "--strict",
 }
-TOOLS |= {"--editable", "--flag", "--write", "--debug"}  # the last: of all commands
+TOOLS |= {
+    "--editable",
+    "--no-binary",
+    "--flag",
+    "--write",
+    "--debug",
+}  # the last: of all commands
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@
 #if defined(CRC32C_BY_TABLE) /* as a test builds it, where there is an instruction */
 #define HAS_INSTRUCTION 0
 #elif defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <cpuid.h>
 #include <nmmintrin.h>
 #define HAS_INSTRUCTION 1
 #define WITH_INSTRUCTION __attribute__((target("sse4.2")))
@@ -78,8 +79,8 @@ const char *crc32c_choose(void)
     for (int each = 1; each < 64; each++)
         power[each] = product(power[each - 1], power[each - 1]);
 #if HAS_INSTRUCTION && defined(__x86_64__)
-    __builtin_cpu_init();
-    use_instruction = __builtin_cpu_supports("sse4.2") != 0;
+    unsigned a, b, c = 0, d; /* zig's __builtin_cpu_supports says no to everything */
+    use_instruction = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2);
 #else
     use_instruction = HAS_INSTRUCTION;
 #endif

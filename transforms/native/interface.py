@@ -42,6 +42,6 @@ def describe() -> str:
     if _TURNED_OFF:
         return "native extension: no (RECORDMILL_COMPILED turns it off)"
     return (
-        "native extension: no, it could not be built at install (the same results in more "
-        "time). Install a C compiler, then reinstall recordmill"
+        "native extension: no, it was not built (the same results in more time). Install a "
+        "C compiler, then reinstall recordmill from its source"
     )

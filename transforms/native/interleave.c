@@ -8,6 +8,7 @@
 #include "loops.h"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <cpuid.h>
 #define HAS_SHUFFLE 1
 #define WITH_SHUFFLE __attribute__((target("ssse3")))
 #else
@@ -40,7 +41,8 @@ void interleave_rows(
     uint8_t *images)
 {
 #if HAS_SHUFFLE
-    if (__builtin_cpu_supports("ssse3")) {
+    unsigned a, b, c = 0, d; /* see crc32c.c */
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSSE3)) {
         interleave_by_shuffle(rows, row_bytes, count, pixels, images);
         return;
     }
