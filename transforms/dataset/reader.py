@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,9 @@ from recordmill.transforms.tfrecord import (
 
 WINDOW_RECORDS = 1 << 12  # decoded at once
 
+_DAMAGE = (CorruptRecordError, OutputError)
+Found = TypeVar("Found")
+
 _GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
 _PARALLEL = 16  # requests at once
 
@@ -82,13 +86,30 @@ class ShardToRead:
 
         Both checksums of each record are verified before it is yielded; at the end the
         number of records and the file's checksum, and before all its size, unless it may
-        be of `any_size`. Of an ArrayRecord file, which has no such checksums, the whole
+        be of `any_size`. What a cache holds of damage is read once more. Of an ArrayRecord file, which has no such checksums, the whole
         file is verified first.
 
         Raises:
           CorruptRecordError: a record is damaged; names file, record and byte offset.
           OutputError: the file is not the one that the manifest describes.
         """
+        given = 0
+        for again in (False, True):
+            seen = 0
+            try:
+                for window in self._windows(on_bytes, any_size):
+                    seen += len(window)
+                    if seen > given:
+                        yield window[len(window) - seen + given :]
+                        given = seen
+                return
+            except _DAMAGE:
+                if again or not self._forget():
+                    raise
+
+    def _windows(
+        self, on_bytes: Callable[[int], None], any_size: bool
+    ) -> Iterator[pa.BinaryArray]:
         if self.container == "array_record":
             yield from ArrayRecordShard(self).windows()
             return
@@ -157,7 +178,20 @@ class ShardToRead:
     def open(self) -> ArrayRecordShard | OpenShard:
         """Opens it for reading at any place, as its file format wants it."""
         kind = ArrayRecordShard if self.container == "array_record" else OpenShard
-        return kind(self)
+        return self.reread(lambda: kind(self))
+
+    def reread(self, read: Callable[[], Found]) -> Found:
+        """Returns what is read; what a cache holds of damage is read once more."""
+        try:
+            return read()
+        except _DAMAGE:
+            if not self._forget():
+                raise
+        return read()
+
+    def _forget(self) -> bool:
+        names = self.entry.file, self.entry.file + INDEX_SUFFIX
+        return any(list(map(self.store.forget, names)))
 
     def index(self) -> I64:
         """Reads all records; returns where each frame begins, and where the last ends."""
@@ -309,6 +343,9 @@ class OpenShard:
 
     def read(self, positions: I64) -> pa.BinaryArray:
         """Returns records by their positions; a CorruptRecordError names one."""
+        return self._shard.reread(lambda: self._read(positions))
+
+    def _read(self, positions: I64) -> pa.BinaryArray:
         starts, ends = self._offsets[positions], self._offsets[positions + 1]
         if self._map is not None:
             file, local = self._map, starts

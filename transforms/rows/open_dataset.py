@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -42,7 +41,7 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.rows.read_rows import column_values, require_share, to_dicts
-from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
+from recordmill.transforms.storage import LocalStore, open_store
 from recordmill.transforms.tfrecord import crc32c
 
 # feature's shape             array of a batch of n rows
@@ -352,17 +351,17 @@ def open_dataset(
       cache_bytes: limit of that folder; parts least recently used go first.
 
     Raises:
-      UsageError: there is no such split, or no such feature to fill.
+      UsageError: there is no such split, no such feature to fill, or no such cache.
       OutputError: there is no finished dataset.
     """
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
     manifest = read_manifest(store)
     splits = (split,) if isinstance(split, str) else split
     shard_store = store
-    if cache is not None and isinstance(store, RemoteStore):
+    if cache is not None:
         from recordmill.transforms.storage.cache import with_cache
 
-        shard_store = with_cache(store, Path(fspath(cache)).absolute(), cache_bytes)
+        shard_store = with_cache(store, cache, cache_bytes)
     return Dataset(
         shards_to_read(shard_store, manifest, splits),
         schema_of(manifest),

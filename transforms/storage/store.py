@@ -121,6 +121,10 @@ class Store(ABC):
         self.delete([name])
         return True
 
+    def forget(self, name: str) -> bool:
+        """Drops what a cache holds of a file; returns whether there was any."""
+        return False
+
     def find(self, name: str) -> bytes | None:
         """Returns all bytes of a file, or None if there is no such file."""
         try:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,10 @@ from job_tools import IRIS, recordmill
 from row_keys import keys_of
 
 from recordmill import open_dataset, read_rows
-from recordmill.schemas.errors import MissingFileError
-from recordmill.transforms.storage import RemoteStore
-from recordmill.transforms.storage.cache import PART_BYTES, CachedStore, with_cache
+from recordmill.schemas.errors import CorruptRecordError, MissingFileError, UsageError
+from recordmill.transforms.storage import RemoteStore, Store
+from recordmill.transforms.storage.cache import PART_BYTES, with_cache
+from recordmill.transforms.tfrecord import crc32c
 
 NAMES = [f"shard-{n}" for n in range(6)]
 
@@ -34,8 +39,12 @@ def shards(flaky: Flaky) -> Flaky:
     return flaky
 
 
+def parts(folder: Path) -> list[Path]:
+    return [p for p in folder.glob("recordmill-parts/*") if len(p.name) == 32]
+
+
 def held(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.iterdir() if len(p.name) == 32)
+    return sum(p.stat().st_size for p in parts(folder))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +85,188 @@ def test_the_least_recently_used_parts_go_first(shards: Flaky, tmp_path: Path) -
 
 
 def test_a_limit_below_one_part_keeps_nothing(shards: Flaky, tmp_path: Path) -> None:
+    """And takes nothing away from others that use the folder."""
+    with_cache(shards.store, tmp_path, 1 << 30).read_range(NAMES[0], 0, 9)
+    before = held(tmp_path)
     store = with_cache(shards.store, tmp_path, 1000)
     assert store.read_range(NAMES[1], 0, 2000) == content(1)[:2000]
-    assert held(tmp_path) == 0
+    assert held(tmp_path) == before > PART_BYTES
+
+
+def test_only_its_own_files_go(shards: Flaky, tmp_path: Path) -> None:
+    """Of the folder that is named, and of its own one."""
+    inner = tmp_path / "recordmill-parts"
+    for folder in (tmp_path, inner):
+        (folder / "lost+found").mkdir(parents=True)
+        os.utime(folder / "lost+found", (1, 1))
+        (folder / "thesis.docx").write_bytes(bytes(1000))
+        os.utime(folder / "thesis.docx", (1, 1))
+    store = with_cache(shards.store, tmp_path, 3 * PART_BYTES)
+    for name in NAMES:
+        store.read_range(name, 0, 2 * PART_BYTES)
+    assert 0 < held(tmp_path) <= 3 * PART_BYTES
+    for folder in (tmp_path, inner):
+        assert (folder / "lost+found").is_dir()
+        assert (folder / "thesis.docx").stat().st_size == 1000
+    before = shards.proxy.requests
+    store.read_range(NAMES[-1], PART_BYTES, 2 * PART_BYTES)
+    assert shards.proxy.requests == before  # the last ones are kept
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def not_ours(*_: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def read_only(*_: object, **__: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.mark.parametrize(
+    ("target", "fault", "warns"),
+    [
+        ("os.utime", not_ours, False),
+        ("fcntl.flock", no_locks, False),
+        ("pathlib.Path.write_bytes", no_room, True),
+        ("pathlib.Path.mkdir", read_only, True),
+        ("pathlib.Path.read_bytes", not_ours, False),
+    ],
+)
+@pytest.mark.parametrize("warm", [False, True])
+def test_reading_continues_where_the_folder_fails(
+    shards: Flaky,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    fault: Any,
+    warns: bool,
+    warm: bool,
+) -> None:
+    store = with_cache(shards.store, tmp_path, 1 << 30)
+    if warm:
+        store.read_range(NAMES[0], 0, 9)
+    before = shards.proxy.requests
+    monkeypatch.setattr(target, fault)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert store.read_range(NAMES[0], 0, 9) == content_of[0][:9]
+    unread = "read_bytes" in target
+    assert shards.proxy.requests == before + (not warm or unread)
+    assert [
+        str(one.message) for one in found if "cannot be kept" in str(one.message)
+    ] == ([str(found[0].message)] if warns and not warm else [])
+
+
+def test_a_folder_that_is_removed_or_cannot_be_made(
+    shards: Flaky, tmp_path: Path
+) -> None:
+    store = with_cache(shards.store, tmp_path / "cache", 1 << 30)
+    store.read_range(NAMES[0], 0, 9)
+    shutil.rmtree(tmp_path / "cache")
+    assert store.read_range(NAMES[0], 0, 9) == content(0)[:9]
+    assert held(tmp_path / "cache") > PART_BYTES  # and goes on to keep
+    (tmp_path / "file").touch()
+    store = with_cache(shards.store, tmp_path / "file/cache", 1 << 30)
+    with pytest.warns(UserWarning, match="Not a directory; reading .* another `cache`"):
+        assert store.read_range(NAMES[0], 0, 9) == content(0)[:9]
+
+
+def test_a_stopped_process_holds_up_others_once(
+    shards: Flaky, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = with_cache(shards.store, tmp_path, 1 << 30)
+    store.read_range(NAMES[0], 0, 9)
+    waits: list[float] = []
+    monkeypatch.setattr("recordmill.transforms.storage.cache._LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("time.sleep", waits.append)
+    with (tmp_path / "recordmill-parts/lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for name in NAMES[1:]:
+            store.read_range(name, 0, 9)
+            assert len(parts(tmp_path)) > 1
+        tries = len(waits)
+        store.read_range(NAMES[0], PART_BYTES, PART_BYTES + 9)
+    assert len(waits) == tries
+    assert len(parts(tmp_path)) == 7
+
+
+@pytest.mark.parametrize(
+    ("cache", "limit", "told"),
+    [
+        ("", 1, "cache='': expected the name of a local folder"),
+        ("s3://bucket/cache", 1, "cache='s3://bucket/cache': expected the name of a"),
+        (__file__, 1, "expected the name of a local folder"),
+        ("here", -5, "cache_bytes=-5: expected a number of bytes, like 10737418240"),
+        ("here", "10GB", "cache_bytes='10GB': expected a number"),
+        ("here", None, "cache_bytes=None: expected a number"),
+        ("here", 1.5, "cache_bytes=1.5: expected a number"),
+    ],
+)
+def test_a_cache_that_is_none(
+    cache: str, limit: Any, told: str, tmp_path: Path
+) -> None:
+    """Of a local dataset, too."""
+    ran = recordmill("convert", "csv", IRIS, tmp_path / "out")
+    assert ran.status == 0, ran.err
+    with pytest.raises(UsageError, match=told):
+        open_dataset(tmp_path / "out", cache=cache, cache_bytes=limit)
+
+
+def test_a_cache_in_the_home_folder(
+    shards: Flaky, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with_cache(shards.store, "~/cache", 1 << 30).read_range(NAMES[0], 0, 9)
+    assert held(tmp_path / "cache") > PART_BYTES
+
+
+@pytest.mark.parametrize("options", [[], ["--index"], ["--compression", "gzip"]])
+@pytest.mark.parametrize("damage", ["changed", "cut"])
+def test_damage_that_was_mended_in_the_store(
+    flaky: Flaky, tmp_path: Path, options: list[str], damage: str
+) -> None:
+    """What was kept of it is dropped, by each way to read."""
+    place, storage = flaky.direct.url, flaky.direct.options.to_dict()
+    given = [
+        x for n, v in storage.items() for x in ("--storage-option", f"output:{n}={v}")
+    ]
+    ran = recordmill("convert", "csv", IRIS, place, "--shards", 1, *options, *given)
+    assert ran.status == 0, ran.err
+    expected = keys_of(read_rows(place, storage=storage))
+    (name,) = (n for n in flaky.direct.all_files("") if "-of-" in n and ".idx" not in n)
+    good = flaky.direct.read(name)
+    bad = bytearray(good)
+    bad[len(good) // 2] ^= 1
+    how = {"storage": storage, "cache": tmp_path / "cache"}
+
+    def keep_damage() -> None:
+        flaky.direct.put_bytes(bytes(bad), name)
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        store = open_dataset(place, **how)._shards[0].store
+        store.read_range(name, 0, len(good))
+        flaky.direct.put_bytes(good, name)
+        if damage == "cut":
+            for part in parts(tmp_path / "cache"):
+                cut = part.read_bytes()[: len(good) // 2]
+                part.write_bytes(cut + crc32c(cut).to_bytes(4, "little"))
+
+    keep_damage()
+    assert keys_of(open_dataset(place, **how)) == expected
+    keep_damage()
+    assert sorted(keys_of(open_dataset(place, **how).stream(seed=1))) == sorted(
+        expected
+    )
+    flaky.direct.put_bytes(bytes(bad), name)
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(CorruptRecordError):
+        keys_of(open_dataset(place, **how).stream(seed=1))
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
@@ -87,16 +275,16 @@ def test_a_damaged_part_is_read_again(
 ) -> None:
     store = with_cache(shards.store, tmp_path, 1 << 30)
     store.read_range(NAMES[0], 0, 9)
-    (part,) = (p for p in tmp_path.iterdir() if len(p.name) == 32)
+    (part,) = parts(tmp_path)
     data = part.read_bytes()
     changed = bytes([data[0] ^ 1]) + data[1:]
     part.write_bytes({"cut": data[:-9], "changed": changed, "empty": b""}[damage])
-    (tmp_path / "total").write_text("")
+    part.with_name("total").write_text("")
     assert store.read_range(NAMES[0], 0, 9) == content(0)[:9]
     assert part.read_bytes() == data
 
 
-def read_for_ever(store: CachedStore, seed: int) -> None:
+def read_for_ever(store: Store, seed: int) -> None:
     draw = random.Random(seed)
     while True:
         number, start = draw.randrange(len(NAMES)), draw.randrange(3 * PART_BYTES)
@@ -133,7 +321,7 @@ def test_processes_that_are_killed_leave_nothing_half(
         size = len(content_of[number])
         assert store.read_range(name, 0, size) == content_of[number]
     assert held(tmp_path) <= limit
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+    assert not list(tmp_path.glob("recordmill-parts/.*"))
 
 
 def test_a_part_is_read_once_by_many(shards: Flaky, tmp_path: Path) -> None:
