@@ -37,12 +37,9 @@ from recordmill.schemas.options import (
     WantedExchange,
 )
 from recordmill.schemas.source_options import SOURCE_PATTERN, SourceOptions
-from recordmill.schemas.storage_options import (
-    BothSides,
-    require_secretless_arguments,
-    require_secretless_url,
-)
+from recordmill.schemas.storage_options import BothSides, require_secretless_arguments
 
+_PUSH_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 _FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
 
 
@@ -446,7 +443,12 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         require_secretless_arguments(self.beam_args)
-        require_secretless_url(self.metrics_push)
+        if self.metrics_push and not _PUSH_URL.fullmatch(self.metrics_push):
+            raise UsageError(
+                "`metrics_push`: expected the address of a Pushgateway without a user, a "
+                "query or a fragment, like `metrics_push=http://pushgateway:9091`; "
+                "credentials come from a .netrc file"
+            )
 
     @property
     def is_embedded(self) -> bool:

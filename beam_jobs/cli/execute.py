@@ -126,9 +126,8 @@ def report_failure(
 
 def _receivers(options: RunOptions, dataset: str) -> Receivers | None:
     """Returns the receivers on the network; None if neither option nor variable asks."""
-    if not (
-        options.metrics_push or any(n.startswith(_OF_RECEIVERS) for n in os.environ)
-    ):
+    named = (bool(v) and n.startswith(_OF_RECEIVERS) for n, v in os.environ.items())
+    if not (options.metrics_push or any(named)):
         return None
     from recordmill.beam_jobs.report.receivers import Receivers
 

@@ -138,8 +138,8 @@ def publish_dataset(
     """Checks all results, stages the metadata and commits; once, and safe to repeat."""
     with report_errors_to_launcher(context.workspace):
         note_end(context.workspace, "write")
-        root, store = context.publishing.input_root, context.workspace.store
-        report_lineage(source=root, sink=store.uri)
+        roots, store = context.publishing.input_roots, context.workspace.store
+        report_lineage(sources=roots, sink=store.uri)
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = RangeResult.unpack(results)

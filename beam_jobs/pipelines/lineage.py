@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 from apache_beam.metrics.metric import Lineage
 
 from recordmill.transforms.storage.reading import full_uri, is_local
@@ -9,14 +12,25 @@ from recordmill.transforms.storage.reading import full_uri, is_local
 _SYSTEMS = {"gs": "gcs", "az": "abs", "abfs": "abs", "abfss": "abs"}
 
 
-def report_lineage(*, source: str = "", sink: str = "") -> None:
+def report_lineage(*, sources: Sequence[str] = (), sink: str = "") -> None:
     """Adds folders to the lineage of the pipeline whose step calls it."""
-    for lineage, uri in ((Lineage.sources(), source), (Lineage.sinks(), sink)):
-        if not uri:
-            continue
-        scheme, _, rest = uri.rstrip("/").partition("://")
-        segments = list(filter(None, rest.split("/", 1)))
-        system = _SYSTEMS.get(scheme, scheme)
-        if is_local(uri):
-            system, segments = "filesystem", ["localhost", full_uri(uri)]
-        lineage.add(system, *segments, last_segment_sep="/")
+    for uris, lineage in (sources, Lineage.sources()), ([sink], Lineage.sinks()):
+        for uri in filter(None, uris):
+            if place := _place(uri):
+                lineage.add(*place, last_segment_sep="/")
+
+
+def _place(uri: str) -> tuple[str, ...]:
+    """Returns the system and its parts; () of a container whose account is not known."""
+    if is_local(uri):
+        return "filesystem", "localhost", full_uri(uri)
+    scheme, _, rest = uri.rstrip("/").partition("://")
+    system, segments = (
+        _SYSTEMS.get(scheme, scheme),
+        list(filter(None, rest.split("/", 1))),
+    )
+    if system == "abs":  # az://container/path, abfs://container@account.host/path
+        container, _, host = segments[0].partition("@")
+        account = host.split(".")[0] or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        segments[:1] = [account, container]
+    return (system, *segments) if all(segments) else ()

@@ -106,7 +106,7 @@ def _list_shards(
     _: None, store: Store, splits: Sequence[str] | None, as_: As
 ) -> list[ShardToRead]:
     manifest = read_manifest(store)
-    report_lineage(source=store.uri)
+    report_lineage(sources=[store.uri])
     if as_ == "example" and manifest.payload not in _MESSAGES:
         raise UsageError(
             f"ReadDataset({store.uri!r}): its records have payload {manifest.payload!r}, "

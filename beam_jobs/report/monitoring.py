@@ -32,9 +32,10 @@ from recordmill.transforms.tasks.rejects import RejectKind
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _REASON_CHARACTERS = 120
 _LAST_SUCCESS = "last_success_timestamp_seconds"
+_STATUSES = ("done", "unchanged", "described", "failed")
 HELP = {  # of all gauges, which are named recordmill_...
     "last_run_success": "whether the last run ended well",
-    "last_run_status": "how the last run ended: done, unchanged or failed",
+    "last_run_status": "1 for how the last run ended, 0 for the others",
     "last_run_failure": "1 for the kind of its failure, 0 for the others",
     "last_run_timestamp_seconds": "when it ended",
     "last_run_seconds": "how long it took",
@@ -100,9 +101,10 @@ def run_gauges(end: RunEnd) -> Gauges:
     outcome, error = end.outcome, end.error
     seconds = outcome.seconds if outcome else end.ended - end.started
     failure = kind_of(error) if error else ""
+    status = outcome.status if outcome else "failed"
     gauges: Gauges = {
         "last_run_success": [({}, float(outcome is not None))],
-        "last_run_status": [({"status": outcome.status if outcome else "failed"}, 1)],
+        "last_run_status": [({"status": s}, float(s == status)) for s in _STATUSES],
         "last_run_failure": [({"kind": k}, float(k == failure)) for k in KINDS],
         "last_run_timestamp_seconds": [({}, end.ended)],
         "last_run_seconds": [({}, seconds)],

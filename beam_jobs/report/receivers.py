@@ -1,8 +1,8 @@
 """Tells receivers on the network how a run goes: Prometheus push, OTLP, OpenLineage.
 
-Each has a thread of its own, which imports its packages, too. So one that hangs delays
-neither the others nor the run, which waits at its end for all of them together, and no
-longer than WAIT_SECONDS. What fails is a warning.
+Each has a thread of its own, so one that hangs delays neither the others nor the run,
+which waits at its end for all of them together, and no longer than WAIT_SECONDS. What
+fails is a warning: anything but a status of 200 to 299 does. Redirects are not followed.
 Sources: the README of Prometheus' Pushgateway; OpenTelemetry's specification of
 environment variables; OpenLineage 2-0-2, its naming of datasets and of parent runs.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from functools import partial
 from importlib.metadata import version
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from uuid import UUID
 
 from recordmill.beam_jobs.report.monitoring import (
     HELP,
@@ -29,26 +30,24 @@ from recordmill.beam_jobs.report.monitoring import (
     run_gauges,
 )
 from recordmill.beam_jobs.report.summary import appended_facts, outcome_facts
-from recordmill.schemas.errors import INTERRUPTED, UsageError, kind_of
+from recordmill.schemas.errors import INTERRUPTED, RecordmillError, UsageError, kind_of
 from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.text import printable
+from recordmill.transforms.storage.errors import hide_secrets
 from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.tasks.context import RunContext
 
 if TYPE_CHECKING:
-    from openlineage.client.event_v2 import InputDataset, OutputDataset
-    from openlineage.client.facet_v2 import (
-        DatasetFacet,
-        InputDatasetFacet,
-        JobFacet,
-        OutputDatasetFacet,
-        RunFacet,
-    )
+    import requests
+    from openlineage.client import event_v2 as events
+    from openlineage.client import facet_v2 as facets
     from openlineage.client.generated.parent_run import ParentRunFacet
     from opentelemetry.sdk.resources import Resource
 
 WAIT_SECONDS = 2.0  # that all receivers together may delay the end of a run
 _PACKAGES = ("openlineage", "opentelemetry", "urllib3")
+# In messages of packages: addresses, their paths, and values of headers may be secret.
+_SECRET = re.compile(r"\w*://[^\s'\"]*|(?<=url: )\S+|(?<=header value: ).*")
 
 
 class RunStart(NamedTuple):
@@ -56,7 +55,7 @@ class RunStart(NamedTuple):
 
     dataset: str  # its name
     output: str  # where the job writes
-    input_root: str  # below which all inputs are; "" if that is not known
+    input_roots: tuple[str, ...]  # folders of the inputs; none if that is not known
     input_bytes: int
     time: float  # Unix time
 
@@ -71,12 +70,12 @@ class Receivers:
         self._job = dataset, output
         for package in _PACKAGES:  # else Python prints what they log
             logging.getLogger(package).addHandler(logging.NullHandler())
-        self._lanes = [_Lane(*each) for each in _wanted(metrics_push)]
+        self._lanes = [_Lane(*each) for each in _wanted(metrics_push, dataset)]
 
     def begin(self, context: RunContext, input_bytes: int) -> None:
         """Tells them that the tasks of a run begin; waits for nobody."""
-        root = context.publishing.input_root
-        start = RunStart(*self._job, root, input_bytes, time.time())
+        roots = context.publishing.input_roots
+        start = RunStart(*self._job, roots, input_bytes, time.time())
         for lane in self._lanes:
             lane.events.put(start)
 
@@ -85,144 +84,182 @@ class Receivers:
         deadline = time.monotonic() + seconds
         for lane in self._lanes:
             lane.events.put(end)
-        return [problem for each in self._lanes if (problem := each.close(deadline))]
+        return [problem for each in self._lanes for problem in each.close(deadline)]
 
 
 class _Lane:
     """A thread that sends to one receiver, in order, what happens in a run."""
 
-    def __init__(self, name: str, connect: Callable[[], Send]) -> None:
+    def __init__(self, name: str, connect: Callable[[_Lane], Send]) -> None:
         self.events: SimpleQueue[RunStart | RunEnd] = SimpleQueue()
-        self._name, self._connect, self._problem = name, connect, ""
+        self.notes: list[str] = []  # what is wrong, though events can be sent
+        self._name, self._problem = name, ""
+        self._answers: dict[str, str] = {}  # by URL: what was wrong with the last one
+        send: Send | None = None
+        try:
+            # Not in the thread: packages that are imported set Python's filters of
+            # warnings, which another thread may be about to restore.
+            send = connect(self)
+        except ModuleNotFoundError as error:
+            self._problem = f"{error}: pip install 'recordmill[lineage,otel]'"
+        except Exception as error:
+            self._problem = _reason(error)
         # A daemon: the process does not wait for it.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=[send], name=name, daemon=True
+        )
         self._thread.start()
 
-    def close(self, deadline: float) -> str:
-        """Returns what went wrong until the deadline, or ""."""
+    def close(self, deadline: float) -> list[str]:
+        """Returns what went wrong until the deadline."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        problem = "no answer in time" if self._thread.is_alive() else self._problem
-        return printable(f"{self._name}: {problem}") if problem else ""
+        late = "no answer in time" if self._thread.is_alive() else ""
+        found = *self.notes, self._problem or self._refused() or late
+        return [printable(f"{self._name}: {each}") for each in found if each]
 
-    def _work(self) -> None:
-        send: Send | None = None
+    def session(self) -> requests.Session:
+        """Returns one whose answers are known here, whatever a package makes of them."""
+        import requests
+
+        session = requests.Session()
+        session.send = partial(self._send, session.send)  # type: ignore[method-assign]
+        return session
+
+    def _send(self, send: Callable[..., Any], request: Any, **more: Any) -> Any:
+        try:
+            # A page to log in, where redirects may lead to, would take anything.
+            answer = send(request, **more | {"allow_redirects": False})
+        except Exception as error:
+            self._answers[request.url] = _reason(error)
+            raise
+        is_taken = 200 <= answer.status_code < 300
+        problem = f"answered {answer.status_code} {answer.reason}"
+        self._answers[request.url] = "" if is_taken else problem
+        return answer
+
+    def _refused(self) -> str:
+        return ", ".join(filter(None, list(self._answers.values())))
+
+    def _work(self, send: Send | None) -> None:
         event: RunStart | RunEnd | None = None
-        while not isinstance(event, RunEnd):
+        while send and not isinstance(event, RunEnd):
+            event, problem = self.events.get(), ""
             try:
-                send = send or self._connect()
-                event = self.events.get()
                 send(event)
-            except ModuleNotFoundError as error:
-                self._problem = f"{error}: pip install 'recordmill[lineage,otel]'"
-                return
             except Exception as error:
-                self._problem = self._problem or f"{type(error).__name__}: {error}"
-                if send is None:
-                    return
+                problem = _reason(error)
+            self._problem = self._problem or self._refused() or problem
 
 
-def _wanted(metrics_push: str) -> Iterator[tuple[str, Callable[[], Send]]]:
+def _reason(error: Exception) -> str:
+    """Returns what went wrong, without what may be secret."""
+    if isinstance(error, RecordmillError):
+        return str(error)
+    return f"{type(error).__name__}: {_SECRET.sub('...', hide_secrets(str(error)))}"
+
+
+def _wanted(push: str, dataset: str) -> Iterator[tuple[str, Callable[[_Lane], Send]]]:
     """Yields the names of the receivers, and what connects to each."""
     given = os.environ
-    if metrics_push:
-        yield f"`metrics_push`: {metrics_push}", partial(_prometheus, metrics_push)
+    if push:
+        yield f"`metrics_push`: {push}", partial(_prometheus, push, dataset)
     if given.get("OTEL_SDK_DISABLED", "").lower() != "true":
         for signal, connect in (("METRICS", _otlp_metrics), ("TRACES", _otlp_traces)):
             names = "OTEL_EXPORTER_OTLP", f"OTEL_EXPORTER_OTLP_{signal}"
             places = [name for each in names if given.get(name := f"{each}_ENDPOINT")]
-            if places and "otlp" in given.get(f"OTEL_{signal}_EXPORTER", "otlp"):
+            if places and "otlp" in (given.get(f"OTEL_{signal}_EXPORTER") or "otlp"):
                 yield places[-1], connect
     transport = "OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT"
     if given.get("OPENLINEAGE_DISABLED", "").lower() != "true":
-        if places := [name for name in given if name.startswith(transport)]:
+        if places := [n for n in given if n.startswith(transport) and given[n]]:
             yield min(places, key=len), _openlineage
 
 
-def _prometheus(url: str) -> Send:
-    import requests
+def _prometheus(url: str, dataset: str, lane: _Lane) -> Send:
+    session, group = lane.session(), url.rstrip("/")
+    if not re.search(r"/metrics/job(@base64)?/", url):
+        group += f"/metrics/job/recordmill/dataset/{dataset or 'NAME'}"
+        if not dataset:
+            raise UsageError(
+                "the dataset's name is not known, so nothing is sent, as no later run "
+                f"would replace it: name a group, as in `metrics_push={group}`"
+            )
 
     def send(event: RunStart | RunEnd) -> None:
         if isinstance(event, RunStart):
             return
-        place = url.rstrip("/")
-        if "/metrics/job/" not in urlsplit(place).path:
-            label = f"dataset/{event.dataset}" if event.dataset else "dataset@base64/="
-            place += f"/metrics/job/recordmill/{label}"
         # PUT replaces all of the group. POST replaces the series that it has, so a
         # failed run leaves the last success and the dataset's numbers.
-        requests.request(
+        session.request(
             "PUT" if event.outcome else "POST",
-            place,
+            group,
             data=metrics_text(run_gauges(event), event.dataset),
             headers={"Content-Type": "text/plain; version=0.0.4"},
             timeout=WAIT_SECONDS,
-        ).raise_for_status()
+        )
 
     return send
 
 
-def _otlp_resource() -> Resource:
+def _otlp_parts(signal: str, lane: _Lane) -> tuple[Resource, requests.Session | None]:
+    """Returns what is measured, and a session, if no variable names one."""
     from opentelemetry.sdk.resources import Resource
 
-    wanted = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-    if wanted != "http/protobuf":
+    names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+    given = next((name for name in names if os.environ.get(name)), "")
+    if given and os.environ[given] != "http/protobuf":
         raise UsageError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL is {wanted}, but only http/protobuf is spoken "
+            f"{given} is {os.environ[given]}, but only http/protobuf is spoken "
             "here: set that, and an endpoint for it (port 4318)"
         )
     found = Resource.create()
     if str(found.attributes["service.name"]).startswith("unknown_service"):
         found = found.merge(Resource({"service.name": "recordmill"}))
-    return found.merge(Resource({"service.version": version("recordmill")}))
+    found = found.merge(Resource({"service.version": version("recordmill")}))
+    is_given = any(v and "_CREDENTIAL_PROVIDER" in n for n, v in os.environ.items())
+    return found, None if is_given else lane.session()
 
 
-def _otlp_metrics() -> Send:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
-        OTLPMetricExporter,
-    )
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import (
-        InMemoryMetricReader,
-        MetricExportResult,
-    )
+def _otlp_metrics(lane: _Lane) -> Send:
+    from opentelemetry.exporter.otlp.proto.http import metric_exporter
+    from opentelemetry.sdk.metrics import MeterProvider, export
 
-    reader, exporter = InMemoryMetricReader(), OTLPMetricExporter()
-    provider = MeterProvider([reader], _otlp_resource(), shutdown_on_exit=False)
+    resource, session = _otlp_parts("METRICS", lane)
+    reader = export.InMemoryMetricReader()
+    exporter = metric_exporter.OTLPMetricExporter(session=session)
+    provider = MeterProvider([reader], resource, shutdown_on_exit=False)
     meter = provider.get_meter("recordmill")
 
     def send(event: RunStart | RunEnd) -> None:
-        if isinstance(event, RunStart):
-            return
+        if isinstance(event, RunStart) or not event.dataset:
+            return  # series without a dataset would stay beside those of later runs
         for name, samples in run_gauges(event).items():
             gauge = meter.create_gauge(f"recordmill_{name}", description=HELP[name])
             for labels, value in samples:
                 gauge.set(value, {"dataset": event.dataset, **labels})
         data = reader.get_metrics_data()
-        if data and exporter.export(data) is not MetricExportResult.SUCCESS:
+        if data and exporter.export(data) is not export.MetricExportResult.SUCCESS:
             raise ConnectionError("the metrics were not taken")
 
     return send
 
 
-def _otlp_traces() -> Send:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import (
-        InMemorySpanExporter,
-    )
-    from opentelemetry.trace import Status, StatusCode, set_span_in_context
-    from opentelemetry.trace.propagation.tracecontext import (
-        TraceContextTextMapPropagator,
-    )
+def _otlp_traces(lane: _Lane) -> Send:
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
+    from opentelemetry.sdk.trace import TracerProvider, export
+    from opentelemetry.sdk.trace.export import in_memory_span_exporter as in_memory
+    from opentelemetry.trace.propagation import tracecontext
 
-    spans, exporter = InMemorySpanExporter(), OTLPSpanExporter()
-    provider = TracerProvider(resource=_otlp_resource(), shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
+    resource, session = _otlp_parts("TRACES", lane)
+    spans = in_memory.InMemorySpanExporter()
+    exporter = trace_exporter.OTLPSpanExporter(session=session)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(export.SimpleSpanProcessor(spans))
     tracer = provider.get_tracer("recordmill")
     names = "traceparent", "tracestate"  # of the program that started the run
     carrier = {name: os.environ.get(name.upper(), "") for name in names}
-    caller = TraceContextTextMapPropagator().extract(carrier)
+    caller = tracecontext.TraceContextTextMapPropagator().extract(carrier)
 
     def send(event: RunStart | RunEnd) -> None:
         if isinstance(event, RunStart):
@@ -232,14 +269,15 @@ def _otlp_traces() -> Send:
             "recordmill run", caller, start_time=int(begun), attributes=_facts_of(event)
         )
         if event.error:
-            run.set_status(Status(StatusCode.ERROR, event.message))
+            run.set_status(trace.Status(trace.StatusCode.ERROR, event.message))
         for stage, seconds in event.stages.items():
-            inside = set_span_in_context(run)
+            inside = trace.set_span_in_context(run)
             span = tracer.start_span(stage, inside, start_time=int(begun))
             begun += seconds * 1e9
             span.end(int(begun))
         run.end(int(event.ended * 1e9))
-        if exporter.export(spans.get_finished_spans()) is not SpanExportResult.SUCCESS:
+        sent = exporter.export(spans.get_finished_spans())
+        if sent is not export.SpanExportResult.SUCCESS:
             raise ConnectionError("the spans were not taken")
 
     return send
@@ -260,22 +298,35 @@ def _facts_of(event: RunEnd) -> dict[str, str | int]:
     }
 
 
-def _openlineage() -> Send:
+def _openlineage(lane: _Lane) -> Send:
     from openlineage.client import OpenLineageClient
     from openlineage.client import event_v2 as events
     from openlineage.client import facet_v2 as facets
+    from openlineage.client.transport import get_default_factory
+    from openlineage.client.transport.http import HttpTransport
     from openlineage.client.uuid import generate_new_uuid
 
     ours, run_id = version("recordmill"), str(generate_new_uuid())
+    # That one follows redirects, and has no use in a thread that waits for answers.
+    get_default_factory().register_transport("async_http", HttpTransport)
     client = OpenLineageClient()
+    if client.transport.kind == "console":
+        if not (client.config.transport or {}).get("type"):
+            raise UsageError(
+                "no transport is configured there, so no event is sent: name a file that "
+                "has one, or set OPENLINEAGE_URL"
+            )
+    for each in (client.transport, *getattr(client.transport, "transports", ())):
+        if isinstance(each, HttpTransport):
+            each.session = lane.session()
     facets.set_producer(f"urn:recordmill:{ours}")
-    namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "default")
-    of_job: dict[str, JobFacet] = {
+    namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
+    of_job: dict[str, facets.JobFacet] = {
         "jobType": facets.job_type_job.JobTypeJobFacet("BATCH", "RECORDMILL", "JOB")
     }
     engine = facets.processing_engine_run.ProcessingEngineRunFacet(ours, "recordmill")
-    of_run: dict[str, RunFacet] = {"processing_engine": engine}
-    if parent := _parent_run():
+    of_run: dict[str, facets.RunFacet] = {"processing_engine": engine}
+    if parent := _parent_run(lane.notes):
         of_run["parent"] = parent
     begun: RunStart | None = None
 
@@ -306,89 +357,99 @@ def _openlineage() -> Send:
         if not event.output:
             return  # of a job that could not be read nothing is known
         if begun is None:  # it failed before, or found nothing to do
-            root = event.outcome.locator.root if event.outcome else ""
-            begun = RunStart(event.dataset, event.output, root, 0, event.started)
+            roots = event.outcome.input_roots if event.outcome else ()
+            begun = RunStart(event.dataset, event.output, roots, 0, event.started)
             emit(events.RunState.START, begun)
         state = events.RunState.COMPLETE
         if event.error:
             is_stopped = kind_of(event.error) == INTERRUPTED
             state = events.RunState.ABORT if is_stopped else events.RunState.FAIL
         emit(state, begun, event)
+        if not client.close(WAIT_SECONDS):  # some transports send later
+            raise TimeoutError("not all events were taken in time")
 
     return send
 
 
-def _parent_run() -> ParentRunFacet | None:
+def _parent_run(notes: list[str]) -> ParentRunFacet | None:
     """Returns the run that started this one, as the environment names it."""
     from openlineage.client.facet_v2 import parent_run as facets
 
-    given = os.environ
-    if found := given.get("OPENLINEAGE_CONTEXT"):
-        parent = json.loads(found)["parent"]
-        parent.setdefault("root", {"run": parent["run"], "job": parent["job"]})
-    elif found := given.get("OPENLINEAGE_PARENT_ID"):
-        parent = _named_run(found)
-        parent["root"] = _named_run(given.get("OPENLINEAGE_ROOT_PARENT_ID", found))
-    else:
+    given, name, form = os.environ, "OPENLINEAGE_PARENT_ID", "namespace/job/UUID"
+    try:
+        if found := given.get("OPENLINEAGE_CONTEXT"):
+            name, form = "OPENLINEAGE_CONTEXT", 'JSON with a "parent"'
+            parent = json.loads(found)["parent"]
+            root = parent.get("root") or parent
+        elif found := given.get(name):
+            root = parent = _named_run(found)
+            if found := given.get("OPENLINEAGE_ROOT_PARENT_ID"):
+                name = "OPENLINEAGE_ROOT_PARENT_ID"
+                root = _named_run(found)
+        else:
+            return None
+        return facets.ParentRunFacet(
+            facets.Run(**parent["run"]),
+            facets.Job(**parent["job"]),
+            facets.Root(facets.RootRun(**root["run"]), facets.RootJob(**root["job"])),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        notes.append(
+            f"{name} is {given[name]}, expected {form}: correct or unset it. "
+            "The events name no parent"
+        )
         return None
-    root = parent["root"]
-    return facets.ParentRunFacet(
-        facets.Run(**parent["run"]),
-        facets.Job(**parent["job"]),
-        facets.Root(facets.RootRun(**root["run"]), facets.RootJob(**root["job"])),
-    )
 
 
 def _named_run(text: str) -> dict[str, Any]:
     """Returns the run of a text like airflow/dag.task/UUID."""
     namespace, name, run_id = text.rsplit("/", 2)
-    return {"run": {"runId": run_id}, "job": {"namespace": namespace, "name": name}}
+    run = {"runId": str(UUID(run_id))}
+    return {"run": run, "job": {"namespace": namespace, "name": name}}
 
 
-def _inputs(start: RunStart, end: RunEnd | None) -> list[InputDataset]:
-    from openlineage.client.event_v2 import InputDataset
-    from openlineage.client.facet_v2 import input_statistics_input_dataset as facets
-
-    if not start.input_root:
-        return []
-    found: dict[str, InputDatasetFacet] = {}
-    if end and end.outcome and end.outcome.status == "done":
-        rows = (appended_facts(end.outcome) or outcome_facts(end.outcome))["rows_read"]
-        numbers = facets.InputStatisticsInputDatasetFacet(rows, start.input_bytes)
-        found = {"inputStatistics": numbers}
-    return [InputDataset(*_place(start.input_root), inputFacets=found)]
-
-
-def _outputs(start: RunStart, end: RunEnd | None) -> list[OutputDataset]:
+def _inputs(start: RunStart, end: RunEnd | None) -> list[events.InputDataset]:
+    from openlineage.client import event_v2 as events
     from openlineage.client import facet_v2 as facets
-    from openlineage.client.event_v2 import OutputDataset
 
+    found: dict[str, facets.InputDatasetFacet] = {}
+    outcome = end.outcome if end else None
+    # The numbers are those of all inputs.
+    if outcome and outcome.status == "done" and len(start.input_roots) == 1:
+        rows = (appended_facts(outcome) or outcome_facts(outcome))["rows_read"]
+        statistics = facets.input_statistics_input_dataset
+        numbers = statistics.InputStatisticsInputDatasetFacet(rows, start.input_bytes)
+        found = {"inputStatistics": numbers}
+    places = map(_place, start.input_roots)
+    return [events.InputDataset(*place, inputFacets=found) for place in places]
+
+
+def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
+    from openlineage.client import event_v2 as events
+    from openlineage.client import facet_v2 as facets
+
+    place = _place(start.output)
     if end is None or end.outcome is None:
-        return [OutputDataset(*_place(start.output))]
+        return [events.OutputDataset(*place)]
     outcome, manifest = end.outcome, end.outcome.manifest
+    schema, dataset_version = facets.schema_dataset, facets.dataset_version_dataset
     fields = [
-        facets.schema_dataset.SchemaDatasetFacetFields(
-            feature.name, f"{feature.dtype}{shape_text(feature.shape)}"
-        )
-        for feature in manifest.features
+        schema.SchemaDatasetFacetFields(each.name, each.dtype + shape_text(each.shape))
+        for each in manifest.features
     ]
-    described: dict[str, DatasetFacet] = {
-        "schema": facets.schema_dataset.SchemaDatasetFacet(fields),
-        "version": facets.dataset_version_dataset.DatasetVersionDatasetFacet(
-            f"{manifest.version}+{manifest.fingerprint}"
-        ),
+    number = f"{manifest.version}+{manifest.fingerprint}"
+    described: dict[str, facets.DatasetFacet] = {
+        "schema": schema.SchemaDatasetFacet(fields),
+        "version": dataset_version.DatasetVersionDatasetFacet(number),
     }
-    written: dict[str, OutputDatasetFacet] = {}
+    written: dict[str, facets.OutputDatasetFacet] = {}
     if outcome.status == "done":
         made = appended_facts(outcome) or outcome_facts(outcome)
         numbers = (made[name] for name in ("records", "bytes", "shards"))
         statistics = facets.output_statistics_output_dataset
-        written["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(
-            *numbers
-        )
-    return [
-        OutputDataset(*_place(start.output), facets=described, outputFacets=written)
-    ]
+        facet = statistics.OutputStatisticsOutputDatasetFacet(*numbers)
+        written["outputStatistics"] = facet
+    return [events.OutputDataset(*place, facets=described, outputFacets=written)]
 
 
 def _place(uri: str) -> tuple[str, str]:

@@ -49,6 +49,7 @@ class Outcome:
     # why rows were rejected, the commonest first
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT  # finds the lines of rejects
+    input_roots: tuple[str, ...] = ()  # folders of the inputs
     # whether files of a dataset that was replaced stay until the next run
     keeps_replaced: bool = False
     # detached jobs that may be at work for the same output
@@ -95,6 +96,7 @@ def outcome_of(
         understood=run.inputs.told,
         reject_kinds=tuple(kinds),
         locator=run.locator,
+        input_roots=run.input_roots,
         at_work=tuple(launch.describe() for launch in at_work),
         description_changes=description_changes,
     )

@@ -143,6 +143,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             strict=options.strict,
             inputs=(*options.inputs, *inputs.apart),
             input_root=input_root(inputs.files),
+            input_roots=run.input_roots,
             reading=describe_inputs(job, inputs.files) if inputs.files else "",
             description=run.description_of(run.base),
         ),

@@ -38,7 +38,7 @@ from recordmill.transforms.dataset.files import (
     schema_of_dataset,
 )
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.sources.listing import input_root
+from recordmill.transforms.sources.listing import input_root, input_roots
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.reading import is_local
@@ -136,6 +136,11 @@ class ResolvedRun:
             return UNKNOWN_INPUT
         root = input_root(self.inputs.files)
         return RejectLocator(root, self.job.source, self.options.storage.input)
+
+    @property
+    def input_roots(self) -> tuple[str, ...]:
+        """Returns the folders that lineage tells of: at most one for each input."""
+        return input_roots(self.inputs.files, min(16, len(self.options.inputs)))
 
     @property
     def kept_files(self) -> int:

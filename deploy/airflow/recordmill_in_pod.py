@@ -21,6 +21,14 @@ SETTINGS = "date={{ ds }}"  # a repeated run of a day has that day's date
 EVENTS = Asset("events", uri="gs://example-bucket/sets/events")
 
 
+# What a namespace that enforces `restricted` wants of every container.
+CAREFUL = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
 def recordmill(
     task_id: str,
     *arguments: str,
@@ -56,11 +64,8 @@ def recordmill(
             "fsGroup": 10001,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        container_security_context={
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        container_security_context=CAREFUL,
+        xcom_sidecar_container_security_context=CAREFUL,  # of the task `describe`
         volumes=[
             k8s.V1Volume(name=name, empty_dir=k8s.V1EmptyDirVolumeSource())
             for name in ("scratch", "tmp")

@@ -11,7 +11,7 @@ IMAGE = "registry.example/recordmill:0.1.0"
 SCRIPT = """\
 set -e
 mkdir -p "$(dirname "$2")" "$(dirname "$3")"
-recordmill run "$0" --set "$1" --json > "$2"
+recordmill run "$0" ${1:+--set "$1"} --json > "$2"
 python -c 'import json, sys; print(json.load(open(sys.argv[1]))["output"], end="")' "$2" > "$3"
 """
 
@@ -27,7 +27,7 @@ def recordmill(
 
     Args:
       job_file: path or URL of the job file.
-      settings: a value for a parameter of it, like date=2026-11-20.
+      settings: a value for a parameter of it, like date=2026-11-20; "" if it has none.
       facts: rows, splits, version and fingerprint of the dataset, as JSON.
       output: folder of the dataset.
     """

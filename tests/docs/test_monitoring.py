@@ -41,6 +41,17 @@ def test_each_kind_of_failure_has_one_alert() -> None:
     assert sorted(kinds.split(", ")) == sorted(KINDS)
 
 
+def test_the_alert_of_a_schedule_outlives_the_series() -> None:
+    """A collector of OTLP forgets them long before the alert is due."""
+    [stale] = [rule["expr"] for rule in alerts() if rule["alert"] == "RecordmillStale"]
+    found = re.fullmatch(
+        r"time\(\) - last_over_time\(\w+\[(\d+)d\]\) > (\d+) \* 3600", stale
+    )
+    assert found
+    days, hours = map(int, found.groups())
+    assert 24 * days > 2 * hours
+
+
 def test_each_alert_is_told() -> None:
     told = re.findall(r"^\| `(Recordmill\w+)` \|", PAGE, re.MULTILINE)
     assert told == [rule["alert"] for rule in alerts()]

@@ -41,10 +41,17 @@ def receiver(status: int | None = 200) -> Iterator[HttpReceiver]:
                 over.wait()
                 return
             self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", "/login")
             self.send_header("Content-Length", "0")
             self.end_headers()
 
         do_PUT = do_POST = _take  # noqa: N815  as the base class calls them
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         def log_message(self, *_: Any) -> None:
             pass

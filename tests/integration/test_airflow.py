@@ -96,7 +96,9 @@ def test_each_dag_converts_and_then_verifies(facts: Facts) -> None:
         assert set(tasks) == {"convert", "verify", "publish"} | described, name
         assert (tasks["convert"]["kind"], tasks["verify"]["kind"]) == KINDS[name]
         assert tasks["convert"]["next"] == ["verify"]
-        assert tasks["verify"]["next"] == sorted(described) or ["publish"]
+        assert tasks["verify"]["next"] == (sorted(described) or ["publish"])
+        for task_id in described:
+            assert tasks[task_id]["next"] == ["publish"]
         assert tasks["publish"]["next"] == []
         assert dag["max_active_runs"] == 1, name
         assert dag["catchup"] is False, name
@@ -167,6 +169,28 @@ def test_the_pod_may_do_little_and_has_the_image(facts: Facts) -> None:
     assert mounts.keys() <= {volume["name"] for volume in pod["volumes"]}
     variables = {one["name"]: one["value"] for one in container["env"]}
     assert {variables["TMPDIR"], variables["XDG_CACHE_HOME"]} <= set(mounts.values())
+
+
+def test_every_container_of_a_pod_may_run_where_restricted_is_enforced(
+    facts: Facts,
+) -> None:
+    """The one that Airflow adds, too."""
+    tasks = facts["dags"]["recordmill_in_pod"]["tasks"]
+    numbers = {}
+    for name, task in tasks.items():
+        if not task["pod"]:
+            continue
+        containers = task["pod"]["spec"]["containers"]
+        numbers[name] = len(containers)
+        for container in containers:
+            own = container["securityContext"]
+            assert own["allowPrivilegeEscalation"] is False, name
+            assert own["capabilities"] == {"drop": ["ALL"]}, name
+    assert numbers == {"convert": 1, "verify": 1, "describe": 2}
+    page = (DAGS / "README.md").read_text()
+    image = tasks["describe"]["pod"]["spec"]["containers"][-1]["image"]
+    assert f"`{image.partition(':')[0]}`" in page
+    assert "`pods/exec`" in page
 
 
 def test_the_page_copies_files_that_are_there(facts: Facts) -> None:

@@ -230,7 +230,13 @@ def test_what_pods_of_the_cluster_may_reach() -> None:
 
 def test_the_one_pod_reaches_the_pushgateway() -> None:
     (policy,) = of_kind("NetworkPolicy", "recordmill")
-    push = load(DEPLOY / "kubernetes" / "job.yaml").options.metrics_push
+    (_, container) = containers()["CronJob recordmill: recordmill"]
+    arguments = our_arguments(container["command"] + container["args"])
+    assert arguments is not None
+    push, _, group = str(parse(arguments).params["metrics_push"]).partition("/metrics/")
+    # A job file that cannot be read does not tell the name.
+    name = load(DEPLOY / "kubernetes" / "job.yaml").job.name
+    assert group == f"job/recordmill/dataset/{name}"
     rules = [rule["ports"] for rule in policy["spec"]["egress"]]
     assert push.rpartition(":")[2] in [
         str(each["port"]) for ports in rules for each in ports

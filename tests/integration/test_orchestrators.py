@@ -6,6 +6,7 @@ Dagster and Kubeflow are no packages of the tests; the stand-ins keep what they 
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from job_tools import COMMAND, IRIS
-from manifests import DEPLOY, our_arguments, parse, words_of
+from manifests import DEPLOY, parse
 
 from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
 
@@ -95,34 +96,70 @@ def test_an_asset_is_retried_where_it_can_get_better(
 # --- Argo ---
 
 
-def test_the_workflow_runs_commands_that_there_are() -> None:
-    template = yaml.safe_load((DEPLOY / "argo" / "workflowtemplate.yaml").read_text())
-    spec = template["spec"]
-    given = {p["name"]: p["value"] for p in spec["arguments"]["parameters"]}
+def workflow() -> dict[str, Any]:
+    text = (DEPLOY / "argo" / "workflowtemplate.yaml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)["spec"]
+    return found
+
+
+def test_the_workflow_runs_commands_that_there_are(
+    tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script of the pod is run by a shell, with a setting and without."""
+    templates = {each["name"]: each for each in workflow()["templates"]}
+    container = templates["convert"]["container"]
+    facts, plain = tmp_path / "facts.json", tmp_path / "plain.yaml"
+    plain.write_text(f"source: csv\ninputs: {IRIS}\noutput: sets/plain\n")
+    monkeypatch.setenv("PATH", str(COMMAND.parent), prepend=":")
+    command = [
+        one.replace("/tmp/facts.json", str(facts)) for one in container["command"]
+    ]
+    for file, settings, name in (
+        (job, "date=2026-11-20", "2026-11-20"),
+        (plain, "", "plain"),
+    ):
+        given = {"job-file": str(file), "settings": settings}
+        arguments = [filled(one, "inputs", given) for one in container["args"]]
+        subprocess.run([*command, *arguments], check=True)
+        output = json.loads(facts.read_text())["output"]
+        assert output == str(tmp_path / "sets" / name)
+    arguments = templates["verify"]["container"]["args"]
+    parse([filled(one, "inputs", {"output": output}) for one in arguments])
+
+
+def filled(text: str, place: str, values: dict[str, str]) -> str:
+    """As Argo's controller fills in parameters; nothing else may be left."""
+    for name, value in values.items():
+        text = text.replace(f"{{{{{place}.parameters.{name}}}}}", value)
+    assert "{{" not in text
+    return text
+
+
+def test_a_template_can_be_called_by_other_workflows() -> None:
+    """All that it names is in it; parameters come with the step."""
+    spec = workflow()
+    names = {p["name"] for p in spec["arguments"]["parameters"]}
     templates = {each["name"]: each for each in spec["templates"]}
-    steps = [step["template"] for (step,) in templates["dataset"]["steps"]]
-    assert steps == ["convert", "verify"]
-    for name in steps:
-        container = templates[name]["container"]
-        arguments = list(container["args"])
-        for parameter, value in given.items():
-            mark = f"{{{{workflow.parameters.{parameter}}}}}"
-            arguments = [one.replace(mark, value) for one in arguments]
-        if name == "convert":  # a shell adds this
-            assert container["command"][-2:] == [
-                'recordmill "$@" --json > /tmp/facts.json',
-                "recordmill",
-            ]
-            arguments.append("--json")
-        parse(arguments)
+    steps = [step for (step,) in templates["dataset"]["steps"]]
+    assert [step["template"] for step in steps] == ["convert", "verify"]
+    assert {p["name"] for p in templates["dataset"]["inputs"]["parameters"]} == names
+    assert "workflow.parameters" not in json.dumps(spec["templates"])
+    for step in steps:
+        template = templates[step["template"]]
+        inputs = {p["name"] for p in template["inputs"]["parameters"]}
+        assert inputs == {p["name"] for p in step["arguments"]["parameters"]}
+        container = template["container"]
         own = container["securityContext"]
         assert own["readOnlyRootFilesystem"] is True
         assert own["capabilities"] == {"drop": ["ALL"]}
-        volumes = {volume["name"] for volume in spec["volumes"]}
+        volumes = {volume["name"] for volume in template["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
-        never = templates[name]["retryStrategy"]["expression"]
+        never = template["retryStrategy"]["expression"]
         assert never == f"lastRetry.exitCode not in {[str(s) for s in sorted(NEVER)]}"
-    assert spec["securityContext"]["runAsNonRoot"] is True
+        assert template["securityContext"]["runAsNonRoot"] is True
+    page = (DEPLOY / "argo" / "README.md").read_text()
+    [called] = re.findall(r"templateRef: \{name: recordmill, template: (\w+)\}", page)
+    assert called in templates
 
 
 # --- Kubeflow ---
@@ -143,9 +180,11 @@ def test_the_component_makes_a_dataset(
     found = runpy.run_path(str(DEPLOY / "kubeflow" / "recordmill_component.py"))
     facts, output = tmp_path / "a" / "facts", tmp_path / "b" / "output"
     spec = found["recordmill"](str(job), "date=2026-11-20", str(facts), str(output))
-    line = next(line for line in spec.command[-1].splitlines() if "--json" in line)
-    assert our_arguments(words_of(line)) is not None
     monkeypatch.setenv("PATH", str(COMMAND.parent), prepend=":")
     subprocess.run([*spec.command, *spec.args], check=True)
     assert output.read_text() == str(tmp_path / "sets" / "2026-11-20")
     assert json.loads(facts.read_text())["records"] == 150
+    job.write_text(job.read_text().replace("{{ date }}", "plain"))
+    spec = found["recordmill"](str(job), "", str(facts), str(output))
+    subprocess.run([*spec.command, *spec.args], check=True)
+    assert output.read_text() == str(tmp_path / "sets" / "plain")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -84,10 +85,48 @@ def test_a_failure_is_pushed_beside_the_last_success(
         assert b"last_success" not in request.body
 
 
-def test_a_push_url_has_no_secret(tmp_path: Path) -> None:
-    push = ["--metrics-push", "http://me:planted@127.0.0.1:1"]
+@pytest.mark.usefixtures("patient")
+def test_a_job_without_a_name_is_pushed_to_a_group_that_is_named(
+    tmp_path: Path, server: HttpReceiver
+) -> None:
+    """No later run would replace another one; the group of the message works."""
+    job = tmp_path / "job.yaml"
+    job.write_text("source: nothing\n")
+    ran = recordmill("run", job, "--metrics-push", server.url)
+    assert (ran.status, server.requests) == (2, [])
+    found = re.search(r"metrics_push: (http\S+)", ran.err.split("as in")[-1])
+    assert found
+    url = found[1].replace("NAME", "iris")
+    assert recordmill("run", job, "--metrics-push", url).status == 2
+    convert("csv", IRIS, tmp_path / "iris", "--metrics-push", server.url)
+    failed, done = server.requests
+    assert (failed.method, done.method) == ("POST", "PUT")
+    assert failed.path == done.path == "/metrics/job/recordmill/dataset/iris"
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_group_in_base64_is_taken_as_it_is(
+    tmp_path: Path, server: HttpReceiver
+) -> None:
+    group = "/metrics/job@base64/bmlnaHRseS9vbmU="
+    convert("csv", IRIS, tmp_path / "out", "--metrics-push", server.url + group)
+    assert [request.path for request in server.requests] == [group]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:planted@127.0.0.1:1",
+        "http://planted@127.0.0.1:1",
+        "http://127.0.0.1:1/?token=planted",
+        "http://127.0.0.1:1/#planted",
+    ],
+)
+def test_a_push_url_is_an_address_alone(tmp_path: Path, url: str) -> None:
+    push = ["--metrics-push", url]
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *push)
     assert ran.status == 2
+    assert "--metrics-push http://pushgateway:9091" in ran.err
     assert "planted" not in ran.err + ran.out
     assert not (tmp_path / "out").exists()
 
@@ -174,6 +213,38 @@ def test_otlp_of_another_protocol(
     ran = convert("csv", IRIS, tmp_path / "out")
     assert "Warning" not in ran.err
     assert len(server.requests) == 1
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_protocol_of_a_signal_decides(
+    tmp_path: Path, server: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables that are empty are not set."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "")
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL is grpc" in ran.err
+    assert [request.path for request in server.requests] == ["/v1/metrics"]
+    server.requests.clear()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/json")
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL is http/json" in ran.err
+    assert [request.path for request in server.requests] == ["/v1/traces"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_otlp_of_a_job_without_a_name(
+    tmp_path: Path, server: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Series without a dataset would stay; the trace has the error."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+    job = tmp_path / "job.yaml"
+    job.write_text("source: nothing\n")
+    assert recordmill("run", job).status == 2
+    assert [request.path for request in server.requests] == ["/v1/traces"]
 
 
 # --- OpenLineage ---
@@ -303,6 +374,93 @@ def test_lineage_in_the_context_of_an_orchestrator(
     assert parent["job"]["name"] == parent["root"]["job"]["name"] == "assets"
 
 
+def test_lineage_of_folders_that_are_apart(
+    tmp_path: Path, lineage: HttpReceiver
+) -> None:
+    """Each is an input, also where there is nothing to do."""
+    folders = [tmp_path / "raw" / "a", tmp_path / "other" / "b"]
+    for number, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        (folder / f"{number}.csv").write_text(f"a,b\n{number},2\n")
+    for _ in range(2):
+        convert("csv", *folders, tmp_path / "out")
+    events = lineage_of(lineage)
+    assert len(events) == 4
+    for event in events:
+        assert [each["name"] for each in event["inputs"]] == [*map(str, folders)]
+    lineage.requests.clear()
+    convert("csv", f"{tmp_path}/*/*/*.csv", tmp_path / "all")
+    [read] = lineage_of(lineage)[-1]["inputs"]
+    assert read["name"] == str(tmp_path)
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENLINEAGE_PARENT_ID", "air/dag"),
+        ("OPENLINEAGE_PARENT_ID", "air/dag.convert/monday"),
+        ("OPENLINEAGE_CONTEXT", "{"),
+        ("OPENLINEAGE_CONTEXT", '{"parent": {"run": {"runId": "x"}, "job": 1}}'),
+    ],
+)
+def test_a_parent_that_is_none_is_told(
+    tmp_path: Path,
+    lineage: HttpReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+) -> None:
+    """The events come without it; an empty variable is not set."""
+    monkeypatch.setitem(os.environ, name, value)
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert f"{name} is {value}, expected" in ran.err
+    monkeypatch.setitem(os.environ, name, "")
+    assert "Warning" not in convert("csv", IRIS, tmp_path / "out").err
+    events = lineage_of(lineage)
+    assert len(events) == 4
+    assert not any("parent" in event["run"]["facets"] for event in events)
+
+
+def test_a_root_that_is_none_is_told(
+    tmp_path: Path, lineage: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, run in (("PARENT", PARENT), ("ROOT_PARENT", "none")):
+        monkeypatch.setitem(os.environ, f"OPENLINEAGE_{name}_ID", f"air/dag/{run}")
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert "OPENLINEAGE_ROOT_PARENT_ID is air/dag/none, expected" in ran.err
+    assert len(lineage_of(lineage)) == 2
+
+
+def test_the_transport_that_sends_later(
+    tmp_path: Path, lineage: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All events are there when the run has ended."""
+    monkeypatch.setitem(os.environ, "OPENLINEAGE__TRANSPORT__TYPE", "async_http")
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert "Warning" not in ran.err
+    states = [event["eventType"] for event in lineage_of(lineage)]
+    assert states == ["START", "COMPLETE"]
+
+
+def test_a_configuration_without_a_transport_is_told(
+    tmp_path: Path, lineage: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = os.environ.pop("OPENLINEAGE_URL")
+    monkeypatch.setitem(os.environ, "OPENLINEAGE_CONFIG", "/nowhere.yml")
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert "OPENLINEAGE_CONFIG: no transport is configured there" in ran.err
+    file = tmp_path / "openlineage.yml"
+    file.write_text(f"transport: {{url: '{lineage.url}'}}\n")
+    monkeypatch.setitem(os.environ, "OPENLINEAGE_CONFIG", str(file))
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert "set OPENLINEAGE_URL" in ran.err
+    assert lineage.requests == []
+    monkeypatch.setitem(os.environ, "OPENLINEAGE_URL", url)
+    assert "Warning" not in convert("csv", IRIS, tmp_path / "out").err
+    assert len(lineage_of(lineage)) == 2
+
+
 def test_places_of_stores() -> None:
     """As OpenLineage's page on naming has them."""
     assert receivers._place("s3://bucket/sets/a/") == ("s3://bucket", "sets/a")
@@ -317,6 +475,57 @@ VARIABLES = ("OPENLINEAGE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 def with_receivers(url: str) -> dict[str, str]:
     return dict(os.environ) | dict.fromkeys(VARIABLES, url)
+
+
+@pytest.mark.parametrize("status", [302, 307, 401, 503])
+@pytest.mark.parametrize("transport", ["http", "async_http"])
+@pytest.mark.usefixtures("patient")
+def test_only_a_status_of_success_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, transport: str
+) -> None:
+    """A page to log in takes nothing; each warning has the status."""
+    if (status == 503) and transport == "async_http":
+        return  # as the other one
+    with receiver(status) as server:
+        given = with_receivers(server.url) | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        if transport == "async_http":
+            given["OPENLINEAGE__TRANSPORT__TYPE"] = transport
+        if status == 503:  # OpenLineage's tries again for ten seconds
+            del given["OPENLINEAGE_URL"]
+        monkeypatch.setattr(os, "environ", given)
+        ran = convert("csv", IRIS, tmp_path / "out", "--metrics-push", server.url)
+    warnings = [line for line in ran.err.splitlines() if "Warning" in line]
+    assert len(warnings) == (3 if status == 503 else 4)
+    for warning in warnings:
+        assert f"answered {status}" in warning
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:planted@127.0.0.1:1",
+        "http://planted@127.0.0.1:1/x",
+        "http://me:plan/planted@127.0.0.1",
+        "://me:planted@127.0.0.1",
+        "ftp://me:planted@127.0.0.1/x?key=planted",
+    ],
+)
+@pytest.mark.usefixtures("patient")
+def test_no_warning_has_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    given = with_receivers(url) | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    retry = {"OPENLINEAGE__TRANSPORT__RETRY": '{"total": 0}'}
+    where = {"OPENLINEAGE__TRANSPORT__TYPE": "http", "OPENLINEAGE__TRANSPORT__URL": url}
+    end = {"OPENLINEAGE__TRANSPORT__ENDPOINT": "lineage?key=planted"}
+    monkeypatch.setattr(os, "environ", given | retry | where | end)
+    ran = convert("csv", IRIS, tmp_path / "out")
+    assert ran.err.count("Warning: ") == 3
+    assert "planted" not in ran.err
+    monkeypatch.setitem(os.environ, "OPENLINEAGE_API_KEY", "planted\n")
+    auth = '{"type": "api_key", "apiKey": "planted\\n"}'
+    monkeypatch.setitem(os.environ, "OPENLINEAGE__TRANSPORT__AUTH", auth)
+    assert "planted" not in convert("csv", IRIS, tmp_path / "out").err
 
 
 @pytest.mark.parametrize("status", [None, 500])
@@ -364,6 +573,24 @@ def test_all_that_hang_are_waited_for_together(
     assert all(problem.endswith("no answer in time") for problem in problems)
 
 
+def test_packages_are_imported_before_threads_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that import would change filters of warnings under others."""
+    monkeypatch.setattr(os, "environ", with_receivers("http://127.0.0.1:1"))
+    places = []
+    session = receivers._Lane.session
+
+    def told(self: receivers._Lane) -> Any:
+        places.append(threading.current_thread())
+        return session(self)
+
+    monkeypatch.setattr(receivers._Lane, "session", told)
+    found = receivers.Receivers("rows", str(tmp_path), "http://127.0.0.1:1")
+    assert places == [threading.current_thread()] * 4
+    found.end(receivers.RunEnd("", "", 1.0, 2.0, {}, None, OSError("x")), 0.0)
+
+
 @pytest.mark.usefixtures("patient")
 def test_a_package_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -375,11 +602,14 @@ def test_a_package_that_is_missing(
 
 
 def test_nothing_is_imported_unasked(tmp_path: Path) -> None:
+    """A variable that is empty asks for nothing."""
     code = (
         "import sys; from recordmill.beam_jobs.cli.main import run;"
         f"run(['convert', 'csv', {str(IRIS)!r}, {str(tmp_path / 'out')!r}]);"
         "heavy = ('openlineage', 'opentelemetry.exporter', 'recordmill.beam_jobs.report.receivers');"
         "sys.exit(any(name.startswith(heavy) for name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    empty = with_receivers("")
+    ran = subprocess.run([sys.executable, "-c", code], check=False, env=empty)
+    assert ran.returncode == 0
     assert open_store(str(tmp_path / "out")).find("manifest.json") is not None

@@ -709,6 +709,13 @@ def input_root(files: Sequence[InputFile]) -> str:
     return files[0].uri.removesuffix(files[0].path) if files else ""
 
 
+def input_roots(files: Sequence[InputFile], most: int) -> tuple[str, ...]:
+    """Returns the folders that were given; if they are more, the one above them all."""
+    given = Inventory.of(files).table["given"].unique().to_pylist()
+    below = given if len(given) <= most else [""]
+    return tuple(input_root(files) + folder for folder in below)
+
+
 def _by_folders(found: pa.Table) -> pa.Table:
     """Returns files in the order of their names, folder by folder."""
     batches = found.to_batches(BATCH_FILES)

@@ -112,7 +112,7 @@ _NO_PROTOCOL = "Protocol not known"  # of fsspec, a bare ValueError
 _UNKNOWN_OPTION = re.compile(r"__init__\(\) got an unexpected keyword argument '(.+)'")
 
 _SECRET_VARIABLE = re.compile(
-    r"secret|token|passw|credential|account_key|access_key|sas|connection_string",
+    r"secret|token|passw|credential|(account|access|api)_key|sas|connection_string",
     re.IGNORECASE,
 )
 _SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\s'\"]+")
@@ -186,7 +186,7 @@ def describe_failure(error: Exception, uri: str) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename == uri:
         text = error.strerror  # the caller names the file
-    text = _hide_secrets(" ".join(text.split()))[:500] or type(error).__name__
+    text = hide_secrets(" ".join(text.split()))[:500] or type(error).__name__
     for note in getattr(error, "__notes__", ()):
         text += f" ({note})"
     return f"{text}; {_way_out(error, uri)}"
@@ -195,7 +195,7 @@ def describe_failure(error: Exception, uri: str) -> str:
 def safe_cause(error: Exception) -> Exception | None:
     """Returns the error as a cause to raise from, or None if it shows a secret."""
     texts = [str(each) for each in _chain(error)]
-    return error if all(_hide_secrets(text) == text for text in texts) else None
+    return error if all(hide_secrets(text) == text for text in texts) else None
 
 
 def _way_out(error: Exception, uri: str) -> str:
@@ -289,7 +289,7 @@ def _code(error: BaseException) -> str | None:
     return str(code) if code else None
 
 
-def _hide_secrets(text: str) -> str:
+def hide_secrets(text: str) -> str:
     """Replaces the values of secret environment variables and signatures by ***."""
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_VARIABLE.search(name):

@@ -53,6 +53,7 @@ class Publishing:
     # files, folders or globs as the job has them; () for a pipeline's rows
     inputs: tuple[str, ...] = ()
     input_root: str = ""  # the folder below which all of them lie
+    input_roots: tuple[str, ...] = ()  # those that lineage tells of
     reading: str = ""  # what `registry.describe_inputs` says of the inventory
     description: Description = NO_DESCRIPTION  # of the whole dataset
 
