@@ -61,6 +61,7 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.staging import publish_detached, stage
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
@@ -394,6 +395,7 @@ class SendRange(beam.DoFn):
 
 
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
+SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answer
 
 
 def input_ranges_of(
@@ -432,9 +434,8 @@ def resolve_ranges(
         numbers = [number for _, number in sorted(surveys)]
         resolved = context.source.input.resolve_ranges(ranges, numbers)
         step = max(1, len(resolved) // NUM_SAMPLES)
-        samples = (
-            context.source.sample(input_range) for input_range in resolved[::step]
+        guess = merge_types(
+            ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
         )
-        guess = merge_types(samples)
     for input_range in resolved:
         yield input_range, guess

@@ -134,6 +134,16 @@ def test_what_is_missing(store: Store) -> None:
     assert contents(store) == {"there/a": b"x"}
 
 
+def test_many_small_files(store: Store) -> None:
+    files = {f"a/{number}": b"%d" % number for number in range(40)}
+    store.put_all(files)
+    assert [*store.for_each(store.read, files)] == [*files.values()]
+    with pytest.raises(MissingFileError, match="nothing"):
+        store.for_each(store.read, ["a/1", "nothing", "a/2"])
+    store.put_all({})
+    assert contents(store) == files
+
+
 def test_list_tells_all_files_below(store: Store) -> None:
     assert store.list() == {}
     assert store.list("a") == {}

@@ -117,8 +117,8 @@ class CommitRecord:
         self.store.put_bytes(manifest, self.manifest_name)
         if replaced is not None:
             self.store.put_bytes(replaced, self.replaced_name)
-        for name, data in fixed.items():
-            self.store.put_bytes(data, files.fixed_copy_name(self.mark, name))
+        mark = self.mark
+        self.store.put_all({files.fixed_copy_name(mark, n): fixed[n] for n in fixed})
 
 
 def find_records(store: Store) -> list[CommitRecord]:
@@ -289,11 +289,15 @@ def _settle(
     """Puts the files with fixed names in place; removes those of the old dataset."""
     own = {*manifest.files, *unnamed_files(manifest)}
     files = {name: copy for name, copy in record.files.items() if name in own}
-    for name in sorted(files, key=lambda name: name != DATASET_INFO_NAME):
+
+    def put(name: str) -> None:
         copy = store.find(files[name])
         if copy is None:
             raise _Superseded  # another run has finished this commit
         _replace(store, data, name, copy)
+
+    store.for_each(put, files.keys() & {DATASET_INFO_NAME})
+    store.for_each(put, sorted(files.keys() - {DATASET_INFO_NAME}))
     for name in _obsolete_names(manifest, record):
         _replace(store, data, name, None)
 
@@ -509,13 +513,13 @@ def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
 def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
     """Reads the staged files that get a fixed name, by that name."""
     store, folder = workspace.store, workspace.store_name("staging")
-    names = store.list_level(folder).files
-    found = {
-        name.removeprefix(f"{folder}/"): store.find(name)
-        for name in names
+    names = [
+        name
+        for name in store.list_level(folder).files
         if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
-    }
-    return {name: data for name, data in found.items() if data is not None}
+    ]
+    found = zip(names, store.for_each(store.find, names), strict=True)
+    return {n.removeprefix(f"{folder}/"): data for n, data in found if data is not None}
 
 
 def wrong_files(

@@ -429,8 +429,8 @@ def stage(
         if context.part:
             schema = schema_of(manifest, class_names(store, manifest))
         manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
-    for name, data in (described | unnamed).items():
-        store.put_bytes(data, workspace.store_name(f"staging/{name}"))
+    staged = described | unnamed
+    store.put_all({workspace.store_name(f"staging/{n}"): staged[n] for n in staged})
     _stage_rejects(context)
     if read is not None:
         _require_same_inputs(context, read)
@@ -466,15 +466,15 @@ def _listed_at(workspace: Workspace) -> float | None:
 def _stage_rejects(context: RunContext) -> None:
     workspace = context.workspace
     prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
-    moved = []
-    for name in workspace.names(REJECTS_NAME):
-        target = workspace.store_name(f"{prefix}{name}")
-        source = f"{REJECTS_NAME}/{name}"
-        if workspace.shared:
-            moved.append((workspace.store_name(source), target))
-        else:
-            workspace.store.put_file(workspace.local_path(source), target)
-    workspace.store.move_all(moved)
+    pairs = [
+        (f"{REJECTS_NAME}/{name}", workspace.store_name(f"{prefix}{name}"))
+        for name in workspace.names(REJECTS_NAME)
+    ]
+    store, path = workspace.store, workspace.local_path
+    if workspace.shared:
+        store.move_all((workspace.store_name(own), target) for own, target in pairs)
+    else:
+        store.for_each(lambda pair: store.put_file(path(pair[0]), pair[1]), pairs)
 
 
 def keep_inventory(
@@ -613,8 +613,8 @@ def describe(workspace: Workspace, description: Description, lease: str) -> Mani
     if description.card:
         schema = schema_of(old, class_names(store, old))
         manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
-    for name, data in described.items():
-        store.put_bytes(data, workspace.store_name(f"staging/{name}"))
+    own = {workspace.store_name(f"staging/{n}"): described[n] for n in described}
+    store.put_all(own)
     store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return commit(workspace, manifest, lease)

@@ -9,7 +9,7 @@ checked and renamed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from recordmill.transforms.storage.errors import (
 )
 from recordmill.transforms.storage.store import Level, Store
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _Entries = list[tuple[str, Info]]
 _PARALLEL = 16  # requests at once, each for another file
@@ -137,7 +138,7 @@ class RemoteStore(Store):
             root = remote_file(self.url, self.options)
             left = root.remove_together(tuple(paths))
             names = tuple(paths[path] for path in left)
-        _for_each(lambda name: self._do("removed", name, remove), names)
+        self.for_each(lambda name: self._do("removed", name, remove), names)
 
     def remove_tree(self, folder: str) -> None:
         if self._cloud.objects:
@@ -151,7 +152,12 @@ class RemoteStore(Store):
         self._do("removed", folder, remove)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        _for_each(lambda pair: self._move(*pair), pairs)
+        self.for_each(lambda pair: self._move(*pair), pairs)
+
+    def for_each(
+        self, action: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Sequence[_Result]:
+        return list(ahead(items, action, _PARALLEL))
 
     @property
     def _cloud(self) -> type[RemoteFile]:
@@ -313,9 +319,3 @@ def _files(entries: Iterable[tuple[str, Info]]) -> dict[str, int]:
         for name, info in sorted(entries, key=lambda entry: entry[0])
         if info["type"] == "file" and not name.endswith("/")
     }
-
-
-def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """Calls a function for each item, for several at once."""
-    for _ in ahead(items, action, _PARALLEL):
-        pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +22,9 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 
 WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
 SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # of swaps on local disk, only while they last
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 _TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 
@@ -180,6 +183,19 @@ class Store(ABC):
         At any moment a target is whole or does not exist. An object store copies,
         checks that the copy is complete, then deletes the source.
         """
+
+    def for_each(
+        self, action: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Sequence[_Result]:
+        """Calls a function that asks this store, for each item; returns the results.
+
+        Where an answer takes long, for several items at once.
+        """
+        return [action(item) for item in items]
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """Puts small files, by name, in any order."""
+        self.for_each(lambda name: self.put_bytes(files[name], name), files)
 
     def keeps_conditions(self, name: str) -> bool:
         """Tells whether `swap` is really exclusive here.

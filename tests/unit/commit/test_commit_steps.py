@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,9 +30,11 @@ from recordmill.transforms.commit.commit import (
     unnamed_files_of_part,
 )
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage import LocalStore, RemoteStore
+from recordmill.transforms.storage.clouds import RemoteFile
 from recordmill.transforms.storage.store import Level
 from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tfrecord import crc32c
 
 OLD = "d-train.tfrecord-00000-of-00001"
 NEW = "d-train.0123abcd.tfrecord-00000-of-00001"
@@ -236,6 +240,32 @@ def test_fixed_names_are_swapped_in_order() -> None:
         world.baton.turn(run)
     assert swaps[:2] == ["swap manifest.json", "swap dataset_info.json"]
     assert swaps[2:] == sorted(swaps[2:])
+
+
+def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a store each takes six answers: one after the other, 2 s at 50 ms each."""
+    store = RemoteStore(f"memory://{uuid.uuid4().hex}")
+    work = Workspace.of(store, "0123456789abcdef")
+    described = dict.fromkeys(("features.json", "schema.pbtxt"), b"{}")
+    entries = {
+        name: {"bytes": len(data), "crc32c": f"{crc32c(data):08x}"}
+        for name, data in described.items()
+    }
+    staged = plain_manifest([], files=entries, fingerprint="0123abcd" * 4).to_bytes()
+    others = {**described, "run.json": b"{}"}
+    for name, data in {**others, "manifest.json": staged}.items():
+        store.put_bytes(data, work.store_name(f"staging/{name}"))
+    store.put_bytes(b"", work.store_name(SEEN_NAME))
+    all_are_there, swap = threading.Barrier(len(others)), RemoteFile.swap
+
+    def swap_with_others(file: RemoteFile, data: bytes, seen: bytes | None) -> bool:
+        if file.path.rpartition("/")[2] in others:
+            all_are_there.wait(60)  # broken by the first one that waits alone
+        return swap(file, data, seen)
+
+    monkeypatch.setattr(RemoteFile, "swap", swap_with_others)
+    commit(work)
+    assert {name: store.read(name) for name in others} == others
 
 
 @pytest.mark.parametrize("recorded", [0, 6])
