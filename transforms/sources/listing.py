@@ -421,7 +421,9 @@ def _branches(top: RemoteFile) -> list[_Branch]:
     """Returns what lies below a folder, in order; large folders are not listed yet."""
     branches: list[_Branch] = [top.path]
     if most := top.flat_names:  # a small input takes few answers, and no threads
-        found = with_retries(lambda: list(islice(top.entries(deep=True), most + 1)))
+        found = list[Info]()
+        with suppress(FileNotFoundError):
+            found = with_retries(lambda: list(islice(top.entries(deep=True), most + 1)))
         if len(found) <= most:
             return [found]
     for _ in range(_LEVELS):

@@ -12,7 +12,6 @@ import base64
 import json
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -596,7 +595,7 @@ class Hub(RemoteFile):
     extra = "hf"
     container = "repository"
     credentials = "set HF_TOKEN, or log in with `hf auth login`"
-    flat_names = sys.maxsize  # its package has no pages, and repositories are small
+    flat_names = 1 << 32  # its package has no pages, and repositories are small
     hidden = f"; private and gated ones are shown to those with access: {credentials}"
 
 
