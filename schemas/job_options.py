@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -57,6 +58,7 @@ from recordmill.schemas.storage_options import (
     BothSides,
     StorageOptions,
     require_secretless_arguments,
+    require_secretless_url,
 )
 from recordmill.schemas.text import parse_memory, parse_size
 
@@ -143,7 +145,9 @@ _LICENSE = re.compile(
 
 
 def _license(text: str) -> str:
-    if not _LICENSE.fullmatch(text):
+    depths = [*accumulate((each == "(") - (each == ")") for each in text)]
+    is_even = "://" in text or (min(depths), depths[-1]) == (0, 0)
+    if not is_even or not _LICENSE.fullmatch(text):
         raise ValueError(
             "expected an SPDX identifier like CC-BY-4.0, LicenseRef-NAME for one of your "
             f"own, or a URL, found {text!r}"
@@ -162,8 +166,10 @@ class StorageSides(FrozenModel):
 _TYPES: dict[str, Any] = {
     "text": Text,
     "prose": Annotated[Text, AfterValidator(_prose)],
-    "url": Annotated[Text, AfterValidator(_url)],
-    "license": Annotated[Text, AfterValidator(_license)],
+    "url": Annotated[Text, AfterValidator(_url), _checked(require_secretless_url)],
+    "license": Annotated[
+        Text, AfterValidator(_license), _checked(require_secretless_url)
+    ],
     "file": Text,
     "folder": Text,
     "flag": bool,

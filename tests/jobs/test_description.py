@@ -162,6 +162,27 @@ def test_an_append_keeps_what_is_said_and_sums_all_shards(tmp_path: Path) -> Non
     require_sums(out)
 
 
+@pytest.mark.parametrize(
+    ("license_", "told"),
+    [
+        ("https://me:hunter2@example.org/license", "the address carries a secret"),
+        ("https://example.org/license?sig=hunter2", "the address carries a secret"),
+        ("((MIT AND ISC)", "expected an SPDX identifier"),
+        ("MIT) AND (ISC", "expected an SPDX identifier"),
+    ],
+)
+def test_a_license_has_no_secret_and_pairs_of_brackets(
+    tmp_path: Path, license_: str, told: str
+) -> None:
+    out = tmp_path / "iris"
+    ran = recordmill("convert", "csv", IRIS, out, "--license", license_)
+    assert ran.status != 0
+    assert told in ran.err
+    assert "hunter2" not in ran.err
+    assert not out.exists()
+    convert("csv", IRIS, out, "--license", "(MIT AND ISC) OR (CC0-1.0)")
+
+
 def test_a_replaced_dataset_takes_its_card_along(tmp_path: Path) -> None:
     out = tmp_path / "iris"
     convert("csv", IRIS, out, "--card")

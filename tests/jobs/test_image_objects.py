@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from contextlib import suppress
@@ -917,3 +918,106 @@ def test_yaml_beside_texts_that_are_no_labels_is_not_read(tmp_path: Path) -> Non
     (tmp_path / "in/training.yaml").write_text("names: {a: [\nkpt_shape: !!x\n")
     ran = converted(tmp_path / "in")
     assert "cat 2, dog 2" in ran.out + ran.err
+
+
+def test_a_category_of_two_names_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    small_coco(folder)
+    path = folder / "annotations/instances_default.json"
+    whole = json.loads(path.read_text())
+    whole["categories"].append(whole["categories"][0])  # listed twice
+    path.write_text(json.dumps(whole))
+    converted(folder)
+    whole["categories"][-1] = {**whole["categories"][0], "name": "zebra"}
+    path.write_text(json.dumps(whole))
+    told = refused(folder, "--overwrite")
+    assert "category 90 is both 'brush' and 'zebra'" in told
+    # The ways out.
+    converted(folder, "--overwrite", "--annotations", "none", "--label-from", "none")
+    whole["categories"][-1]["id"] = 91
+    path.write_text(json.dumps(whole))
+    converted(folder, "--overwrite")
+
+
+DEEP = b"[" * 3000 + b"]" * 3000  # more than Python's parser takes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (b'{"info"', b'{"licenses": ' + DEEP + b', "info"', ""),
+        (b'"brush"', b'"bru\nsh"', "Invalid control character at: line"),
+        (b'"segmentation": [', b'"segmentation": [\x0c', "Expecting value: line 1 col"),
+        (b'"segmentation": [[', b'"segmentation": [[0 ', "Expecting ',' delimiter"),
+        (b'"segmentation": [[', b'"segmentation": {"a": 1"}, [[', "Expecting ','"),
+    ],
+)
+def test_an_image_without_its_file_is_a_reject_of_valid_json(
+    tmp_path: Path, old: bytes, new: bytes, told: str
+) -> None:
+    folder, entry = tmp_path / "in", image(3, "none.jpg")
+    add_images(folder, "a.jpg")
+    images = [image(1, "a.jpg"), {**entry, "license": 3}]
+    coco(folder / "a.json", images, [annotation(2, 1, BOX)])
+    data = (folder / "a.json").read_bytes()
+    (folder / "a.json").write_bytes(data.replace(old, new, 1))
+    if told:
+        error = refused(folder)
+        assert "a.json: is not valid as COCO: " + told in error
+        return
+    converted(folder, "--max-rejects", "1")
+    (file,) = (tmp_path / "out/rejects").iterdir()
+    assert json.loads(base64.b64decode(json.loads(file.read_text())["raw"])) == entry
+
+
+@pytest.mark.parametrize(
+    ("outline", "kept"),
+    [
+        ({"size": [480, 640], "counts": 'ab}c{"\\'}, True),
+        ({"counts": "ab}c{"}, False),
+        ({}, None),
+        (5, False),
+        (0, False),
+        ("x", False),
+        ([[1, 2], {"a": {}}], False),
+    ],
+)
+@pytest.mark.parametrize("key", [b"segmentation", b"segment\\u0061tion"])
+def test_an_odd_outline_changes_no_other(
+    tmp_path: Path, key: bytes, outline: Any, kept: bool | None
+) -> None:
+    folder = tmp_path / "in"
+    add_images(folder, "a.jpg", "b.jpg", "c.jpg")
+    images = [image(n, name) for n, name in enumerate(("a.jpg", "b.jpg", "c.jpg"))]
+    outlines = [[[1, 2, 3, 4, 5, 6.5]], outline, [[7, 8, 9, 10, 11, 12]]]
+    annotations = [
+        annotation(n, n, BOX, segmentation=each) for n, each in enumerate(outlines)
+    ]
+    coco(folder / "a.json", images, annotations)
+    data = (folder / "a.json").read_bytes()
+    at = data.rindex(b'"segmentation"') + 1  # of the last
+    data = data[:at] + key + data[at + len("segmentation") :]
+    (folder / "a.json").write_bytes(data)
+    converted(folder, "--max-rejects", "1")
+    found = {
+        name: [json.loads(text) for text in row["objects/segmentation"]]
+        for name, row in rows_of(tmp_path / "out").items()
+    }
+    assert found.pop("a.jpg") == [outlines[0]]
+    assert found.pop("c.jpg") == [outlines[2]]
+    if kept is False:
+        (told,) = rejects_of(tmp_path / "out").values()
+        assert "annotation 1: segmentation is not a list of polygons" in told
+        assert "keypoints" not in told
+    else:
+        assert found.pop("b.jpg") == [outline if kept else []]
+    assert not found
+
+
+def test_classes_keep_the_numbers_that_are_their_names(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    small_coco(folder)
+    path = folder / "annotations/instances_default.json"
+    path.write_text(path.read_text().replace('"brush"', "1.50"))
+    converted(folder)
+    assert "1.50" in (tmp_path / "out/objects-label.labels.txt").read_text().split()

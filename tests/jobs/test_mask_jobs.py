@@ -154,12 +154,47 @@ def test_what_is_no_array_of_numbers_is_a_reject(data: Path) -> None:
     Path("data/npy/b.npy").write_bytes(Path("data/npy/b.npy").read_bytes()[:-1])
     np.save("data/npy/c.npy", np.array([{"a": 1}]), allow_pickle=True)
     Path("data/npy/d.npy").write_bytes(b"text")
-    converted("--max-rejects", "3")
+    length = (1 << 20).to_bytes(4, "little")
+    long = b"\x93NUMPY\2\0" + length + b"(" * (1 << 20)
+    Path("data/npy/a.npy").write_bytes(long)
+    converted("--max-rejects", "4")
     told = recordmill("rejects", "out").out
+    assert "npy/a.npy: the file: its header has 1,048,588 bytes, expected at" in told
+    assert "name only .npy" not in told
     assert "says 8 bytes of values, but 7 follow" in told
     assert "holds Python objects" in told
     assert "expected the mark of a .npy file" in told
-    assert sorted(rows()) == ["a", "e"]
+    assert sorted(rows()) == ["e"]
+
+
+def test_arrays_without_values_are_arrays(data: Path) -> None:
+    Path("data/npy").mkdir()
+    for number, name in enumerate(NAMES):
+        np.save(f"data/npy/{name}.npy", np.ones((4, number), np.float32))
+    converted()
+    shapes = {
+        Path(row["filename"]).stem: np.shape(row["npy"])
+        for row in open_dataset("out", "train")
+    }
+    assert shapes == {name: (4, number) for number, name in enumerate(NAMES)}
+
+
+def test_masks_that_are_arrays_are_asked_for_where_pixels_move(data: Path) -> None:
+    for path in Path("data/masks").glob("*.png"):
+        np.save(path.with_suffix(".npy"), np.asarray(Image.open(path)))
+        path.unlink()
+    converted()
+    for options in (["--resize", "longer=9"], ["--orientation", "apply"]):
+        said = refused_by("--overwrite", *options)
+        name = options[0].removeprefix("--")
+        assert "masks: is named like a folder of masks, but arrays stay as they" in said
+        assert f"and --{name} moves the pixels" in said
+        # The ways out.
+        assert (
+            "use --pair masks=masks for these arrays, or --pair none for none" in said
+        )
+        converted("--overwrite", *options, "--pair", "masks=masks")
+        converted("--overwrite", *options, "--pair", "none", "--label-from", "none")
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])

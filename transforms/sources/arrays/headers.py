@@ -176,11 +176,6 @@ def _open_npy(
     stream = open_array(array, storage, (array.start, array.start + size))
     start = bytes(stream.read(START_BYTES))
     length = header_length(start, where)
-    if length > MAX_HEADER_BYTES:
-        raise InputError(
-            f"{where}: its header has {length:,} bytes, expected at most "
-            f"{MAX_HEADER_BYTES:,}: the file is damaged"
-        )
     head = (start + bytes(stream.read(max(0, length - len(start)))))[:length]
     _require_header(len(head), length, where)
     header = parse_npy(head, where)
@@ -237,8 +232,8 @@ def header_length(start: bytes, where: str) -> int:
     if not start.startswith(MAGIC):
         raise InputError(
             f"{where}: begins with {start[:6].hex(' ') or 'nothing'}, expected the mark of "
-            "a .npy file, 93 4e 55 4d 50 59. Write the array with numpy.save, or name "
-            "only .npy and .npz files"
+            "a .npy file, 93 4e 55 4d 50 59. Write the array with numpy.save, or leave "
+            "the file out"
         )
     major = start[6] if len(start) > 6 else 0
     width = 2 if major == 1 else 4
@@ -247,13 +242,19 @@ def header_length(start: bytes, where: str) -> int:
             f"{where}: version {major} of .npy, expected 1 to 3: the file is damaged or "
             "cut short; copy it again"
         )
-    return 8 + width + int.from_bytes(start[8 : 8 + width], "little")
+    length = 8 + width + int.from_bytes(start[8 : 8 + width], "little")
+    if length > MAX_HEADER_BYTES:
+        raise InputError(
+            f"{where}: its header has {length:,} bytes, expected at most "
+            f"{MAX_HEADER_BYTES:,}: the file is damaged"
+        )
+    return length
 
 
 def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
     """Parses a header of as many bytes as `header_length` says.
 
-    With 0 as `least_axes`, it may be that of a single value.
+    With 0 as `least_axes`, no axis is that of rows: there may be none, and no values.
 
     Raises:
       InputError: it is damaged, or its values can be no feature.
@@ -282,12 +283,13 @@ def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
             "numpy.array(values.tolist())), or one array for each field"
         )
     if not least_axes <= len(shape) <= _MAX_AXES:
+        of_rows = ", the first of them of the rows: save array[numpy.newaxis] for a single row"
         raise InputError(
-            f"{where}: has {len(shape)} axes, expected 1 to {_MAX_AXES}, the first of "
-            "them of the rows: save array[numpy.newaxis] for a single row"
+            f"{where}: has {len(shape)} axes, expected {least_axes} to {_MAX_AXES}"
+            f"{of_rows if least_axes else ''}"
         )
     header = NpyHeader(dtype, shape, bool(is_fortran) and len(shape) > 1)
-    if not 0 < header.row_bytes <= MAX_ROW_BYTES:
+    if least_axes and not 0 < header.row_bytes <= MAX_ROW_BYTES:
         raise InputError(
             f"{where}: a row of shape {list(shape[1:])} has {header.row_bytes:,} bytes, "
             f"expected 1 to {MAX_ROW_BYTES:,}: the first axis is that of the rows; move "

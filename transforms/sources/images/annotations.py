@@ -789,6 +789,7 @@ def _number(
     names = list(count_values(labels.filter(pa.array(valid))))
     if label_map is None:
         if known:
+            assert {*known}.issuperset(names), names  # as many labels as boxes
             return known
         if not names and valid.any():
             raise InputError(f"{draft.root}: no {draft.noun} has a label")

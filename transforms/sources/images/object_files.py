@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,11 +172,20 @@ def _kind_of(data: bytes) -> str:
 
 F32 = pa.float32()
 _OUTLINE = re.compile(
-    rb'("segmentation"\s*:\s*)(\[[-+\d.,eE\s\[\]]*\]|\{[^{}]*\}|[-+\d.eE]+)'
+    rb'"segmentation"[ \t\r\n]*:[ \t\r\n]*'
+    rb"(\[(?:[-+\d.,eE \t\r\n]++|\[[-+\d.,eE \t\r\n]*+\])*+\]|"
+    rb'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 )
+_CUT = "segmentation, cut"  # the number of an outline in its place
 _NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _RING = rf"\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]"
 _VALID_OUTLINE = rf'^(?:\[(?:{_RING}(?:,{_RING})*)?\]|\{{"size".*)$'
+_EXPECTED = (
+    "bbox is not x, y, width and height: four numbers, no side below 0",
+    "area is not a number that float32 holds",
+    "segmentation is not a list of polygons, or run lengths with size and counts",
+    "keypoints are not a list of numbers that float32 holds",
+)
 _REQUIRED = ("id", "file_name"), ("id", "name"), ("image_id", "category_id", "bbox")
 
 
@@ -186,7 +195,8 @@ def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
     ids = dict.fromkeys(("id", "image_id", "category_id"), of_ids)
     images = {"id": of_ids, "file_name": pa.string(), "height": number, "width": number}
     objects = {**ids, "bbox": pa.list_(number), "keypoints": pa.list_(number)}
-    objects |= {"area": number, "iscrowd": pa.int64(), "segmentation": pa.int64()}
+    objects |= {"area": number, "iscrowd": pa.int64(), _CUT: pa.int64()}
+    objects["segmentation"] = pa.null()  # odd ones, and such with escapes in their key
     return {
         "images": pa.struct(images.items()),
         "categories": pa.struct({"id": of_ids, "name": pa.string()}.items()),
@@ -194,36 +204,32 @@ def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
     }
 
 
-def _cut_outlines(data: bytes) -> tuple[bytes, pa.StringArray]:
+def _cut_outlines(data: bytes) -> tuple[bytes, list[bytes]]:
     """Returns a file with the numbers of its outlines in their places, and these."""
     outlines = list[bytes]()
 
     def cut(found: re.Match[bytes]) -> bytes:
-        text = found[2].replace(b", ", b",")
-        if text.startswith(b"{"):
-            text = _mask(text)
-        elif len(text.split(maxsplit=1)) > 1:
-            text = re.sub(rb"\s*([\[\],])\s*", rb"\1", text)
-        outlines.append(text)
-        return b"%b%d" % (found[1], len(outlines) - 1)
+        outlines.append(_outline(found[1]))
+        return b'"%b":%d' % (_CUT.encode(), len(outlines) - 1)
 
-    return _OUTLINE.sub(cut, data), pa.array(outlines, pa.string())
+    return _OUTLINE.sub(cut, data), outlines
 
 
 def _parse(
-    data: bytes, read: Callable[[], bytes]
-) -> tuple[list[pa.RecordBatch], list[dict[str, Any]]]:
+    data: bytes, outlines: list[bytes]
+) -> tuple[list[pa.RecordBatch], list[Any]]:
     """Returns images, categories and annotations, and what has no image of these.
+
+    Outlines that were not cut are added to the others.
 
     Raises:
       NOT_VALID: the file is not one of COCO.
     """
     if (parts := _parse_plain(data)) is not None:
         return parts, []
-    try:
-        whole = json.loads(data)
-    except json.JSONDecodeError:
-        whole = json.loads(read())  # its error tells the place in the file
+    whole = json.loads(data)
+    if any(isinstance(each["name"], float) for each in whole["categories"]):
+        whole |= {"categories": json.loads(data, parse_float=str)["categories"]}
     every = [e if isinstance(e, dict) else {"id": e} for e in whole["annotations"]]
     rows = [
         [
@@ -238,7 +244,7 @@ def _parse(
             {"id": _told(each["id"]), "name": str(each["name"])}
             for each in whole["categories"]
         ],
-        [_plain(each) for each in every if "image_id" in each],
+        [_plain(each, outlines) for each in every if "image_id" in each],
     ]
     arrays = map(pa.array, rows, _columns(pa.string()).values())
     lost = [each for each in every if "image_id" not in each]
@@ -247,7 +253,7 @@ def _parse(
 
 def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
     """Parses a file whose values have the usual types, and are there; returns its parts."""
-    line = data.translate(bytes.maketrans(b"\r\n", b"  "))
+    line = data.translate(bytes.maketrans(b"\r\n", b"\t\t"))  # blanks, but in no name
     schema = pa.schema({n: pa.list_(k) for n, k in _columns(pa.int64()).items()})
     try:
         table = pj.read_json(
@@ -274,10 +280,19 @@ def _told(value: Any) -> str:
     return str(value).encode(errors="replace").decode()
 
 
-def _mask(text: bytes) -> bytes:
-    """Returns run lengths as they are kept, or what is no outline."""
+def _outline(text: bytes) -> bytes:
+    """Returns an outline as it is kept; "0" if it is odd, "?" if it is not JSON."""
+    if not text.startswith(b"{"):
+        text = text.replace(b", ", b",")
+        if len(text.split(maxsplit=1)) > 1:
+            text = re.sub(rb"\s*([\[\],])\s*", rb"\1", text)
+        return text
     try:
-        found = json.loads(text)
+        if not (found := json.loads(text)):
+            return NO_OUTLINE.encode()
+    except NOT_VALID:
+        return b"?"
+    try:
         size, counts = found["size"], found["counts"]
         numbers = [*size, *(() if isinstance(counts, str) else counts)]
         if all(type(number) is int and number >= 0 for number in numbers):
@@ -285,26 +300,32 @@ def _mask(text: bytes) -> bytes:
             return json.dumps(kept, separators=(",", ":")).encode()
     except NOT_VALID:
         pass
-    return b"?"
+    return b"0"
 
 
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of an annotation, without a box if one is not what it should be."""
-    plain = {n: _told(found.get(n)) for n in ("id", "image_id", "category_id")}
-    area, outline = found.get("area"), found.get("segmentation")
+def _numbers(values: Any) -> list[float]:
+    """Returns numbers; NaN alone if they are none."""
     try:
-        x, y, width, height = map(float, found["bbox"])
-        if outline and type(outline) is not int:
-            return plain
-        return plain | {
-            "bbox": [x, y, width, height],
-            "area": None if area is None else float(area),
-            "iscrowd": int(found.get("iscrowd") in (1, "1")),
-            "segmentation": outline if type(outline) is int else None,
-            "keypoints": [*map(float, found.get("keypoints") or ())],
-        }
+        return [*map(float, values)]
     except NOT_VALID:
-        return plain
+        return [math.nan]
+
+
+def _plain(found: dict[str, Any], outlines: list[bytes]) -> dict[str, Any]:
+    """Returns the values of an annotation, without a box or NaN if they are not valid."""
+    area, cut = found.get("area"), found.get(_CUT)
+    if (outline := found.get("segmentation")) not in (None, [], {}):
+        cut = len(outlines)
+        outlines.append(_outline(json.dumps(outline).encode()))
+    box = _numbers(found.get("bbox"))
+    return {
+        **{n: _told(found.get(n)) for n in ("id", "image_id", "category_id")},
+        "bbox": box if len(box) == 4 else None,
+        "area": None if area is None else _numbers([area])[0],
+        "iscrowd": int(found.get("iscrowd") in (1, "1")),
+        _CUT: cut,
+        "keypoints": _numbers(found.get("keypoints") or ()),
+    }
 
 
 def _read_coco(
@@ -418,15 +439,13 @@ def _with_same_columns(tables: Sequence[LabelTable]) -> tuple[LabelTable, ...]:
     return tuple(found)
 
 
-def _raw_image(
-    path: str, images: Callable[[], Sequence[Any]], row: int
-) -> tuple[str, int, bytes]:
-    return path, 0, json.dumps(images()[row]).encode()
+def _raw_image(path: str, images: pa.RecordBatch, row: int) -> tuple[str, int, bytes]:
+    return path, 0, json.dumps(images.slice(row, 1).to_pylist()[0]).encode()
 
 
 def _parse_coco(
     file: InputFile,
-    cut: tuple[bytes, pa.StringArray],
+    cut: tuple[bytes, list[bytes]],
     read: Callable[[], bytes],
     split: str,
     options: ImagesOptions,
@@ -434,10 +453,16 @@ def _parse_coco(
 ) -> tuple[LabelTable, dict[str, str], set[str]]:
     """Returns the images of a file with their objects, names of categories, and those used."""
     try:
-        (images, categories, objects), lost = _parse(cut[0], read)
-        are_valid = pc.match_substring_regex(cut[1], _VALID_OUTLINE)
-        if not pc.all(are_valid, min_count=0).as_py():
-            json.loads(read())  # what is not valid may be no JSON
+        try:
+            (images, categories, objects), lost = _parse(*cut)
+            outlines = pa.array(cut[1], pa.string())
+            cut[1].clear()  # has 400 MB of 500
+            are_valid = pc.match_substring_regex(outlines, _VALID_OUTLINE)
+            for odd in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
+                json.loads(odd)
+        except json.JSONDecodeError:
+            json.loads(read())  # its error tells the place in the file
+            raise
     except NOT_VALID as error:
         told = f"KeyError {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
@@ -448,6 +473,15 @@ def _parse_coco(
         raise InputError(
             f"{file.uri}: two images have the id {twice}; expected an id for each"
         )
+    names = dict[str, str]()
+    for each in categories.to_pylist():
+        name = names.setdefault(str(each["id"]), each["name"])
+        if name != each["name"]:
+            raise InputError(
+                f"{file.uri}: category {each['id']} is both {shown(name)} and "
+                f"{shown(each['name'])}; expected an id for each. Give one of them another "
+                f"id, {OTHERWISE}"
+            )
     found = pc.index_in(objects["image_id"], value_set=images["id"])
     is_alone = pc.is_null(found)
     alone = objects.filter(is_alone).select(["id", "image_id"]).to_pylist()
@@ -483,15 +517,23 @@ def _parse_coco(
         )
     numbers = pc.index_in(objects["category_id"], value_set=categories["id"])
     labels = pc.fill_null(categories["name"].take(numbers), "")
-    texts = cut[1].take(objects["segmentation"])
-    has_outline = are_valid.take(objects["segmentation"])
-    has_box = np.isfinite(boxes).all(axis=1) & (width >= 0) & (height >= 0)
-    has_box &= np.asarray(pc.fill_null(has_outline, True), np.bool_)
-    more, left_out = _more(objects, pc.fill_null(texts, NO_OUTLINE), width * height)
-    has_box &= np.isfinite(more["area"].to_numpy())
+    texts, has_outline = (each.take(objects[_CUT]) for each in (outlines, are_valid))
     points = objects["keypoints"].flatten().cast(F32, safe=False).to_numpy()
     counts = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
-    has_box[np.repeat(np.arange(len(order)), counts)[~np.isfinite(points)]] = False
+    of_points = np.repeat(np.arange(len(order)), counts)
+    has_points = ~np.isin(np.arange(len(order)), of_points[~np.isfinite(points)])
+    poses = pc.if_else(pa.array(has_points), objects["keypoints"], None)
+    texts = pc.fill_null(texts, NO_OUTLINE)
+    more, left_out = _more(objects, texts, width * height, poses)
+    are_right = np.array(
+        [
+            np.isfinite(boxes).all(axis=1) & (width >= 0) & (height >= 0),
+            np.isfinite(more["area"].to_numpy()),
+            np.asarray(pc.fill_null(has_outline, True), np.bool_),
+            has_points,
+        ]
+    )
+    has_box = np.asarray(are_right.all(axis=0), np.bool_)
     has_size = np.all(sizes[of_image] > 0, axis=1)
     has_label = np.asarray(pc.not_equal(labels, ""), np.bool_)
     problems = dict[int, str]()
@@ -500,9 +542,7 @@ def _parse_coco(
         if not has_size[at]:
             what = "its image has no height and width"
         elif not has_box[at]:
-            what = (
-                "bbox, area, segmentation or keypoints are not numbers as COCO has them"
-            )
+            what = _EXPECTED[int(are_right[:, at].argmin())]
         problems.setdefault(
             int(of_image[at]), f"{file.path}, annotation {objects['id'][at]}: {what}"
         )
@@ -516,16 +556,15 @@ def _parse_coco(
         file,
         split,
         table_of(all_found, splits, options.boxes_outside, outside),
-        partial(_raw_image, file.path, cache(lambda: json.loads(read())["images"])),
+        partial(_raw_image, file.path, images),
         (),
         rejects,
     )
-    names = dict(zip(*(map(str, each.to_pylist()) for each in categories), strict=True))
     return table, names, {*map(str, objects["category_id"].unique().to_pylist())}
 
 
 def _more(
-    objects: pa.RecordBatch, outlines: pa.StringArray, areas: F64
+    objects: pa.RecordBatch, outlines: pa.Array, areas: F64, poses: pa.ListArray
 ) -> tuple[dict[str, pa.Array], str]:
     """Returns other values of objects, by name, and what is left out."""
     area = pc.coalesce(objects["area"], pa.array(areas)).cast(F32, safe=False)
@@ -535,12 +574,12 @@ def _more(
     if pc.all(pc.match_substring_regex(texts, r"^\d{1,18}$"), min_count=0).as_py():
         more["id"] = ids.cast(pa.int64())
     more["segmentation"] = outlines
-    points = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
+    points = pc.fill_null(pc.list_value_length(poses), 0).to_numpy()
     numbers = {*points.tolist()} - {0}
     if len(numbers) != 1 or (number := numbers.pop()) % 3:
         return more, "keypoints" if numbers else ""
     values = np.zeros((len(ids), number), np.float32)
-    keypoints = objects["keypoints"].flatten().cast(F32, safe=False)
+    keypoints = poses.flatten().cast(F32, safe=False)
     values[points > 0] = keypoints.to_numpy().reshape(-1, number)
     triples = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 3)
     each = pa.FixedSizeListArray.from_arrays(triples, number // 3)

@@ -523,7 +523,7 @@ class Partner(NamedTuple):
 
     def _array(self, data: bytes) -> bytes:
         """Returns the numbers of an array, and before them its sides if these differ."""
-        array, sides = read_npy(data, "array"), self.shape
+        array, sides = read_npy(data, "the file"), self.shape
         is_one = (
             len(array.shape) == len(sides) if None in sides else array.shape == sides
         )
@@ -575,6 +575,16 @@ def _partner(
             f"at can be read{problem}. Mend them, or use `pair=none`"
         )
     if pair.kind == "array":
+        moving = ("resize", "crop", "pad", "orientation")
+        moved = [n for n in moving if getattr(options, n) not in ("", AUTO, "keep")]
+        parts = map(PARTNERS.fullmatch, pair.matches[0].folder.split("/"))
+        if is_guessed and moved and any(part and part["mask"] for part in parts):
+            raise InputError(
+                f"{root}{pair.matches[0].folder}: is named like a folder of masks, but "
+                f"arrays stay as they are, and `{moved[0]}` moves the pixels of images. "
+                f"Save masks as .png, use `pair={_spelled(pair, pair.name)}` for these "
+                "arrays, or `pair=none` for none"
+            )
         kinds = [(each[0], len(each[1])) for each in found for _ in range(found[each])]
         dtype, axes = max(kinds, key=lambda each: (kinds.count(each), each))
         shape = next(s for name, s in found if (name, len(s)) == (dtype, axes))
@@ -604,11 +614,11 @@ def _partner(
     return Partner(pair.name, "image", samples, is_guessed)
 
 
-def _spelled(pair: Pair) -> str:
+def _spelled(pair: Pair, name: str = "mask") -> str:
     """Returns how the option names a pair."""
     both = [each[:2] for each in pair.matches]
     own = {_own(folder, images) for folder, images in both if images is not None}
-    return ",".join(f"mask={each}" for each in sorted(own))
+    return ",".join(f"{name}={each}" for each in sorted(own))
 
 
 def _own(folder: str, images: str) -> str:

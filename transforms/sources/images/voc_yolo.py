@@ -50,6 +50,7 @@ from recordmill.transforms.storage.reading import read_files, read_range
 from recordmill.transforms.tfrecord import crc32c
 
 _HEAD_BYTES = 4096
+_LABEL_BYTES = 1 << 16  # tell whether a file has labels
 _SAMPLE = 100  # files that are looked at, to know what all are
 _ASIDE = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
 _FOLDERS = r"^.*/"
@@ -412,8 +413,11 @@ def _are_labels(
 ) -> bool:
     """Returns whether one of some files has objects, of these classes or inside the image."""
     sample = files[:: len(files) // _SAMPLE + 1]
-    for _, data in _read_all(sample, storage, []):
-        found = _parse_yolo(data, range(1 << 31))
+    for file in [each for each in sample if not each.problem]:
+        stop = min(file.size, _LABEL_BYTES)
+        lines = read_range(file.uri, 0, stop, storage, file.seen)
+        whole = lines if stop == file.size else lines.rpartition(b"\n")[0]
+        found = _parse_yolo(whole, range(1 << 31))
         if found.is_certain and (
             max(label for label, *_ in found.objects) < len(classes)
             or all(0 <= side <= 1 for _, box, _ in found.objects for side in box)
