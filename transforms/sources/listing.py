@@ -423,7 +423,7 @@ def _branches(top: RemoteFile) -> list[_Branch]:
     if most := top.flat_names:  # a small input takes few answers, and no threads
         found = list[Info]()
         with suppress(FileNotFoundError):
-            found = with_retries(lambda: list(islice(top.entries(deep=True), most + 1)))
+            found = list(islice(top.entries(deep=True), most + 1))
         if len(found) <= most:
             return [found]
     for _ in range(_LEVELS):
