@@ -42,7 +42,7 @@ def test_continued_by_either_state(tmp_path: Path) -> None:
         json.loads,
         run_reader(tmp_path, SCRIPTS / "continued.py", plain, zipped).splitlines(),
     )
-    assert len({way for way, *_ in told}) == 11
+    assert len({way for way, *_ in told}) == 15
     for way, stop, before, after, whole in told:
         assert (way, stop, before + after) == (way, stop, whole)
         assert sorted(whole) == list(range(ROWS))
@@ -52,7 +52,12 @@ def test_continued_by_either_state(tmp_path: Path) -> None:
         "'data' is",
         "start=9: compressed shards .* StatefulDataLoader of torchdata, or convert with",
         "state after 9 rows: expected whole batches of `batch_size=16` rows, as num_ranks=2",
-        "start=-9: expected from 0 to the 250 rows of an epoch",
+        "state after 9 rows: expected whole batches of `batch_size=16` rows",
+        "rows_consumed=-9: expected a whole number, 0 or more",
+        "give TorchRows the `batch_size` of the loader",
+        "lacks 'data', 'seed', 'epoch', 'start'; expected what `state.rows_consumed",
+        "'buffer' is 10000, expected 7; .* with the same seed, buffer",
+        "began at a state of StatefulDataLoader; ask it for the next",
     )
     for text, pattern in zip(refused, expected, strict=True):
         assert re.search(pattern, text), text

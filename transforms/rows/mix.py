@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -27,12 +28,14 @@ from recordmill.transforms.rows.open_dataset import (
     Order,
     Row,
     checked_numbers,
+    generator,
     row_order,
     shuffled_blocks,
 )
 from recordmill.transforms.tfrecord import crc32c
 
 _RING_BLOCK = 128  # rows of a local dataset
+_MOST_ROWS = 1 << 32  # of an epoch: their numbers are in memory
 
 StoppingStrategy = Literal["first_exhausted", "all_exhausted"]
 
@@ -62,24 +65,38 @@ def mix(
             f"stopping_strategy={stopping_strategy!r}: expected one of "
             f"{', '.join(get_args(StoppingStrategy))}"
         )
-    if not weights:
-        raise UsageError("mix: expected one dataset or more")
+    if not isinstance(weights, Mapping) or not weights:
+        raise UsageError(
+            "mix: expected one dataset or more, like {data: 0.7, other: 0.3}"
+        )
+    generator(seed, 0)
     first = next(iter(weights))
     for number, (data, weight) in enumerate(weights.items(), 1):
         if problem := _problem(first, data, weight):
             raise UsageError(f"mix: dataset {number} of {len(weights)}: {problem}")
-    sizes, shares = np.array([*map(len, weights)]), np.array([*weights.values()])
-    wanted = sizes / shares
+    sizes = np.array([*map(len, weights)])
+    shares = np.array([*weights.values()], np.float64)
     ends_first = stopping_strategy == "first_exhausted"
-    draws = np.rint(shares * (wanted.min() if ends_first else wanted.max()))
+    with np.errstate(over="ignore"):  # by a tiny weight; refused below
+        wanted = sizes / shares
+        exact = shares * (wanted.min() if ends_first else wanted.max())
+    if not (exact.min() >= 0.5 and exact.sum() <= _MOST_ROWS):
+        raise UsageError(
+            f"mix: weights from {shares.min():g} to {shares.max():g} draw {exact.min():g} "
+            f"rows of a dataset in an epoch of {exact.sum():g}; expected at least 0.5 of at "
+            f"most {_MOST_ROWS:g}. Use weights that are nearer to each other"
+        )
+    draws = np.rint(exact)
     draws = np.maximum(1, np.minimum(draws, sizes) if ends_first else draws)
     return Mix(tuple(weights), draws.astype(np.int64).tolist(), seed)
 
 
 def _problem(first: Dataset, data: Dataset, weight: float) -> str:
     """Returns why a dataset cannot be drawn from beside the first, or ""."""
-    if not 0 < weight < math.inf:
-        return f"has the weight {weight}; expected a positive number"
+    if not isinstance(data, Dataset):
+        return f"is {data!r}; expected what open_dataset returns"
+    if not isinstance(weight, Real) or not 0 < weight < math.inf:
+        return f"has the weight {weight!r}; expected a positive number"
     if not len(data):
         return "has no rows; leave it out"
     if isinstance(data, Mix):
@@ -123,6 +140,11 @@ class Mix(Dataset):
             fill=first._fill,
         )
         self._members, self._draws, self._seed = members, draws, seed
+        # A window has the bytes that it may have by the rows drawn, not by those stored.
+        mean = [sum(s.entry.bytes for s in m._shards) / len(m) for m in members]
+        stored = np.average(mean, weights=[*map(len, members)])
+        drawn = np.average(mean, weights=draws)
+        self._window_rows = int(self._window_rows * stored / drawn)
         self._first_epoch: I64 | None = None
 
     def __len__(self) -> int:
@@ -154,7 +176,7 @@ class Mix(Dataset):
         """
         seed = self._seed if seed is None else seed
         drawn = np.repeat(np.arange(len(self._draws)), self._draws)
-        random = np.random.default_rng([seed % (1 << 64), epoch, len(drawn)])
+        random = generator(seed, epoch, len(drawn))
         random.shuffle(drawn)
         numbers = np.empty(len(drawn), np.int64)
         first = 0

@@ -40,7 +40,12 @@ from recordmill.transforms.dataset.reader import (
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.images.decode import pixels_of
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.rows.read_rows import column_values, require_share, to_dicts
+from recordmill.transforms.rows.read_rows import (
+    column_values,
+    require_share,
+    require_whole,
+    to_dicts,
+)
 from recordmill.transforms.storage import LocalStore, open_store
 from recordmill.transforms.tfrecord import crc32c
 
@@ -242,6 +247,14 @@ _DRAWS = 1 << 10  # random places at once: one by one they would take longer tha
 Order = Callable[[int, int], I64]  # order(start, stop): numbers of these rows
 
 
+def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
+    """Returns random numbers that depend on the arguments alone."""
+    require_whole(epoch=epoch)
+    if not isinstance(seed, SupportsIndex):
+        raise UsageError(f"seed={seed!r}: expected a whole number")
+    return np.random.default_rng([int(seed) % (1 << 64), epoch, *more])
+
+
 def row_order(count: int, seed: int | None, epoch: int, *, block: int) -> Order:
     """Returns a function from places in an epoch to the numbers of rows.
 
@@ -251,7 +264,7 @@ def row_order(count: int, seed: int | None, epoch: int, *, block: int) -> Order:
     """
     if seed is None:
         return np.arange
-    random = np.random.default_rng([seed % (1 << 64), epoch])
+    random = generator(seed, epoch)
     if block:
         rows = shuffled_blocks(count, random, block)
         for start in range(0, count, block * _BUFFER):
@@ -307,7 +320,7 @@ def mixed(
     rows: Iterable[Item], seed: int, epoch: int, worker: int, buffer: int
 ) -> Iterator[Item]:
     """Yields rows in another order: the next one is any of those that wait."""
-    random = np.random.default_rng([seed % (1 << 64), epoch, worker])
+    random = generator(seed, epoch, worker)
     draws = (random.integers(buffer, size=_DRAWS).tolist() for _ in itertools.count())
     places = itertools.chain.from_iterable(draws)
     waiting: list[Item] = []
@@ -435,7 +448,7 @@ class Dataset(Sequence[Row]):
 
     def __repr__(self) -> str:
         names = ", ".join(feature.name for feature in self.schema.features)
-        return f"Dataset({len(self):,} rows: {names})"
+        return f"{type(self).__name__}({len(self):,} rows: {names})"
 
     def __len__(self) -> int:
         return len(self._records)
@@ -633,6 +646,7 @@ class Dataset(Sequence[Row]):
         Raises:
           UsageError: there is no such worker, or no row in the buffer.
         """
+        require_whole(buffer=buffer)
         if buffer < 1:
             raise UsageError(f"buffer={buffer}: expected 1 row or more")
         share = self._share(size, start, worker, num_workers, read)
@@ -662,9 +676,9 @@ class Dataset(Sequence[Row]):
 
     def checked_start(self, start: int) -> int:
         """Returns a number of rows after which an epoch can continue, or raises UsageError."""
-        if not 0 <= start <= len(self):
+        if not isinstance(start, SupportsIndex) or not 0 <= start <= len(self):
             raise UsageError(
-                f"start={start}: expected from 0 to the {len(self):,} rows of an epoch"
+                f"start={start!r}: expected from 0 to the {len(self):,} rows of an epoch"
             )
         if start and self._is_packed:
             raise UsageError(
@@ -680,6 +694,7 @@ class Dataset(Sequence[Row]):
     def _share(
         self, size: int, start: int, worker: int, num_workers: int, read: int = 0
     ) -> Iterator[tuple[int, int]]:
+        require_whole(size=size, read=read)
         if size < 1:
             raise UsageError(f"batches of {size} rows: expected 1 row or more")
         require_share("worker", worker, "num_workers", num_workers)

@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from numbers import Integral
 from os import PathLike, fspath
 from typing import Any
 
@@ -48,8 +49,16 @@ def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
+def require_whole(**numbers: Any) -> None:
+    """Refuses a number that is not 0, 1, 2..."""
+    for name, number in numbers.items():
+        if not isinstance(number, Integral) or number < 0:
+            raise UsageError(f"{name}={number!r}: expected a whole number, 0 or more")
+
+
 def require_share(name: str, number: int, of: str, total: int) -> None:
     """Refuses the number of a reader, worker or process that there is not."""
+    require_whole(**{name: number, of: total})
     if not 0 <= number < total:
         raise UsageError(
             f"{name}={number} of {of}={total}: expected a {name} from 0 to {of} - 1"

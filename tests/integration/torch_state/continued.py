@@ -91,14 +91,41 @@ for k in range(3):
 told("2 ranks, then 3", 3, [*in_turn(before_ranks)], [*in_turn(after_ranks)], whole)
 
 rows = new_rows(plain)
-rows.load_state_dict(rows.state(100))
+rows.load_state_dict(rows.state(96))
 rows.set_epoch(3)
 fresh = TorchRows(plain, seed=3, batch_size=SIZE)
 fresh.set_epoch(3)
 third = numbers(DataLoader(fresh, SIZE))
 told("the next epoch is whole", 0, [], numbers(DataLoader(rows, SIZE)), third)
 
-other_seed = TorchRows(plain, seed=4).state(10)
+# What a loaded state does to the passes that follow, without set_epoch in between.
+whole = numbers(DataLoader(TorchRows(plain, seed=3, batch_size=SIZE), SIZE))
+for workers, persistent in ((0, False), (2, False), (2, True)):
+    rows = TorchRows(plain, seed=3, batch_size=SIZE)
+    rows.load_state_dict(rows.state(96))
+    passes = DataLoader(rows, SIZE, num_workers=workers, persistent_workers=persistent)
+    way = f"the pass after, {workers} workers, {persistent}"
+    told(way, 6, whole[:6], numbers(passes), whole)
+    told(way, 6, [], numbers(passes), whole)
+    if workers == 2 and not persistent:
+        assert rows.state(16) == TorchRows(plain, seed=3, batch_size=SIZE).state(16)
+for workers in (0, 2):
+    for data in (plain, zipped):
+        rows = TorchRows(data, seed=3, batch_size=SIZE)
+        loader = StatefulDataLoader(rows, SIZE, num_workers=workers)
+        numbers(loader)
+        state = json.loads(json.dumps(loader.state_dict()))
+        rows.set_epoch(1)
+        whole = numbers(loader)
+        rows = TorchRows(data, seed=3, batch_size=SIZE)
+        loader = StatefulDataLoader(rows, SIZE, num_workers=workers)
+        loader.load_state_dict(state)
+        rows.set_epoch(1)
+        told("after the end of an epoch", workers, [], numbers(loader), whole)
+
+restored = new_rows(plain)
+restored.load_state_dict(new_rows(plain).state_dict() | {"read": 16})
+other_seed = TorchRows(plain, seed=4, batch_size=10).state(10)
 of_two = next(iter(StatefulDataLoader(new_rows(plain), SIZE, num_workers=0)))
 loader = stateful(plain, 0, SIZE)
 next(iter(loader))
@@ -108,10 +135,21 @@ print(
         [
             refusal(lambda: new_rows(plain).load_state_dict(other_seed)),
             refusal(lambda: new_rows(plain).load_state_dict(worker_state)),
-            refusal(lambda: new_rows(zipped).load_state_dict(new_rows(plain).state(9))),
-            refusal(lambda: new_rows(zipped).state(9)),
+            refusal(
+                lambda: new_rows(zipped).load_state_dict(new_rows(plain).state(16))
+            ),
+            refusal(lambda: new_rows(zipped).state(16)),
             refusal(lambda: new_rows(plain, num_ranks=2).state(9)),
+            refusal(lambda: new_rows(plain).state(9)),
             refusal(lambda: new_rows(plain).state(-9)),
+            refusal(lambda: TorchRows(plain).state(32)),
+            refusal(lambda: new_rows(plain).load_state_dict({})),
+            refusal(
+                lambda: TorchRows(
+                    zipped, seed=3, batch_size=SIZE, buffer=7
+                ).load_state_dict(new_rows(zipped).state_dict())
+            ),
+            refusal(lambda: restored.state(16)),
         ]
     )
 )

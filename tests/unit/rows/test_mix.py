@@ -133,3 +133,44 @@ def test_what_the_messages_advise(tmp_path: Path, make: Maker) -> None:
     convert("csv", IRIS, tmp_path / "b", "--schema", tmp_path / "schema.yaml")
     both = [open_dataset(tmp_path / n, fill={"species": ""}) for n in "ab"]
     assert len(mix(dict.fromkeys(both, 1.0), seed=1)) == 300
+
+
+def test_arguments_that_are_wrong(pair: tuple[Dataset, Dataset]) -> None:
+    large, small = pair
+    both: Any = mix({large: 1, small: 1}, seed=1)
+    assert repr(both) == "Mix(120 rows: id)"
+    make: Any = mix
+    for call, told in (
+        (lambda: make({"out/a": 1}, seed=1), "is 'out/a'; expected what open_dataset"),
+        (lambda: make([large, small], seed=1), r"dataset or more, like \{data: 0.7"),
+        (lambda: make({large: "0.5"}, seed=1), "has the weight '0.5'"),
+        (lambda: make({large: None}, seed=1), "has the weight None"),
+        (lambda: make({large: 1}, seed=None), "seed=None: expected a whole number"),
+        (lambda: make({large: 1}, seed=1.5), "seed=1.5: expected a whole number"),
+        (lambda: make({large: 1e-9, small: 1}, seed=1), "draw 6e-08 rows of a dataset"),
+        (lambda: next(both.stream(epoch=-1)), "epoch=-1: expected a whole number"),
+        (lambda: next(large.stream(read=-1)), "read=-1: expected a whole number"),
+        (lambda: next(large.stream(buffer="9")), "buffer='9': expected a whole"),
+        (
+            lambda: next(large.batches(7, start="3")),
+            "start='3': expected from 0 to the",
+        ),
+        (lambda: next(large.batches(7, start=1.5)), "start=1.5: expected from 0 to"),
+        (lambda: next(large.batches("7")), "size='7': expected a whole number"),
+        (lambda: next(large.batches(7, worker="0")), "worker='0': expected a whole"),
+        (lambda: next(large.batches(7, seed=1, epoch=0.5)), "epoch=0.5: expected"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            call()  # type: ignore[no-untyped-call]
+    for weight in (1e-9, 1e-320):
+        with pytest.raises(UsageError, match="that are nearer to each other"):
+            make({large: 1, small: weight}, seed=1, stopping_strategy="all_exhausted")
+    assert len(make({large: 0.99, small: 0.01}, seed=1)) == 303  # as advised
+
+
+def test_a_window_has_its_bytes_by_the_rows_that_are_drawn(make: Maker) -> None:
+    """Few wide rows among many narrow ones, of which an epoch draws as many."""
+    narrow, wide = open_dataset(make(0, 5000)), open_dataset(make(10**17, 10**17 + 50))
+    both = mix({narrow: 1, wide: 1}, seed=1)
+    sizes = [sum(s.entry.bytes for s in d._shards) / len(d) for d in (narrow, wide)]
+    assert both._window_rows * sum(sizes) / 2 == pytest.approx(4 << 20, rel=0.01)
