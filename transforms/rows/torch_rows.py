@@ -154,7 +154,7 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         if rows_consumed % size and place < count:
             raise UsageError(
                 f"state after {rows_consumed} rows: expected whole batches of "
-                f"`batch_size={size}` rows, that of the loader, as num_ranks={ranks}"
+                f"`batch_size={size}` rows, that of the loader, from each rank"
             )
         return self._state(epoch, self._data.checked_start(min(place, count)))
 

@@ -176,7 +176,7 @@ def test_a_share_continues_at_every_row(
     [
         (0, 0, 1, "0 rows: expected 1"),
         (1, 1, 1, "worker=1 of num_workers=1"),
-        (1, -1, 2, "worker=-1 of num_workers=2: expected a worker from 0"),
+        (1, -1, 2, "worker=-1: expected a whole number, 0 or more"),
     ],
 )
 def test_a_batch_that_cannot_be_is_told(

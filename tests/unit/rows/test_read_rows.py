@@ -51,10 +51,12 @@ def test_more_readers_than_shards_leave_some_without(iris: Path) -> None:
     assert list(read_rows(iris, reader_index=2, num_readers=3)) == []
 
 
-@pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
+@pytest.mark.parametrize(("index", "count"), [(2, 2), (0, 0)])
 def test_a_reader_that_cannot_be_is_told(iris: Path, index: int, count: int) -> None:
     with pytest.raises(UsageError, match=f"reader_index={index} of num_readers"):
         next(read_batches(iris, reader_index=index, num_readers=count))
+    with pytest.raises(UsageError, match="reader_index=-1: expected a whole number"):
+        next(read_batches(iris, reader_index=-1, num_readers=2))
 
 
 def test_a_folder_without_a_dataset_is_told(tmp_path: Path) -> None:
