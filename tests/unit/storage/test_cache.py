@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
