@@ -60,7 +60,7 @@ def test_damaged_metadata(make: Callable[[Path], Path], tmp_path: Path) -> None:
         path.write_bytes(data)
         try:
             _, files = list_inputs([str(folder)])
-            found, summary = only_current(files, "parquet", NO_OPTIONS)
+            found, summary, _ = only_current(files, NO_OPTIONS)
         finally:
             path.write_bytes(originals[path])
         names = {file.path for file in found if file.path.endswith(".parquet")}
