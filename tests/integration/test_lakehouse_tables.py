@@ -162,7 +162,8 @@ def test_columns_of_partitioned_iceberg_tables_are_those_of_its_files(
     ran = convert(folder / "of/rows", out)
     assert ran.status == 0, ran.err
     found = [example.features.feature for example in examples_of(out)]
-    assert {*found[0]} == {"id", "x", "day"}
+    # A row without a day has no such feature, and any row may be the first.
+    assert {name for row in found for name in row} == {"id", "x", "day"}
     days = {
         row["id"].int64_list.value[0]: [*row["day"].bytes_list.value] for row in found
     }
