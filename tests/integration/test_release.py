@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,25 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> s
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Makes one for the tests where the checkout came without, as from an archive."""
+    known = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if known.returncode:
+            folder = tmp_path_factory.mktemp("repository") / ".git"
+            patch.setenv("GIT_DIR", str(folder))
+            patch.setenv("GIT_WORK_TREE", str(ROOT))
+            run("git", "init", "--quiet", cwd=ROOT)
+            run("git", "add", "--all", cwd=ROOT)
+            names = "-c", "user.name=a", "-c", "user.email=a@example.org"
+            run("git", *names, "commit", "--quiet", "--message", "All", cwd=ROOT)
+        yield
+
+
+@pytest.fixture(scope="module")
+def dist(repository: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given := os.environ.get("RECORDMILL_DIST"):
         return Path(given)
     folder = tmp_path_factory.mktemp("release")
