@@ -97,7 +97,7 @@ TWO_TABLE_WORKERS_LEVER = (
     "The next lever is to begin with shards while the last ranges are read."
 )
 TWO_IMAGE_WORKERS_LEVER = (
-    "One worker keeps the disk as busy as two, and what stands before and behind the shards "
+    "One worker keeps the disk as busy as two, and the work before and after the shards "
     "has one thread. A faster disk would show whether two workers wait for the interpreter."
 )
 CIFAR_MEMORY_LEVER = (
