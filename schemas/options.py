@@ -191,15 +191,15 @@ OPTIONS = (
                "column; rows with the same value in it stay in one split",
                default_text="every row by itself", metavar="COLUMN"),
         Option("split_exact", "flag", "CRJT",
-               "give each split exactly its share of the rows; the input is read "
-               "twice", default=False, page="splits.md#exact-splits"),
+               "give each split exactly its share of the rows, which takes a "
+               "reading of the input before the run", default=False, page="splits.md#exact-splits"),
         Option("stratify_by", "text", "CRJT",
                "column, such as the label; each of its values has exact splits",
                default_text="no column", metavar="COLUMN",
                page="splits.md#exact-splits"),
         Option("limit", "integer", "CRJT",
-               "keep the first N rows of the whole dataset, in its own order; the input "
-               "is read twice", default_text="all rows", bounds=(1, None),
+               "keep the first N rows of the whole dataset, in its own order, which "
+               "takes a reading of the input before the run", default_text="all rows", bounds=(1, None),
                metavar="N", page="sampling.md"),
         Option("sample", "share", "CRJT",
                "keep this share of the rows, chosen by `seed`: 1% or 0.01",
@@ -276,7 +276,7 @@ OPTIONS = (
         "Reports",
         Option("metrics_file", "file", "CRJ",
                "Prometheus textfile, written when the run ends", metavar="FILE"),
-        Option("metrics_push", "url", "CRJ",
+        Option("metrics_push", "text", "CRJ",
                "URL of a Prometheus Pushgateway that gets the metrics when the run ends",
                metavar="URL", page="monitoring.md"),
         Option("log_format", "choice", "CRJT",

@@ -121,7 +121,9 @@ class WriteWhenComplete(beam.DoFn):
         if number == NO_SHARD or not piece:
             yield from write_group((number, [piece]), to_write)
             return
-        pieces = self._shards.setdefault(number, _no_pieces(to_write))
+        if number not in self._shards:
+            self._shards[number] = _no_pieces(to_write)
+        pieces = self._shards[number]
         if pieces is None:
             return
         with report_errors_to_launcher(to_write.context.workspace):

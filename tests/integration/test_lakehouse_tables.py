@@ -23,6 +23,13 @@ ROWS = pa.table({"id": [1, 2, 3, 4], "x": [1.5, 2.5, 3.5, 4.5]})
 DAYS = ROWS.append_column("day", pa.array(["a", "a b%/ü", "b", None]))
 
 
+def catalog_in(folder: Path) -> SqlCatalog:
+    """Returns a catalog in memory of Iceberg tables in a folder."""
+    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+    catalog.create_namespace("of")
+    return catalog
+
+
 def rows_of(out: Path) -> list[tuple[int, float]]:
     found = [example.features.feature for example in examples_of(out)]
     return sorted((r["id"].int64_list.value[0], r["x"].float_list.value[0]) for r in found)  # fmt: skip
@@ -41,8 +48,7 @@ def delta(folder: Path) -> DeltaTable:
 
 
 def iceberg(folder: Path) -> Any:
-    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
-    catalog.create_namespace("of")
+    catalog = catalog_in(folder)
     table = catalog.create_table("of.rows", schema=ROWS.schema)
     table.append(ROWS)
     table.append(ROWS.slice(0, 2))
@@ -152,8 +158,7 @@ def test_columns_of_partitioned_iceberg_tables_are_those_of_its_files(
     tmp_path: Path,
 ) -> None:
     folder, out = tmp_path / "warehouse", tmp_path / "out"
-    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
-    catalog.create_namespace("of")
+    catalog = catalog_in(folder)
     table = catalog.create_table("of.rows", schema=DAYS.schema)
     with table.update_spec() as update:
         update.add_identity("day")
@@ -184,8 +189,7 @@ def test_columns_that_files_of_a_migrated_iceberg_table_lack_are_those_of_its_me
 ) -> None:
     """Hive's files have partitions in folders alone; later files have them, too."""
     folder, out = tmp_path / "warehouse", tmp_path / "out"
-    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
-    catalog.create_namespace("of")
+    catalog = catalog_in(folder)
     places = [
         (date(2026, 1, 2), "007", Decimal("1.50")),
         (None, "a b%/ü", Decimal("2.00")),

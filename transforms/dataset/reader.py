@@ -86,8 +86,8 @@ class ShardToRead:
 
         Both checksums of each record are verified before it is yielded; at the end the
         number of records and the file's checksum, and before all its size, unless it may
-        be of `any_size`. What a cache holds of damage is read once more. Of an ArrayRecord file, which has no such checksums, the whole
-        file is verified first.
+        be of `any_size`. Of an ArrayRecord file, which has no such checksums, the whole file
+        is verified first. What a cache holds of damage is read once more.
 
         Raises:
           CorruptRecordError: a record is damaged; names file, record and byte offset.

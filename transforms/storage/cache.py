@@ -5,10 +5,10 @@
       total                    bytes of all of them; counted again when it is not right
       lock, lock-000, ...      who writes; who reads a part from the store (flock)
 
-No other file is touched. Shards never change, so neither do parts. Several processes use one folder: a part that one
-reads from the store, another waits for. Who writes holds the lock, so any other temporary file
-is of a process that was killed. Parts that were not used for the longest time go first.
-Where the folder cannot be used, reading continues without it.
+No other file is touched. Shards never change, so neither do parts. Several processes use one
+folder: a part that one reads from the store, another waits for. Who writes holds the lock, so
+any other temporary file is of a process that was killed. Parts that were not used for the
+longest time go first. Where the folder cannot be used, reading continues without it.
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
     Raises:
       UsageError: it is no local folder, or no limit.
     """
-    folder = Path(fspath(cache))
-    if not fspath(cache) or "://" in fspath(cache) or os.path.isfile(folder):  # noqa: PTH113
-        raise UsageError(
-            f"cache={fspath(cache)!r}: expected the name of a local folder"
-        )
+    given = fspath(cache)
+    folder = os.path.expanduser(given)  # noqa: PTH111
+    # That of Path raises for a folder that may not be looked into.
+    if not given or "://" in given or os.path.isfile(folder):  # noqa: PTH113
+        raise UsageError(f"cache={given!r}: expected the name of a local folder")
     if not isinstance(limit, Integral) or limit < 0:
         raise UsageError(
             f"cache_bytes={limit!r}: expected a number of bytes, like {10 << 30}"
@@ -117,9 +117,7 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
     if not isinstance(store, RemoteStore):
         return store
     how = store.url, store.options, store.retry_policy
-    return CachedStore(
-        *how, folder=str(folder.expanduser().absolute() / _FOLDER), limit=limit
-    )
+    return CachedStore(*how, folder=str(Path(folder).absolute() / _FOLDER), limit=limit)
 
 
 def _load(path: Path) -> memoryview | None:

@@ -352,7 +352,7 @@ class S3(RemoteFile):
             answer = self.system.call_s3("list_objects_v2", MaxKeys=page, **question)
             for found in answer.get("Contents", ()):
                 name = f"{bucket}/{found['Key']}"
-                about = {key: found[key] for key in ("ETag", "LastModified")}
+                about = {key: found.get(key) for key in ("ETag", "LastModified")}
                 yield {"name": name, "type": "file", "size": found["Size"], **about}
             for found in answer.get("CommonPrefixes", ()):
                 name = f"{bucket}/{found['Prefix']}"

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 import pytest
 from example_counts import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
@@ -74,6 +74,7 @@ def test_names_of_files_stand_for_them_only_where_all_differ() -> None:
 
 
 @examples(50)
+@example(paths=["a/.a"], named=["a/"])  # no ending: the name of a hidden file
 @given(
     paths=st.lists(st.text("ab./é", min_size=1), min_size=1, unique=True),
     named=st.lists(st.text("ab./é") | st.none()),

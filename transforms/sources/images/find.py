@@ -723,9 +723,9 @@ def check_class_folders(
         hint, above = _HINT, paths[0].split("/")[:-1]
         if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):
             hint = (
-                "masks that are images, .txt, .json and .npy can belong to images, if one folder "
-                "has these and names are the same: images/1.jpg, masks/1.png. Convert them "
-                "to such files, or leave this folder out with `exclude`"
+                "masks that are images, .txt, .json and .npy can belong to images, if one "
+                "folder has these and names are the same: images/1.jpg, masks/1.png. Convert "
+                "them to such files, or leave this folder out with `exclude`"
             )
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(

@@ -438,7 +438,7 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
 
 _MOST_ABOVE = 8
 _IMAGES = re.compile(r"(?:.*?/)?(?:images|JPEGImages)(?=/|$)")
-_ENDING = r"\.[^./]+$"
+_ENDING = r"([^/])\.[^./]+$"  # and not the name of a/.hidden
 
 
 def match_paths(
@@ -465,7 +465,7 @@ def match_paths(
     ):
         for ending in (False, True):
             if ending:
-                keys = pc.replace_substring_regex(keys, _ENDING, "")
+                keys = pc.replace_substring_regex(keys, _ENDING, r"\1")
                 way += ", without their endings"
             if ending or not way.startswith("relative"):
                 if len(keys.unique()) < len(keys) - max(0, keys.null_count - 1):
