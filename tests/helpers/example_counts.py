@@ -13,12 +13,16 @@ _Item = TypeVar("_Item")
 FACTOR = float(os.environ.get("RECORDMILL_EXAMPLES", "0.2"))
 # How many inputs a fuzzer tries of each kind; 20,000 in `make fuzz`.
 FUZZ = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", round(375 * FACTOR)))
+# `make test` tries the same examples each time: what a change did not break never stops it.
+# `make test-long` and `make fuzz` try others in each run.
+_REPEATED = FACTOR <= 1
 
 
 def examples(count: int) -> settings:
     """Returns settings for that many examples, more or fewer by the kind of run."""
     # How long an example takes tells more of the machine's load than of the code.
-    return settings(max_examples=max(5, round(count * FACTOR)), deadline=None)
+    count = max(5, round(count * FACTOR))
+    return settings(max_examples=count, deadline=None, derandomize=_REPEATED)
 
 
 def fuzzed(share: float = 1.0) -> settings:
@@ -27,6 +31,7 @@ def fuzzed(share: float = 1.0) -> settings:
         max_examples=max(5, round(FUZZ * share)),
         suppress_health_check=[HealthCheck.too_slow],
         deadline=None,
+        derandomize=_REPEATED and "RECORDMILL_FUZZ_EXAMPLES" not in os.environ,
     )
 
 
