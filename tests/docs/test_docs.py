@@ -67,7 +67,7 @@ def test_everything_that_a_page_shows_runs(page_folder: Path, page: Path) -> Non
         elif block.language == "python":
             run_python(block, page_folder, names)
         elif block.language == "sh":
-            run_shell(block, run, ("make", "python"))
+            run_shell(block, run, ("make", "python", "."))
     for manifest in page_folder.glob("out/*/manifest.json"):
         splits = Manifest.from_bytes(manifest.read_bytes(), str(manifest)).splits
         empty = [name for name, split in splits.items() if not split.records]

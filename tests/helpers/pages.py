@@ -6,7 +6,9 @@ import re
 import shlex
 import subprocess
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from interop_tools import run_in_interop
@@ -74,9 +76,17 @@ def run_python(block: Block, folder: Path, names: dict[str, object]) -> None:
     if block.uses_framework:  # run by tests/integration/test_frameworks.py
         compile(block.text, "framework", "exec")
     elif block.uses_tensorflow:
-        run_in_interop(folder, "-c", block.text)
+        check_printed(block, run_in_interop(folder, "-c", block.text))
     else:
-        exec(compile(block.text, "page", "exec"), names)
+        with redirect_stdout(StringIO()) as printed:
+            exec(compile(block.text, "page", "exec"), names)
+        check_printed(block, printed.getvalue())
+
+
+def check_printed(block: Block, printed: str) -> None:
+    """Checks what a page says that a block prints: comments behind calls of print."""
+    shown = re.findall(r"^ *print\(.*\)  # (.+)$", block.text, re.MULTILINE)
+    assert [line for line in shown if line not in printed.splitlines()] == [], printed
 
 
 def run_shell(block: Block, run: object, others: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from interop_tools import interop_python
-from pages import PAGES, ROOT, blocks, page_name, run_shell
+from pages import PAGES, ROOT, blocks, check_printed, page_name, run_shell
 from PIL import Image
 from reader_tools import TORCH_PACKAGES, reader_environment, run_reader
 from store_servers import tool
@@ -53,10 +53,12 @@ def test_code_of_frameworks_runs(
     monkeypatch.chdir(tmp_path)
     for block in blocks(page):
         if block.language == "sh":
-            run_shell(block, run, ("make", "python"))
+            run_shell(block, run, ("make", "python", "."))
     for block in blocks(page):
         if block.uses_framework:
-            assert run_reader(tmp_path, "-c", block.text) != "", block.text
+            printed = run_reader(tmp_path, "-c", block.text)
+            assert printed != "", block.text
+            check_printed(block, printed)
 
 
 def test_train_pytorch(tmp_path: Path) -> None:
@@ -175,3 +177,18 @@ def test_quickstart(
     for command in commands:
         lines = printed(command, framework)
         assert matches(lines, command.shown), f"$ {command.text}\n" + "\n".join(lines)
+
+
+def test_the_first_commands_of_the_readme(
+    printed: Callable[[Command, str], list[str]], fresh: Path
+) -> None:
+    """In a clone, after `make demo`, which the quickstart runs."""
+    for command in TRANSCRIPTS["torch"][:2]:
+        printed(command, "")
+    first = next(
+        block for block in blocks(ROOT / "README.md") if block.language == "sh"
+    )
+    demo, *rest = first.text.splitlines()
+    assert demo.split()[:2] == ["make", "demo"]
+    lines = run_command(Command("\n".join(rest), ()), fresh / "recordmill", {})
+    assert lines[0].startswith("photos 1.0.0: 10 records in 1 shard")
