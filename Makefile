@@ -108,7 +108,8 @@ check: $(VENV)/.ready $(LINKS)
 
 # The words of all pages and help texts, by the rules in tests/words/styles. The first command
 # fails at an error; the second one counts what else could be better, by rule.
-TEXTS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs deploy examples build/site/help.md
+TEXTS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs deploy examples build/site/help.md \
+	$(patsubst %.ipynb,build/site/pages/%.md,$(wildcard docs/*.ipynb))
 words: site $(TOOLS)/vale-$(VALE)/vale
 	$(TOOLS)/vale-$(VALE)/vale --config tests/words/vale.ini --minAlertLevel error --output line $(TEXTS)
 	@$(TOOLS)/vale-$(VALE)/vale --config tests/words/vale.ini --output line --no-exit $(TEXTS) | cut -d: -f4 | sort | uniq -c

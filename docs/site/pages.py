@@ -3,7 +3,8 @@
     python docs/site/pages.py FOLDER
 
 Pages keep their places, so that links hold in a checkout and on the site. What a page links
-to comes along: files as they are, a folder as a page that shows its files.
+to comes along: files as they are, a folder as a page that shows its files, a notebook also
+as a page.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sh": "sh"}
+_PAGES = {".md", ".ipynb"}
 _WIDTH = 78
 _API = {
     "Read datasets": ("open_dataset", "Dataset", "read_rows", "read_batches"),
@@ -38,18 +40,19 @@ _API = {
 
 def linked(page: Path) -> set[Path]:
     """Returns the files and folders of the checkout that a page links to."""
-    text = _FENCED.sub("", page.read_text())
+    text = _FENCED.sub("", text_of(page))
     targets = (page.parent / t for t in _LINK.findall(text) if "://" not in t)
     return {Path(os.path.normpath(target)) for target in targets}
 
 
 def collect(folder: Path) -> None:
     """Copies every page that can be reached from README.md, and what they link to."""
-    waiting = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    docs = ROOT / "docs"
+    waiting = [ROOT / "README.md", *sorted(docs.rglob("*.md")), *docs.glob("*.ipynb")]
     seen = set(waiting)
     while waiting:
         path = waiting.pop()
-        if path.suffix == ".md":
+        if path.suffix in _PAGES:
             new = linked(path) - seen
             seen |= new
             waiting += sorted(new)
@@ -58,10 +61,35 @@ def collect(folder: Path) -> None:
         if path.is_dir():
             copy.mkdir(exist_ok=True)
             (copy / "README.md").write_text(listing(path))
-        elif path.suffix == ".md":
-            copy.write_text(with_titles(path))
-        else:
+        elif path.suffix in _PAGES:
+            copy.with_suffix(".md").write_text(with_titles(path))
+        if path.is_file() and path.suffix != ".md":
             shutil.copyfile(path, copy)
+
+
+def text_of(page: Path) -> str:
+    return notebook_page(page) if page.suffix == ".ipynb" else page.read_text()
+
+
+def notebook_page(notebook: Path) -> str:
+    """Returns the cells of a notebook as the text of a page, with a link to the notebook."""
+    parts = []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            magic, _, rest = text.partition("\n")
+            if magic == "%%bash":
+                text = f"```sh\n{rest}\n```"
+            elif magic.startswith("%%writefile "):
+                name = magic.split()[1]
+                language = _LANGUAGES[Path(name).suffix]
+                text = f'```{language} title="{name}"\n{rest}\n```'
+            else:
+                text = f"```python\n{text}\n```"
+        parts.append(text)
+    title, *others = parts
+    download = f"This page is a notebook: <a href={notebook.name!r}>download it</a>."
+    return "\n\n".join([title, download, *others]) + "\n"
 
 
 def with_titles(page: Path) -> str:
@@ -77,11 +105,11 @@ def with_titles(page: Path) -> str:
             return match[0]
         if place.is_dir():
             return f"[{text}]({target.rstrip('/')}/README.md"
-        if text.endswith(".md"):
-            text = place.read_text().partition("\n")[0].lstrip("# ")
-        return f"[{text}]({target}"
+        if text.endswith(tuple(_PAGES)):
+            text = text_of(place).partition("\n")[0].lstrip("# ")
+        return f"[{text}]({target.replace('.ipynb', '.md')}"
 
-    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)", link, page.read_text())
+    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)", link, text_of(page))
 
 
 def listing(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,17 @@ from pathlib import Path
 import click
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from pages import PAGES, ROOT, Block, blocks, commands, page_name, run_python, run_shell
+from pages import (
+    NOTEBOOKS,
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    commands,
+    page_name,
+    run_python,
+    run_shell,
+)
 
 from recordmill.beam_jobs.cli.job_commands import convert
 from recordmill.beam_jobs.cli.main import cli, run
@@ -170,7 +181,7 @@ def anchors(page: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=page_name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         if target.startswith("https://"):
@@ -188,5 +199,12 @@ def test_every_page_is_in_the_list_of_pages() -> None:
         (index.parent / target.partition("#")[0]).resolve()
         for target in re.findall(r"\]\(([^)]+)\)", index.read_text())
     }
-    missing = {page for page in (ROOT / "docs").rglob("*.md") if page != index}
-    assert missing - linked == set()
+    pages = {*(ROOT / "docs").rglob("*.md"), *NOTEBOOKS}
+    assert pages - linked == {index}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=page_name)
+def test_a_notebook_has_no_outputs(notebook: Path) -> None:
+    for cell in json.loads(notebook.read_text())["cells"]:
+        assert not cell.get("outputs"), cell
+        assert cell.get("execution_count") is None, cell

@@ -19,6 +19,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
+NOTEBOOKS = sorted((ROOT / "docs").glob("*.ipynb"))
 _FRAMEWORKS = re.compile(
     r"^(?:from|import) (torch|torchdata|datasets|grain|tfrecord)\b", re.MULTILINE
 )

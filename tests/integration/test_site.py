@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from browser import ENTER, Browser
-from pages import PAGES, ROOT
+from pages import NOTEBOOKS, PAGES, ROOT
 
 import recordmill
 from recordmill.beam_jobs.cli.main import cli
@@ -77,7 +77,7 @@ def test_no_page_loads_anything_from_elsewhere() -> None:
 
 
 def test_every_page_is_there() -> None:
-    for page in PAGES:
+    for page in (*PAGES, *NOTEBOOKS):
         place = page.relative_to(ROOT).with_suffix(".html")
         shown = place.with_name("index.html") if place.stem == "README" else place
         assert (SITE / shown).is_file(), page
