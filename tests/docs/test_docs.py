@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from pages import (
     run_python,
     run_shell,
 )
+from transcripts import matches, transcript
 
 from recordmill.beam_jobs.cli.job_commands import convert
 from recordmill.beam_jobs.cli.main import cli, run
@@ -31,6 +33,7 @@ from recordmill.schemas.schema_file import load_schema
 
 CONTEXT = click.Context(cli)
 README = ROOT / "README.md"
+FAQ = ROOT / "docs/faq.md"
 RUN = ("sh", "python", "yaml")
 RUNNABLE = [page for page in PAGES if any(b.language in RUN for b in blocks(page))]
 
@@ -68,7 +71,9 @@ def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=page_name)
-def test_everything_that_a_page_shows_runs(page_folder: Path, page: Path) -> None:
+def test_everything_that_a_page_shows_runs(
+    page_folder: Path, page: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """YAML is written to the file that its first line names, the rest runs in order."""
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks(page):
@@ -79,10 +84,22 @@ def test_everything_that_a_page_shows_runs(page_folder: Path, page: Path) -> Non
             run_python(block, page_folder, names)
         elif block.language == "sh":
             run_shell(block, run, ("make", "python", "."))
+        elif block.language == "console" and page == FAQ:
+            for command in transcript(block.text):
+                capfd.readouterr()
+                assert run(shlex.split(command.text)[1:]) != 0, command
+                printed = capfd.readouterr().err.replace(f"{page_folder}/", "")
+                assert matches(printed.splitlines(), command.shown), printed
     for manifest in page_folder.glob("out/*/manifest.json"):
         splits = Manifest.from_bytes(manifest.read_bytes(), str(manifest)).splits
         empty = [name for name, split in splits.items() if not split.records]
         assert not empty, f"{manifest}: {empty}"
+
+
+def test_the_comparison_has_figures_that_were_measured() -> None:
+    measured = set(re.findall(r"[\d.]+x", (ROOT / "docs/benchmarks.md").read_text()))
+    text = (ROOT / "docs/comparison.md").read_text()
+    assert set(re.findall(r"\d+\.\d+x", text)) <= measured
 
 
 def test_the_quickstart_can_be_followed_after_the_readme() -> None:
