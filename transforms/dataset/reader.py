@@ -28,7 +28,6 @@ from recordmill.schemas.options import Container, Payload
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of, value_lengths
 from recordmill.transforms.dataset.files import open_file, require_size, require_written
 from recordmill.transforms.dataset.record_index import index_text, parse_index
-from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.shard_file import ArrayRecordFile
@@ -52,7 +51,6 @@ _DAMAGE = (CorruptRecordError, OutputError)
 Found = TypeVar("Found")
 
 _GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
-_PARALLEL = 16  # requests at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +295,10 @@ class ArrayRecordShard:
         weakref.finalize(self, _remove, folder, os.getpid())
         return folder
 
+    def requests(self, positions: I64) -> list[I64]:
+        """Returns all of them, as the file is local."""
+        return [positions]
+
     def read(self, positions: I64) -> pa.BinaryArray:
         """Returns records by their positions; the package checks the hash of each."""
         return _binary_array(self._file.read(positions.tolist()))
@@ -341,16 +343,25 @@ class OpenShard:
         # Reading all of it says where it is damaged.
         self._offsets = shard.index() if offsets is None else offsets
 
+    def requests(self, positions: I64) -> list[I64]:
+        """Splits positions, which ascend, into those that one request of a store reads."""
+        near = self._offsets[positions + 1] + _GAP_BYTES
+        apart = self._offsets[positions[1:]] > near[:-1]
+        return np.split(positions, np.flatnonzero(apart) + 1)
+
     def read(self, positions: I64) -> pa.BinaryArray:
-        """Returns records by their positions; a CorruptRecordError names one."""
+        """Returns records by their positions; a CorruptRecordError names one.
+
+        From a store all that lies between them is read, too.
+        """
         return self._shard.reread(lambda: self._read(positions))
 
     def _read(self, positions: I64) -> pa.BinaryArray:
         starts, ends = self._offsets[positions], self._offsets[positions + 1]
-        if self._map is not None:
-            file, local = self._map, starts
-        else:
-            file, local = self._fetched(starts, ends)
+        file, local = self._map, starts
+        if file is None:
+            file = self._fetched(int(starts.min()), int(ends.max()))
+            local = starts - starts.min()
         lengths = ends - starts
         bad = damaged_frame(file, local, lengths)
         if bad is not None:
@@ -362,29 +373,13 @@ class OpenShard:
             raise CorruptRecordError(self._shard.uri, *location, what)
         return _without_frames(file, local, lengths)
 
-    def _fetched(self, starts: I64, ends: I64) -> tuple[U8, I64]:
-        """Returns bytes from a store, and where the frames begin in them.
-
-        Frames that are near to each other come by one request.
-        """
-        if not len(starts):
-            return np.zeros(0, np.uint8), starts
-        order = np.argsort(starts, kind="stable")
-        first, last = starts[order], np.maximum.accumulate(ends[order])
-        apart = np.flatnonzero(first[1:] > last[:-1] + _GAP_BYTES) + 1
-        begins = first[np.append(0, apart)]
-        stops = last[np.append(apart, len(last)) - 1]
-        store, name = self._shard.store, self._shard.entry.file
-        spans = zip(begins.tolist(), stops.tolist(), strict=True)
-        pieces = list(ahead(spans, lambda s: store.read_range(name, *s), _PARALLEL))
-        for piece, begin, stop in zip(pieces, begins, stops, strict=True):
-            if len(piece) != stop - begin:
-                raise OutputError(
-                    f"{self._shard.uri}: ends before byte {stop}; run `recordmill verify`"
-                )
-        which = np.searchsorted(begins, starts, side="right") - 1
-        bases = offsets_of(stops - begins)[which]
-        return np.frombuffer(b"".join(pieces), np.uint8), bases + starts - begins[which]
+    def _fetched(self, start: int, stop: int) -> U8:
+        data = self._shard.store.read_range(self._shard.entry.file, start, stop)
+        if len(data) != stop - start:
+            raise OutputError(
+                f"{self._shard.uri}: ends before byte {stop}; run `recordmill verify`"
+            )
+        return np.frombuffer(data, np.uint8)
 
 
 def _mapped(shard: ShardToRead) -> U8 | None:

@@ -136,23 +136,19 @@ def stacked(images: list[Column | None]) -> Column:
 # Measured on two cores: 360,000 rows a second with one, 369,000 with two, 350,000 with
 # three or four: half of the work is Python's.
 _THREADS = 2
-_STORE_THREADS = 4  # of a store: they wait for it most of the time
 
 Item = TypeVar("Item")
 Read = TypeVar("Read")
 
 
 def read_ahead(
-    batches: Iterable[I64],
-    begin: Callable[[I64], Callable[[], Read]],
-    window_rows: int,
-    threads: int = _THREADS,
+    batches: Iterable[I64], begin: Callable[[I64], Callable[[], Read]], window_rows: int
 ) -> Iterator[tuple[Read, int, int]]:
     """Yields for each batch the window it is in, and where in it: first row and end.
 
     A window ends with the batch that reaches `window_rows`. `begin` is called with its
     rows, in the caller's thread; what it returns is called in another one, and reads
-    them. As many windows as threads are read, or being read, before they are asked for.
+    them. Two windows are read, or being read, before they are asked for.
     """
 
     def windows() -> Iterator[tuple[list[int], Callable[[], Read]]]:
@@ -164,7 +160,7 @@ def read_ahead(
                 ends.append(ends[-1] + len(batch))
             yield ends, begin(np.concatenate(window))
 
-    found = ahead(windows(), lambda each: (each[0], each[1]()), threads, most=threads)
+    found = ahead(windows(), lambda each: (each[0], each[1]()), _THREADS, most=_THREADS)
     for ends, read in found:
         for start, stop in pairwise(ends):
             yield read, start, stop
@@ -208,19 +204,25 @@ class RecordsByNumber:
         What it returns reads and verifies them, in any thread.
         """
         shard_of = np.searchsorted(self._firsts, numbers, side="right") - 1
-        needed = np.unique(shard_of).tolist()
-        parts = [
-            (opened, numbers[shard_of == shard] - self._firsts[shard])
-            for shard, opened in zip(needed, self._opened(needed), strict=True)
-        ]
+        # In a store by place, so that neighbours come together, by one request.
+        order = np.argsort(shard_of if self.is_local else numbers, kind="stable")
+        needed, begins = np.unique(shard_of[order], return_index=True)
+        sections = np.split(numbers[order], begins[1:])
+        parts: list[tuple[OpenShard | ArrayRecordShard, I64]] = []
+        for shard, opened, section in zip(
+            needed.tolist(), self._opened(needed.tolist()), sections, strict=False
+        ):
+            positions = section - self._firsts[shard]
+            of_shard = [positions] if self.is_local else opened.requests(positions)
+            parts += [(opened, each) for each in of_shard]
 
         run = map if self.is_local else _at_once
 
         def read() -> pa.BinaryArray:
             found = [*run(lambda part: part[0].read(part[1]), parts)]
-            if len(found) == 1:
+            if self.is_local and len(found) == 1:
                 return found[0]
-            back = np.argsort(np.argsort(shard_of, kind="stable"))
+            back = np.argsort(order)
             return pa.concat_arrays([pa.array([], pa.binary()), *found]).take(back)
 
         return read
@@ -238,8 +240,8 @@ class RecordsByNumber:
 
 
 # Of a dataset in a store, rows that follow each other are read together, as a request takes
-# 50 ms: blocks of 1 MiB are drawn, and 16 of them are read at once, and mixed.
-_BLOCK_BYTES = 1 << 20
+# 50 ms, and 3 ms of the processor: blocks of 2 MiB are drawn, and 16 are read at once, mixed.
+_BLOCK_BYTES = 2 << 20
 _BUFFER = 16
 
 _DRAWS = 1 << 10  # random places at once: one by one they would take longer than a row
@@ -572,7 +574,8 @@ class Dataset(Sequence[Row]):
         """
         share = self._share(size, start, worker, num_workers)
         order = self._batches(size, seed, epoch, share, drop_last)
-        for batch, begin, end in self._read_ahead(order, self._reader, num_workers):
+        window = self._window_rows // num_workers
+        for batch, begin, end in read_ahead(order, self._reader, window):
             yield batch.slice(begin, end - begin)
 
     def numpy_batches(
@@ -605,9 +608,10 @@ class Dataset(Sequence[Row]):
 
         share = self._share(size, start, worker, num_workers)
         order = self._batches(size, seed, epoch, share, drop_last)
+        window = self._window_rows // num_workers
         batches = (
             {name: column[first:end] for name, column in columns.items()}
-            for columns, first, end in self._read_ahead(order, begin, num_workers)
+            for columns, first, end in read_ahead(order, begin, window)
         )
         if self._images:  # apart from reading, which may wait for a store
             yield from ahead(batches, with_pixels, _THREADS, most=_THREADS)
@@ -652,7 +656,8 @@ class Dataset(Sequence[Row]):
         share = self._share(size, start, worker, num_workers, read)
         if not self._is_packed:
             order = self._batches(size, seed, epoch, share, False)
-            for batch, first, _ in self._read_ahead(order, self._reader, num_workers):
+            window = self._window_rows // num_workers
+            for batch, first, _ in read_ahead(order, self._reader, window):
                 if first == 0:  # of each window
                     yield from self._rows(batch)
             return
@@ -701,15 +706,6 @@ class Dataset(Sequence[Row]):
         self.checked_start(start)
         how = {"start": start, "worker": worker, "num_workers": num_workers}
         return share_of(len(self), size, **how, read=read)
-
-    def _read_ahead(
-        self,
-        order: Iterable[I64],
-        begin: Callable[[I64], Callable[[], Read]],
-        num_workers: int,
-    ) -> Iterator[tuple[Read, int, int]]:
-        threads = _THREADS if self._records.is_local else _STORE_THREADS
-        return read_ahead(order, begin, self._window_rows // num_workers, threads)
 
     def _batches(
         self,

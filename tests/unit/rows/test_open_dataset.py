@@ -402,7 +402,9 @@ def test_every_order_is_a_permutation(count: int, seed: int, block: int) -> None
         assert order(0, count).tolist() != other(0, count).tolist()
 
 
-def test_in_a_store_rows_come_by_few_requests(flaky: Any) -> None:
+def test_in_a_store_rows_come_by_few_requests(
+    flaky: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = flaky.direct.url
     options = flaky.direct.options.to_dict()
     given_options = [
@@ -417,6 +419,10 @@ def test_in_a_store_rows_come_by_few_requests(flaky: Any) -> None:
     before = flaky.proxy.requests
     data.take(numbers)
     assert flaky.proxy.requests - before == 2  # one for each shard
+    monkeypatch.setattr("recordmill.transforms.dataset.reader._GAP_BYTES", 0)
+    before, numbers = flaky.proxy.requests, [70, 9, 2, 140, 1, 70, 71, 2]
+    assert keys_of(data.__getitems__(numbers)) == keys_of(expected[n] for n in numbers)
+    assert flaky.proxy.requests - before == 4  # 1 and 2, 9, 70 and 71, 140
     batches = list(data.batches(50, seed=3))
     found = sorted(value for b in batches for value in b["petal_length_cm"].to_pylist())
     assert found == sorted(row["petal_length_cm"] for row in expected)
