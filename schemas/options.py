@@ -98,7 +98,7 @@ OPTIONS = (
         Option("output", "folder", "RJPT",
                "folder of the dataset, or of its versions", metavar="DIR"),
         Option("overwrite", "flag", "CRJPT",
-               "replace another dataset in the output, or this one if it is damaged",
+               "replace another dataset in the output, or a damaged one",
                default=False),
         Option("grace", "choice", "CRJPT",
                "how long the files of a replaced dataset stay for its readers; 0: "
@@ -116,7 +116,7 @@ OPTIONS = (
         Option("name", "name", "CRJPT", "name of the dataset",
                default_text="the output's last part", metavar="NAME"),
         Option("version", "version", "CRJPT",
-               "version of the dataset; auto: each change is published as the next "
+               "version of the dataset; auto: publish each change as the next "
                "one, in a folder of its own", default="1.0.0", flag="dataset-version",
                metavar="X.Y.Z|auto", page="jobs.md#versions"),
         Option("keep", "integer", "CRJT",
@@ -170,15 +170,15 @@ OPTIONS = (
                "schema file or dataset; publish nothing whose features differ from it",
                metavar="FILE|DATASET"),
         Option("map", "function", "CRJT",
-               "Python function of your own that makes the rows from those that are "
-               "read, batch by batch: FILE.py:FUNCTION or MODULE:FUNCTION; it is run",
+               "Python function of your own that makes the rows from each batch of input "
+               "rows: FILE.py:FUNCTION or MODULE:FUNCTION; recordmill runs its code",
                metavar="FILE.py:FUNCTION", page="map.md"),
         Option("label", "text", "CRJT",
                "column of a table that becomes a class label, with the names of its "
                "classes", default_text="no column", metavar="COLUMN",
                page="splits.md#class-labels"),
         Option("max_rejects", "limit", "CRJPT",
-               "rows that may be rejected: a count like 10, or a share like 0.5%",
+               "limit of rejected rows: a count like 10, or a share like 0.5%",
                default="0", metavar="N|P%"),
     ),
     *_group(
@@ -206,7 +206,7 @@ OPTIONS = (
                default_text="all rows", metavar="P%", page="sampling.md"),
         Option("balance", "balance", "CRJT",
                "column of classes, and what gives them equal weight: fewer rows, copies "
-               "in the split train, or a feature sample_weight; the input is read again",
+               "in the split train, or a feature sample_weight; reads the input twice",
                default_text="all rows",
                metavar="COLUMN=undersample|oversample|weights",
                page="sampling.md#balanced-classes"),
@@ -219,8 +219,8 @@ OPTIONS = (
                "them, like date=train,2026-01-01,test", default_text="`splits` decide",
                metavar="COLUMN=A,TIME,B", page="splits.md#by-time"),
         Option("duplicates", "choice", "CRJT",
-               "look for records with the same content in several splits: report "
-               "tells, fail publishes nothing", default="ignore",
+               "look for records with the same content in several splits. report: list "
+               "them. fail: publish nothing", default="ignore",
                choices=get_args(Duplicates),
                page="splits.md#the-same-content-in-several-splits"),
         Option("shuffle", "flag", "CRJT",
@@ -257,7 +257,7 @@ OPTIONS = (
                "checksums, full reads every byte again", default="quick",
                choices=get_args(VerifyLevel)),
         Option("strict", "flag", "CRJT",
-               "publish nothing if there is a warning, for runs that nobody watches",
+               "publish nothing if there is a warning, for scheduled runs",
                default=False, page="jobs.md#warnings"),
         Option("workers", "integer", "CRJ",
                "workers of the embedded runner: threads, or processes for large inputs; "
@@ -280,7 +280,7 @@ OPTIONS = (
                "URL of a Prometheus Pushgateway that gets the metrics when the run ends",
                metavar="URL", page="monitoring.md"),
         Option("log_format", "choice", "CRJT",
-               "log lines on stderr, for runs that nobody watches",
+               "log lines on stderr, for scheduled runs",
                default_text="bars and a summary", choices=get_args(LogFormat)),
         Option("as_json", "flag", "CR", "print one JSON object to stdout",
                default=False, default_text="text on stderr", flag="json"),
@@ -290,7 +290,7 @@ OPTIONS = (
         Option("set", "settings", "RT", "a value for {{ KEY }}",
                default_text="{{ date }} is today, UTC", metavar="KEY=VALUE"),
         Option("params", "params", "J",
-               "parameters and their defaults; null: must be set by the command",
+               "parameters and their defaults; null: the command must set it",
                page="jobs.md#parameters"),
     ),
 )

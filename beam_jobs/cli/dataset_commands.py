@@ -336,7 +336,7 @@ def parquet_command(
 ) -> None:
     """Fills FOLDER with the dataset of OUTPUT as Parquet files.
 
-    Hugging Face datasets reads images and class labels as such. _SUCCESS is written last.
+    Hugging Face datasets reads images and class labels as such. The last file is _SUCCESS.
     """
     from recordmill.transforms.rows.export_parquet import export_parquet
 
@@ -356,7 +356,7 @@ def webdataset_command(
     """Fills FOLDER with the dataset of OUTPUT as tar shards for WebDataset.
 
     Images, the only class label and arrays are files of their own, all else is in JSON.
-    _SUCCESS is written last.
+    The last file is _SUCCESS.
     """
     from recordmill.transforms.rows.export_webdataset import export_webdataset
 
@@ -380,8 +380,8 @@ def index_command(
     """Writes SHARD.idx beside each shard of OUTPUT, and verifies every record.
 
     By these files DALI, the Python package tfrecord and recordmill.open_dataset find a
-    record without reading those before it. They go with their shards when the dataset is
-    replaced.
+    record without reading those before it. They go with their shards when another dataset
+    replaces this one.
     """
     from recordmill.transforms.dataset.reader import write_indexes
 
@@ -397,7 +397,7 @@ def index_command(
     "rejects",
     ("reasons, and the first rows", "recordmill rejects out/table"),
     ("for a program", "recordmill rejects out/table --rows 1000 --json"),
-    short_help="Shows the rows that were rejected, and why.",
+    short_help="Shows the rejected rows, and why.",
 )
 @_number("--rows", "num_rows", default=10, help="Single rows to show.")
 @click.option(
@@ -418,7 +418,7 @@ def rejects_command(
     as_json: bool,
     storage: BothSides,
 ) -> None:
-    """Shows the rows that were rejected: how many for which reason, and the first.
+    """Shows the rejected rows: how many for which reason, and the first.
 
     Without a dataset in OUTPUT, those of the run that did not finish.
     """
@@ -481,15 +481,15 @@ def rejects_command(
     type=click.Path(dir_okay=False),
     default="report.html",
     show_default=True,
-    help="Where the page is written; an earlier page there is replaced.",
+    help="Where to write the page; replaces an earlier page there.",
 )
 def report_command(
     output: str, page_file: str, as_json: bool, storage: BothSides
 ) -> None:
     """Writes a page of HTML on a dataset: classes, images, values, shards, rejects.
 
-    Every row is read once, and verified. The page is a single file that needs no
-    network. A file that is not such a page is never replaced.
+    It reads and verifies every row once. The page is a single file that needs no
+    network. It never replaces a file that is not such a page.
     """
     from recordmill.beam_jobs.report.page import build_page, check_target, write_page
     from recordmill.beam_jobs.service.outcome import understood_at_end

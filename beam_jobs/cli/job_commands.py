@@ -42,7 +42,7 @@ _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
 
 INPUT... are files, folders, archives or globs; these and OUTPUT may be URLs: s3://, gs://, az://.
 
-Arguments after -- are passed to Beam: -- --runner=FnApiRunner (the default; docs/clusters.md names others).
+Arguments after -- go to Beam: -- --runner=FnApiRunner (the default; docs/clusters.md names others).
 """
 # Options of the command that a job file does not have.
 _OWN = ("as_json", "plan", "detach")
@@ -231,7 +231,7 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     """Runs the job in a file; does nothing if nothing has changed.
 
     An option replaces what the file says. Options of the job's format, as `recordmill
-    convert FORMAT --help` lists them, do so, too. Arguments after -- are passed to Beam,
+    convert FORMAT --help` lists them, do so, too. Arguments after -- go to Beam,
     behind the file's own.
     """
     from recordmill.beam_jobs.cli.execute import report_failure
@@ -257,7 +257,7 @@ run_command.make_more = _options_of_formats
 def plan_command(ctx: click.Context, /, **values: Any) -> None:
     """Shows what running the job in a file would do, and does nothing.
 
-    Exit status: that of the run, if it would be refused.
+    Exit status: that of the run, if it would not start.
     """
     _start(_load_file(ctx, values), ctx, only_plan=True)
 

@@ -127,7 +127,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     expose_value=False,
     is_eager=True,
     callback=_show_version,
-    help="Show the version, and whether the native extension is used.",
+    help="Show the version, and whether it uses the native extension.",
 )
 def cli() -> None:
     """Converts images, arrays, tables and other records into TFRecord datasets."""

@@ -70,9 +70,12 @@ def job_file_table() -> str:
         for option in offered_by(JOB_FILE)
     ]
     for source, own in format_options().items():
-        names = "; ".join(f"`{option.name}`: {_help(option)}" for option in own)
+        names = ", ".join(f"`{option.name}`" for option in own)
         if names:
-            rows.append((f"`{source}`", f"options of `source: {source}`: {names}", ""))
+            all_of = f"own options of the format: {names}"
+            rows.append(
+                (f"`{source}`", f"{all_of} ([options.md](options.md#formats))", "")
+            )
     return _table([("field", "meaning", "default"), *rows])
 
 

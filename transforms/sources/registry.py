@@ -319,9 +319,9 @@ SplitFrom = Annotated[
     str,
     level_of("auto", "none"),
     Field(
-        description="what tells the split of a file: auto: its name (train-0.csv, "
-        "X_test.npy) or that of a folder (train, seg_test, split=dev), none, or the folder "
-        "at a level below each input (1: the folders in it, 0: the input itself)"
+        description="what names the split of a file. auto: its own name (train-0.csv, "
+        "X_test.npy) or that of a folder (train, seg_test, split=dev). 0: the input. 1: the "
+        "folder in the input, and so on. none: nothing"
     ),
 ]
 
@@ -391,8 +391,8 @@ class TfrecordOptions(FilesOptions):
 
     records: Records = Field(
         "keep",
-        description="whether the records are kept byte for byte, unread, or decoded into "
-        "columns, so that a schema can change them",
+        description="whether to keep the records byte for byte, unread, or to decode them "
+        "into columns, so that a schema can change them",
     )
 
 
@@ -522,9 +522,9 @@ _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 OddCells = Annotated[
     Literal["refuse", "reject", "widen"],
     Field(
-        description="what to do with the few cells that keep a column from being of "
-        "numbers or booleans (1 % at most, and 1,000): refuse: publish nothing; reject: "
-        "reject their rows; widen: make the column text"
+        description="what to do if a few cells of a column (1 % and 1,000 at most) are not "
+        "numbers or booleans, as all others are. refuse: publish nothing. reject: reject "
+        "their rows. widen: make the column text"
     ),
 ]
 
@@ -532,9 +532,9 @@ OddCells = Annotated[
 ExtraColumns = Annotated[
     Literal["error", "ignore"],
     Field(
-        description="what to do with columns that `schema`, the dataset that is appended "
-        "to, `expect_schema`, or else the first file does not have: error: publish "
-        "nothing; ignore: leave them out, and list them"
+        description="what to do with columns that are not in `schema`, in the dataset of an "
+        "append, in `expect_schema`, or otherwise in the first file. error: publish "
+        "nothing. ignore: leave them out, and list them"
     ),
 ]
 
@@ -552,9 +552,9 @@ class TextOptions(FilesOptions):
     )
     label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
         "auto",
-        description="of `whole_files`: which folder names the class: the one below the "
-        "split, the one that holds the file (parent), that at a level below each input (1: "
-        "the folders in it, 0: the input itself), or none: there are no labels",
+        description="with `whole_files`: which folder names the class. auto: the one below "
+        "the split. parent: the one that holds the file. 0: the input. 1: the folder in "
+        "the input, and so on. none: there are no labels",
     )
 
 
@@ -570,7 +570,7 @@ class ColumnarOptions(TableOptions):
     partitions: Literal["hive", "none"] = Field(
         "hive",
         description="hive: folders named key=value are columns: year=2026/0.parquet; "
-        "none: they are not read",
+        "none: they are not",
     )
 
 
@@ -605,7 +605,7 @@ class CsvOptions(FilesOptions):
     )
     comment: Annotated[str, AfterValidator(_mark)] = Field(
         "none",
-        description="lines that begin with this character are left out; none: no lines are",
+        description="skip lines that begin with this character; none: skip no lines",
     )
     decimal: Literal["point", "comma"] = Field(
         "point", description="decimal separator: 1.5 or 1,5"
@@ -626,7 +626,7 @@ class CsvOptions(FilesOptions):
         "comma-separated; among numbers the usual ones (NA, null, ...) always do",
     )
     skip_rows: int = Field(
-        0, ge=0, le=100_000, description="lines before the header, which are left out"
+        0, ge=0, le=100_000, description="number of lines to skip before the header"
     )
     encoding: Annotated[str, AfterValidator(_encoding)] = Field(
         "auto",
@@ -645,9 +645,9 @@ class CsvOptions(FilesOptions):
     )
     files_root: Annotated[str, AS_TEXT] = Field(
         "",
-        description="folder or URL that the paths in columns with `bytes_from: path` are "
-        "relative to, in place of the table's folder; images,gs://bucket/more: cells may "
-        "name files below the others by their whole path; no file outside is read",
+        description="folder or URL to which the paths in columns with `bytes_from: path` "
+        "are relative, in place of the table's folder. images,gs://bucket/more: cells may "
+        "name files below the others by their whole path. recordmill reads no other file",
     )
 
 
@@ -670,7 +670,7 @@ _FORMATS: list[SourceFormat[Any]] = [
     ),
     SourceFormat(
         name="csv",
-        summary="Tables of text: CSV, TSV and the like; types are inferred.",
+        summary="Tables of text: CSV, TSV and the like, with inferred types.",
         options=CsvOptions,
         make_source=_later("csv.source.make_source"),
         line_of=_later("csv.quotes.line_of"),

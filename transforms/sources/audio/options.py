@@ -48,12 +48,12 @@ class AudioOptions(FileOptions):
     channels: int = Field(
         0,
         ge=0,
-        description="channels of each file, where samples are stored; files with others "
-        "are rejected; 0: as many as the first file has",
+        description="with samples: channels of each file; files with others become "
+        "rejects; 0: as many as the first file has",
     )
     check_audio: Literal["structure", "decode"] = Field(
         "structure",
-        description="how each file is checked: its header and whether it is whole, or by "
+        description="how to check each file: its header and whether it is whole, or by "
         "decoding every sample",
     )
 

@@ -159,8 +159,8 @@ class FileOptions(SourceOptions):
     label_table: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         "",
         description="CSV, TSV or JSON Lines with a row for each file: its path, its "
-        "label, and columns that become features; a path below the input folder, or like "
-        "those of inputs; train=a.csv,test=b.csv for a table of each split",
+        "label, and columns that become features. The path is one below the input folder, "
+        "or one like those of inputs. train=a.csv,test=b.csv names a table of each split",
     )
     path_column: str = Field(
         AUTO,
@@ -207,15 +207,15 @@ class FileOptions(SourceOptions):
     )
     split_from: Annotated[str, level_of("auto", "none")] = Field(
         AUTO,
-        description="which folders are splits: those that are named like splits and "
-        "hold class folders, none, or those at a level below each input (1: the folders "
-        "in it, 0: the input itself)",
+        description="which folders are splits. auto: those with names like splits that hold "
+        "class folders. 0: each input. 1: the folders in each input. Higher numbers: the "
+        "folders at that level. none: no folder",
     )
     label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
         AUTO,
-        description="which folder names the class: the one below the split, the one that "
-        "holds the file (parent), that at a level below each input (1: the folders "
-        "in it, 0: the input itself), or none: there are no labels",
+        description="which folder names the class. auto: the one below the split. parent: "
+        "the one that holds the file. 0: the input. 1: the folder in the input, and so on. "
+        "none: there are no labels",
     )
 
     def undo_splits(self) -> str:
@@ -350,8 +350,8 @@ class FileOptions(SourceOptions):
 
 
 TABLE_ROWS = (
-    "what a row of `label_table` is of: a file, or an object in one, such as a box or a "
-    "word; the rows of a file then become lists, one for each column"
+    "what a row of `label_table` describes: a file, or an object in it, such as a box or "
+    "a word. The rows of objects become lists, one for each column"
 )
 
 
@@ -372,17 +372,16 @@ class ImagesOptions(FileOptions):
 
     resize: Annotated[str, _read_by(parse_resize)] = Field(
         "",
-        description="size that images are scaled to: height x width (224x224), or one "
-        "side with the other in proportion (shorter=256, longer=512)",
+        description="scale images to height x width (224x224), or to one side, with the "
+        "other in proportion (shorter=256, longer=512)",
     )
     crop: Annotated[str, _read_by(parse_sides)] = Field(
-        "",
-        description="height x width that is kept of the middle, after `resize` (224x224)",
+        "", description="keep height x width of the middle, after `resize` (224x224)"
     )
     pad: Annotated[str, _read_by(parse_pad)] = Field(
         "",
-        description="height x width that images are put into the middle of, after "
-        "`resize`, with samples of 0 or another value around them (224x224, 224x224:255)",
+        description="put images into the middle of height x width, after `resize`, with "
+        "samples of 0 or another value around them (224x224, 224x224:255)",
     )
     channels: Annotated[
         Literal["keep", "1", "3", "4"],
@@ -393,13 +392,13 @@ class ImagesOptions(FileOptions):
     )
     orientation: Literal["auto", "keep", "apply"] = Field(
         "auto",
-        description="whether images are turned as their EXIF data say; auto: only if "
-        "another option re-encodes them, as EXIF data are left out then",
+        description="whether to turn images as their EXIF data say; auto: only if another "
+        "option re-encodes them, as the new files have no EXIF data",
     )
     animated: Literal["first", "reject"] = Field(
         "first",
-        description="images of several frames, where images are re-encoded: the first "
-        "frame is taken, or they are rejected; reject alone rejects them too",
+        description="what to do with images of several frames, where another option "
+        "re-encodes images: keep the first frame, or reject them; reject works alone, too",
     )
     reencode: Annotated[str, _read_by(parse_reencode)] = Field(
         "",
@@ -417,24 +416,23 @@ class ImagesOptions(FileOptions):
     )
     check_images: CheckLevel = Field(
         "structure",
-        description="how each image is checked: its header, its structure too (finds "
-        "images that are cut or damaged), or by decoding every pixel",
+        description="how to check each image: its header, its structure too (finds "
+        "incomplete and damaged images), or by decoding every pixel",
     )
     max_pixels: int = Field(
         MAX_PIXELS, ge=1, description="largest height x width of an image"
     )
     undecodable: Undecodable = Field(
         "keep",
-        description="what to do with images that TFDS cannot decode (GIF, WebP, TIFF): "
-        "keep them, so that readers get the encoded bytes of all images, reject them, or "
-        "re-encode them as PNG",
+        description="what to do with images that TFDS cannot decode (GIF, WebP, TIFF). "
+        "keep: readers get the encoded bytes of all images. reencode: they become PNG",
     )
     pair: Annotated[str, AS_TEXT, _read_by(_check_pairs)] = Field(
         AUTO,
         description="folders whose files belong to images of the same name, as a feature "
-        "each: mask=masks,text=captions (files of images, .txt, .json or .npy); auto: "
-        "masks beside images, captions and the like, by the names of both folders; none: "
-        "all folders hold images of their own",
+        "each: mask=masks,text=captions (files of images, .txt, .json or .npy). auto: "
+        "masks, captions and the like, by the names of both folders. none: all folders "
+        "hold images of their own",
     )
     mask_pad: int = Field(
         255, ge=0, le=65535, description="value around masks whose images get a `pad`"
@@ -455,15 +453,15 @@ class ImagesOptions(FileOptions):
 
     annotations: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         AUTO,
-        description="files with the boxes of the images, or a folder of such: of COCO, "
-        "Pascal VOC or YOLO; train=a.json,val=b.json for a file of each split; auto: found "
-        "by their content; none: images have no boxes",
+        description="files of COCO, Pascal VOC or YOLO with the boxes of the images, or a "
+        "folder of them. train=a.json,val=b.json names a file of each split. auto: found "
+        "by their content. none: images have no boxes",
     )
     boxes_outside: Literal["clip", "keep", "reject"] = Field(
         "clip",
-        description="what to do with boxes that are not inside the image, or have no area: "
-        "clip them, and leave out those without an area, keep them as they are, or reject "
-        "the image",
+        description="what to do with boxes that are not inside the image, or have no area. "
+        "clip: cut them, and leave out those without an area. keep: leave them as they "
+        "are. reject: reject the image",
     )
     masks: Literal["none", "png"] = Field(
         "none",
