@@ -106,11 +106,13 @@ check: $(VENV)/.ready $(LINKS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The words of all pages and help texts, by the rules in tests/words/styles. The first command
-# fails at an error; the second one counts what else could be better, by rule.
+# The words of all pages, help texts, messages and public docstrings, by the rules in
+# tests/words/styles. An error fails it; the last command counts what else could be better.
 TEXTS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs deploy examples build/site/help.md \
-	$(patsubst %.ipynb,build/site/pages/%.md,$(wildcard docs/*.ipynb))
+	$(patsubst %.ipynb,build/site/pages/%.md,$(wildcard docs/*.ipynb)) \
+	build/words
 words: site $(TOOLS)/vale-$(VALE)/vale
+	$(BIN)/python tests/helpers/message_texts.py build/words
 	$(TOOLS)/vale-$(VALE)/vale --config tests/words/vale.ini --minAlertLevel error --output line $(TEXTS)
 	@$(TOOLS)/vale-$(VALE)/vale --config tests/words/vale.ini --output line --no-exit $(TEXTS) | cut -d: -f4 | sort | uniq -c
 

@@ -181,7 +181,7 @@ class InputSummary:
         """Returns lines for people, without the warnings."""
         facts = [f"{name}: {value}" for name, value in self.facts]
         return facts + [
-            f"passed over: {count(each.files, 'file')} ({each.reason}), such as "
+            f"skipped: {count(each.files, 'file')} ({each.reason}), such as "
             f"{each.example}"
             for each in self.passed_over
         ]

@@ -57,8 +57,8 @@ class TemporaryFiles:
             if error.errno not in codes:
                 raise
             raise InputError(
-                f"{failure} in {folder or tempfile.gettempdir()}: {error.strerror}. Make "
-                f"room there, or set `scratch` to a folder with room{way_out}"
+                f"{failure} in {folder or tempfile.gettempdir()}: {error.strerror}. Free "
+                f"some space, or set `scratch` to another folder{way_out}"
             ) from error
 
 

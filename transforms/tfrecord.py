@@ -302,7 +302,7 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
             continue
         if found is not None:
             reason = (
-                f"{frame_problem(data[:found])}; reading goes on {found:,} bytes later, "
+                f"{frame_problem(data[:found])}; reading continues {found:,} bytes later, "
                 "where the next whole record begins"
             )
             return Lost(at, reason, bytes(data[:found])), at + found

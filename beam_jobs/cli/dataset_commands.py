@@ -237,7 +237,7 @@ def clean_command(
     for launch in cleaned.at_work:
         echo(
             f"{output}: a detached job is at work and keeps its files: "
-            f"{launch.describe()}. They stay until a day after its last sign of life. If "
+            f"{launch.describe()}. They stay until a day after its last heartbeat. If "
             "it was cancelled, `recordmill clean --detached` removes them now",
             err=True,
         )

@@ -237,7 +237,7 @@ def _value_facts(common: CommonValues) -> list[Fact]:
     facts = [Fact("Different values", f"{more}{common.distinct:,}")]
     if common.too_low and not _stands_out(common):
         most = count(common.at_most, "time")
-        facts.append(Fact("The commonest one", f"at most {most}"))
+        facts.append(Fact("The most frequent one", f"at most {most}"))
     if common.long:
         name = f"Above {MAX_BYTES} bytes"
         facts.append(Fact(name, f"{common.long:,}", "not counted one by one"))

@@ -56,7 +56,7 @@ def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
             raise UsageError(
                 f"{name} is an input, but lies inside the output folder "
                 f"{full_uri(output)}; {_WAY_OUT}. Of a folder or of a pattern in quotes, "
-                "what lies there is passed over"
+                "recordmill skips what lies there"
             )
     outside = [name for name in inputs if real_uri(name) != folder]
     if not outside:
@@ -149,7 +149,7 @@ def list_all_inputs(
     files = _files_outside(found, output)
     shown = links[:_SHOWN_LINKS]
     if (rest := len(links) - _SHOWN_LINKS) > 0:
-        shown.append(f"{count(rest, 'other link')} passed over")
+        shown.append(f"{count(rest, 'other link')} skipped")
     warnings = [InputWarning("skipped-link", link) for link in shown]
     if passed_over := len(found) - len(files):
         left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
@@ -157,7 +157,7 @@ def list_all_inputs(
             raise InputError(
                 f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
             )
-        what = f"passed over: {left}, as it lies inside the input"
+        what = f"skipped: {left}, as it lies inside the input"
         warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     current, constants = NOTHING, dict[str, Mapping[str, Any]]()
@@ -303,6 +303,6 @@ def _remove_left(root: Path) -> None:
 
 def _no_room(folder: Path, error: OSError) -> InputError:
     return InputError(
-        f"-: standard input cannot be written to {folder}: {error.strerror}. Make room "
-        "there, or set `scratch` to a folder with room"
+        f"-: standard input cannot be written to {folder}: {error.strerror}. Free "
+        "some space, or set `scratch` to another folder"
     )

@@ -129,7 +129,7 @@ def add_label_split(
         kept = _split_names(split, found) if found else (DEFAULT_SPLITS[0].name,)
         rows = tuple(found[name].count if found else 1 for name in kept)
         split_role = SplitRole(split, kept, rows, dropped=job.declared is None)
-        left = "" if job.declared else "; it is no feature"
+        left = "" if job.declared else "; it does not become a feature"
         told = f"rows by column {split}: {_rows_of(kept, rows)}{left}"
         facts.append(("splits", told + _not_by_files(ranges)))
     if job.split_by_time is not None:

@@ -274,7 +274,7 @@ def _full_disks(
         if num_bytes > free:
             what = (
                 f"{folder}: about {human_bytes(num_bytes)} are needed, "
-                f"{human_bytes(free)} are free; make room, or choose another folder "
+                f"{human_bytes(free)} are free; free some space, or choose another folder "
                 "with `scratch` or `output`"
             )
             yield InputWarning("full-disk", what)

@@ -165,7 +165,7 @@ def _make_folders(workspace: Workspace, exchange: str) -> None:
     free = shutil.disk_usage(workspace.root).free
     if free < 1 << 20:
         raise NoRoomError(
-            f"{workspace.root}: the disk is full ({free:,} bytes free); make room"
+            f"{workspace.root}: the disk is full ({free:,} bytes free); free some space"
         )
 
 
@@ -424,7 +424,7 @@ def _execute_pipeline(
                 kinds = [note.kind for note in read_errors(workspace)]
                 if DamagedScratchError.__name__ not in kinds:
                     raise
-                _log.exception("scratch of an earlier try is damaged: trying once more")
+                _log.exception("scratch of an earlier try is damaged: trying again")
                 _make_folders(workspace, context.exchange)
                 run()
         except WorkerDiedError:

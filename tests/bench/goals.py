@@ -73,8 +73,8 @@ IMAGES_LEVER = (
     "lever is to list and to publish in fewer passes over the files."
 )
 CIFAR_LEVER = (
-    "Of the processor time reading rows from where they lie in the input takes a quarter, "
-    "nearly all of it in the kernel: 2 us for each row, as each has a page of its own. The "
+    "Reading rows from where they lie in the input takes a quarter of the processor time. "
+    "Nearly all of it is in the kernel: 2 us for each row, as each has a page of its own. The "
     "first reading of the input takes a tenth, layout, encoding and copies a fifth. The next "
     "lever is one copy less: pixels laid out in the record itself."
 )
@@ -93,7 +93,7 @@ ENCODER_LEVER = (
 TWO_TABLE_WORKERS_LEVER = (
     "One worker has threads of its own that read ahead and write behind, so it gains from the "
     "second core, too. Start-up, the first look and publishing have one thread, 1.5 s of the "
-    "whole; two workers write shards at 0.6 GB/s, which is what the disk takes of one file. "
+    "whole. Two workers write shards at 0.6 GB/s, which is what the disk takes of one file. "
     "The next lever is to begin with shards while the last ranges are read."
 )
 TWO_IMAGE_WORKERS_LEVER = (

@@ -185,7 +185,7 @@ def sizes_block(kept: Kept) -> list[str]:
         slower_told = verdict(slower, MOST_SLOWDOWN, is_most=True, judged=judged)
         verdicts.append(
             f"- {name}: peak memory at {last.input_bytes / 1e9:.1f} GB by that at "
-            f"{found[0].input_bytes / 1e9:.1f} GB {verdict(grown, MOST_GROWTH, is_most=True)}; seconds per GB at "
+            f"{found[0].input_bytes / 1e9:.1f} GB {verdict(grown, MOST_GROWTH, is_most=True)}. Seconds per GB at "
             f"{times:.0f} times the input {slower_told}."
         )
     return [*table(head, rows), "", *verdicts, "", kept.others("sizes")]

@@ -255,4 +255,4 @@ def test_a_file_without_its_name(tmp_path: Path) -> None:
     (folder / "2.txt").write_text("prose")
     ran = convert("audio", tmp_path / "in", tmp_path / "out")
     assert [*values(tmp_path / "out")] == ["a/1"]
-    assert "passed over: 1 file (.txt, no audio file in it)" in ran.err
+    assert "skipped: 1 file (.txt, no audio file in it)" in ran.err

@@ -110,8 +110,8 @@ def test_tables_without_rows_are_listed(tmp_path: Path, source: str) -> None:
     files = [tmp_path / f"{name}.{source}" for name in "bcd"]
     ran = convert(source, *files, tmp_path / "out")
     assert manifest_of(tmp_path / "out")["rows_read"] == 2
-    assert f"passed over: 1 file (empty), such as c.{source}" in ran.err
-    assert f"passed over: 1 file (no rows), such as d.{source}" in ran.err
+    assert f"skipped: 1 file (empty), such as c.{source}" in ran.err
+    assert f"skipped: 1 file (no rows), such as d.{source}" in ran.err
 
 
 FORMS = {  # as the hub's documentation has them

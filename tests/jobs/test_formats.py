@@ -130,7 +130,7 @@ def test_damaged_records_cost_themselves_only(exchange: str, tmp_path: Path) -> 
     ran = recordmill("convert", *job)
     assert ran.status != 0
     assert f"a.tfrecord byte {at:,}" in ran.err
-    assert "the checksum of the record's length is wrong; reading goes on" in ran.err
+    assert "the checksum of the record's length is wrong; reading continues" in ran.err
     convert(*job, "--max-rejects", 2)  # takes up what the first run has left
     assert records_in(tmp_path / "out") == records[:40] + records[41:-1]
     told = recordmill("rejects", tmp_path / "out").out

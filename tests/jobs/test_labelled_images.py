@@ -709,9 +709,7 @@ def test_the_plan_tells_what_is_passed_over(tmp_path: Path) -> None:
     (data / "dog" / "notes.txt").write_text("text")
     ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
     assert "classes: 2 (cat 1, dog 2)" in ran.out
-    assert (
-        "passed over: 1 file (.txt, no image in it), such as dog/notes.txt" in ran.out
-    )
+    assert "skipped: 1 file (.txt, no image in it), such as dog/notes.txt" in ran.out
     convert("images", data, tmp_path / "out")
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["understood"]["passed_over"] == [

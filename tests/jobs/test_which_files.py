@@ -64,7 +64,7 @@ def test_the_second_run_is_the_first(
     assert status(source, *job) == "unchanged"
     assert contents(data / "out") == first
     told = recordmill("convert", source, *job).err
-    assert "Warning: passed over: " in told
+    assert "Warning: skipped: " in told
     assert f"in the output folder {data / 'out'}, as it lies inside the input" in told
 
 
@@ -150,7 +150,7 @@ def test_links_that_are_passed_over_are_told(tmp_path: Path) -> None:
         (data / f"back{number}").symlink_to(data)
     ran = recordmill("convert", "csv", data, tmp_path / "out")
     assert f"{data}/back4: a link back to {data}, a folder above it" in ran.err
-    assert "2 other links passed over" in ran.err
+    assert "2 other links skipped" in ran.err
     assert status("csv", data, tmp_path / "out") == "unchanged"
 
 

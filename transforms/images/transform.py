@@ -406,9 +406,9 @@ def place_objects(
     if stated is not None and orientation < FIRST_EXCHANGED:
         raise ImageHeaderError(
             f"has {stored[0]:,} x {stored[1]:,} pixels, but its annotations are of "
-            f"{stated[0]:,} x {stated[1]:,} (height x width): put the size of the file, "
-            "and boxes in its pixels, into the annotations, or the image that was annotated "
-            "into the input"
+            f"{stated[0]:,} x {stated[1]:,} (height x width). Put the size of the file, "
+            "and boxes in its pixels, into the annotations, or the annotated image into the "
+            "input"
         )
     return placement.from_turned(orientation)
 

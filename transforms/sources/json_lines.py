@@ -447,7 +447,7 @@ class ObjectsSource(Source):
             return ""
         name = shown(next(name for name in row if name not in self._names))
         if self.fixed_schema is not None:
-            return f"{name}: is no feature of the dataset; {LEAVE_OUT}"
+            return f"{name}: is not a feature of the dataset; {LEAVE_OUT}"
         return (
             f"{name}: is in none of the {count(self.sampled, self.row_name)} that were "
             f"looked at for columns; {LEAVE_OUT}, or a schema file that has it (`schema`)"

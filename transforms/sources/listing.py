@@ -138,7 +138,7 @@ def walk_folders(
             )
         elif real in read:
             notes.append(
-                f"{path}: a link to {real}, passed over: it is read as {read[real]}"
+                f"{path}: a link to {real}, skipped: it is read as {read[real]}"
             )
         else:
             yield from files(path, real, top, above)

@@ -598,7 +598,7 @@ def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
 
 def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[InputWarning]:
     """Returns a warning for each such column, by the first rows or by all of them."""
-    what, way = "marks of thousands", "To store numbers, write them without"
+    what, way = "thousands separators", "To store numbers, write them without"
     if decimal == ".":
         what = f"a decimal comma or {what}"
         way = f"If it is a decimal comma, use `decimal=comma`; {way.lower()}"

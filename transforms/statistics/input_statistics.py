@@ -331,7 +331,7 @@ def _image_lines(stats: TableStats) -> list[str]:
     if all(low == high for low, high in sides):
         keys = ("height", "width", "channels")
         rule = {key: low for key, (low, _) in zip(keys, sides, strict=True)}
-        lines.append(f"to reject other sizes: picture: {_flow(rule)}")
+        lines.append(f"to reject other sizes: `picture: {_flow(rule)}`")
     return lines
 
 

@@ -183,7 +183,7 @@ def has_end(file: InputStream, offset: int, advice: str) -> bool:
     while rest := file.read(_REST_BYTES):
         if any(rest):
             raise InputError(
-                f"{file.uri}: goes on after its end at byte {offset:,}: are these several "
+                f"{file.uri}: continues after its end at byte {offset:,}: are these several "
                 "archives in one file? Join archives with tar --concatenate"
             )
         file.kept_from = file.tell()

@@ -392,7 +392,7 @@ def acquire(
             if store.find(LEASE_NAME) != holder.to_bytes():
                 continue
         if dead is not None:
-            _log.warning("took over the lease of a dead run: %s", store.uri)
+            _log.warning("took over the lease of an interrupted run: %s", store.uri)
         return Lease(store, holder, since)
     raise BusyError(
         f"{store.uri}: other runs begin to write here at the same time; run again later"

@@ -88,7 +88,7 @@ class Launch:
             return f"{WORK_FOLDER}/{self.name} (its {SIGN_NAME} cannot be read)"
         return (
             f"{WORK_FOLDER}/{self.name} (launched {_utc(sign.launched)} on {sign.host}, "
-            f"last sign of life {_utc(sign.renewed)})"
+            f"last heartbeat {_utc(sign.renewed)})"
         )
 
 

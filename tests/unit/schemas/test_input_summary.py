@@ -71,6 +71,6 @@ def test_files_passed_over_are_counted_by_reason() -> None:
     )
     assert InputSummary((("delimiter", "comma"),), (), counted).lines() == [
         "delimiter: comma",
-        "passed over: 2 files (not an image), such as b",
-        "passed over: 1 file (empty), such as a",
+        "skipped: 2 files (not an image), such as b",
+        "skipped: 1 file (empty), such as a",
     ]

@@ -271,5 +271,5 @@ def test_what_was_understood(tmp_path: Path) -> None:
         "rows of no split: 1 row of mine.bin",
         "split test by file: 1 row of test_batch.bin",
         "split train by file: 1 row of data_batch_1.bin",
-        "passed over: 1 file (does not end in .bin), such as readme.html",
+        "skipped: 1 file (does not end in .bin), such as readme.html",
     ]

@@ -356,7 +356,9 @@ def test_decimal_commas(tmp_path: Path) -> None:
     written(tmp_path / "in", COMMAS, "1.csv")
     given = (tmp_path / "in", tmp_path / "out", "--decimal", "comma")
     told = convert("csv", *given).err
-    assert "column big is text, but looks like numbers with marks of thousands" in told
+    assert (
+        "column big is text, but looks like numbers with thousands separators" in told
+    )
     written(tmp_path / "in", COMMAS.replace("1,5", "-7,125"), "2.csv")
     convert("csv", *given, "--append")
     rows = [*examples_of(tmp_path / "out")]
@@ -388,7 +390,7 @@ def test_what_looks_like_numbers_is_told(tmp_path: Path) -> None:
     assert "--decimal comma" in told
     told = convert("csv", path, tmp_path / "out").err
     at_end = told.partition(" records in ")[2]
-    assert at_end.count("or marks of thousands: cells like '1,5'") == 1
+    assert at_end.count("or thousands separators: cells like '1,5'") == 1
     assert at_end.count("column big is text, but looks like numbers with") == 1
     assert "column when" not in told
     assert "column list" not in told

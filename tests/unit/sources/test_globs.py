@@ -134,10 +134,10 @@ def test_each_folder_is_read_once(tmp_path: Path) -> None:
         assert found == str(root)
         assert [file.path for file in files] == ["real/sub/a", "y/a"]
         assert sorted(notes) == [
-            f"{above}/alias: a link to {real}, passed over: it is read as {real}",
+            f"{above}/alias: a link to {real}, skipped: it is read as {real}",
             f"{above}/real/back: a link back to {above}, a folder above it, not followed",
             f"{above}/y/up: a link back to {above}, a folder above it, not followed",
-            f"{above}/z: a link to {far}, passed over: it is read as {above}/y",
+            f"{above}/z: a link to {far}, skipped: it is read as {above}/y",
         ]
 
 

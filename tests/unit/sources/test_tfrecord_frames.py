@@ -124,8 +124,8 @@ def test_a_damaged_compressed_file_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "reason"),
     [
-        (0, "length is wrong; reading goes on 16 bytes"),
-        (10, "length is wrong; reading goes on 16 bytes"),
+        (0, "length is wrong; reading continues 16 bytes"),
+        (10, "length is wrong; reading continues 16 bytes"),
         (16 + 14, "5 bytes is wrong"),
         (-1, "90 bytes is wrong"),
         (-95, "length is wrong; no whole record"),
@@ -153,7 +153,7 @@ def test_bytes_that_are_missing_in_the_middle_cost_what_they_touch(
     path.write_bytes(data[:90] + data[110:])
     found, (lost,) = read_all(path)
     assert found == [frame([b"a" * 50]), frame([b"c" * 50])]
-    assert "they are damaged; reading goes on 46 bytes later" in lost.reason
+    assert "they are damaged; reading continues 46 bytes later" in lost.reason
 
 
 def test_a_huge_length_is_damage(tmp_path: Path) -> None:

@@ -51,9 +51,7 @@ def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) 
     told = reading.source.understood(Findings(reading.source.schema(), (odd,)))
     (warning,) = told.warnings
     assert warning.code == "no-sample"
-    assert warning.message.startswith(
-        "3 files in shards passed over, such as a.tar!/no-"
-    )
+    assert warning.message.startswith("3 files in shards skipped, such as a.tar!/no-")
 
 
 def test_odd_samples_are_told(tmp_path: Path) -> None:
@@ -136,7 +134,7 @@ def test_what_is_no_shard_says_so(tmp_path: Path) -> None:
     whole = tar_of({"1.cls": b"1", "2.cls": b"2"})
     with pytest.raises(InputError, match="no header of a member at byte 1,024"):
         read_shard(tmp_path, whole[:1024] + b"x" + whole[1025:])
-    with pytest.raises(InputError, match="goes on after its end at byte 2,048"):
+    with pytest.raises(InputError, match="continues after its end at byte 2,048"):
         read_shard(tmp_path, whole + whole)
 
 

@@ -337,7 +337,7 @@ def test_images_of_one_size(tmp_path: Path) -> None:
     lines = feature_comments(inferred(ImagesSource(), tmp_path))["image"]
     assert lines[1:] == [
         f"height {height}, width {width}, depth 3",
-        f"to reject other sizes: picture: {{height: {height}, width: {width}, channels: 3}}",
+        f"to reject other sizes: `picture: {{height: {height}, width: {width}, channels: 3}}`",
     ]
 
 

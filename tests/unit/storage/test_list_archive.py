@@ -185,7 +185,7 @@ def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    with pytest.raises(InputError, match=r"No space left on device\. Make room there"):
+    with pytest.raises(InputError, match=r"No space left on device\. Free some space"):
         listed(tmp_path, "in.tar.gz", compressed_tar_of({"room": b"x"}, "gzip"))
 
 

@@ -346,8 +346,8 @@ def _type_text(dtype: np.dtype[Any], name: str, where: str) -> str:
     is_wide = dtype.kind == "f" and dtype.itemsize > 8
     if dtype.kind not in _KINDS or dtype.names or is_wide or not dtype.itemsize:
         raise InputError(
-            f"{where}: {name!r} is {dtype}, which can be no feature; expected numbers, "
-            "booleans, text or bytes: save array.astype(...) of such a type (int64 for "
+            f"{where}: {name!r} is {dtype}, which cannot be a feature; expected numbers, "
+            "booleans, text or bytes. Save array.astype(...) of such a type (int64 for "
             "times), and one array for each part of a complex number"
         )
     return str(dtype.str)

@@ -255,6 +255,6 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in split_row(text.encode()) or ())
     if not all(names) or len(set(names)) != len(names):
         raise UsageError(
-            f"`columns`: expected names that differ, with commas between, found {text!r}"
+            f"`columns`: expected comma-separated names that differ, found {text!r}"
         )
     return names

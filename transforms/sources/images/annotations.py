@@ -588,7 +588,7 @@ def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
         draft.reject(
             counts == number,
             f"{number:,} rows of {names} name it, expected one: join them into one row, "
-            "with lists for what is there several times, or use `table_rows=object`",
+            "with lists for columns with several values, or use `table_rows=object`",
         )
     return _ImageRows(first, ordered, starts, become_lists)
 

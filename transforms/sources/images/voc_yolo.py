@@ -386,9 +386,9 @@ def find_yolo(
     if found and not is_paired:
         raise InputError(
             f"{labels[0].uri}: neither it nor another of {count(len(labels), 'text file')} "
-            f"has the name of an image, but some are labels of the classes that "
-            f"{found[0].names.path} names; expected labels/1.txt for images/1.jpg. Rename "
-            f"them like their images, {OTHERWISE}"
+            f"has the name of an image; expected labels/1.txt for images/1.jpg. Some are "
+            f"labels of the classes that {found[0].names.path} names. Rename them like "
+            f"their images, {OTHERWISE}"
         )
     if len(found) > 1 and len({each.classes for each in found}) > 1:
         raise InputError(
@@ -556,10 +556,10 @@ def read_yolo(
         if splits[row] not in with_labels:
             raise InputError(
                 f"{images[row].uri}: it and all images of split {splits[row]} by "
-                f"{found.names.path} have no file of labels, but "
+                f"{found.names.path} have no file of labels; expected the same folders "
+                "and names, as in images/val/a.jpg and labels/val/a.txt. But "
                 f"{count(len(read.rejects), 'file')} of labels, such as "
-                f"{read.rejects[0].path}, have no image; expected the same folders and "
-                "names, as in images/val/a.jpg and labels/val/a.txt. Rename one of them, or "
+                f"{read.rejects[0].path}, have no image. Rename one of them, or "
                 "leave out these labels with `exclude`"
             )
     of_rows = [splits[row] for row in rows] if any(splits) else []

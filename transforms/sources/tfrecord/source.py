@@ -138,7 +138,7 @@ def _find_data(
     if arrays:
         raise InputError(
             f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
-            f"{arrays[0]}, which are no input. Convert what they were made from once more, "
+            f"{arrays[0]}, which are no input. Convert what they were made from again, "
             "with `container=tfrecord`"
         )
     raise InputError(

@@ -417,7 +417,7 @@ def warnings_of(issues: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     for each in issues:
         if each.code == LEFT_OUT:
             what = (
-                f"{count(each.count, 'file')} in shards passed over, such as "
+                f"{count(each.count, 'file')} in shards skipped, such as "
                 f"{each.example}: a name without a part behind a dot, or with __ "
                 "around it, belongs to no sample"
             )
