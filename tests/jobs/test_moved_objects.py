@@ -126,7 +126,7 @@ def test_sizes_that_disagree_are_rejects(tmp_path: Path) -> None:
     ran = recordmill("convert", "images", data, out)
     assert ran.status == 65
     reason = (
-        "has 40 x 64 pixels, but its annotations are of 64 x 40 (height x width): put"
+        "has 40 x 64 pixels, but its annotations are of 64 x 40 (height x width). Put"
     )
     assert reason in ran.err
     # The way out: the sizes of the file, or the file that was annotated.
