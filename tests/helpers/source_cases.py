@@ -30,11 +30,13 @@ from recordmill.transforms.sources.audio.options import AudioOptions
 from recordmill.transforms.sources.audio.source import AudioSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.quotes import Dialect
+from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.json_lines import JsonLinesSource
 from recordmill.transforms.sources.lines import TextSource
+from recordmill.transforms.sources.partitions import Partitions
 from recordmill.transforms.sources.registry import (
     BinaryOptions,
     IdxOptions,
@@ -163,6 +165,17 @@ def make_csv(folder: Path) -> Rows:
         (folder / path).write_bytes(head + b"\n".join(lines) + b"\n")
         rows += in_lines(path, lines, len(head))
     return rows
+
+
+def make_parted(folder: Path) -> Rows:
+    """Makes tables in folders that are columns."""
+    rows = []
+    for path, count in (("k=01/of=a%20b/1.csv", 20), ("k=007/of=c/2.csv", 3)):
+        (folder / path).parent.mkdir(parents=True)
+        lines = [b'%d%d,"li\nne"' % (count, n) for n in range(count)]
+        (folder / path).write_bytes(b"id,text\n" + b"\n".join(lines) + b"\n")
+        rows += in_lines(path, lines, 8)
+    return sorted(rows)
 
 
 def make_semicolons(folder: Path) -> Rows:
@@ -484,6 +497,13 @@ CASES = {
         cut_short=("1.csv", 8 + 4 * 17 + 10),
         reason="a quoted field is never closed",
         empty="0.csv",
+    ),
+    "csv in folders": Case(
+        CsvSource(range_bytes=50, rows=RangeRows(partitions=Partitions(are_read=True))),
+        make_parted,
+        cut_short=("k=01/of=a%20b/1.csv", 8 + 4 * 12 + 8),
+        reason="a quoted field is never closed",
+        empty="k=01/of=a%20b/0.csv",
     ),
     "csv in another dialect": Case(
         CsvSource(asked=Dialect(quote=b"'", skip_rows=2), range_bytes=50),

@@ -32,15 +32,14 @@ duckdb.execute('''CREATE TABLE t AS SELECT i AS id, (i * 3)::SMALLINT AS small,
   {'a': i, 'b': CASE WHEN i % 4 > 0 THEN ['x' || i] END} AS deep,
   CASE WHEN i % 7 != 3 THEN 'k/' || (i % 3) END AS key, 2025 + i % 2 AS year
   FROM range(40) s(i)''')
-plain = "(SELECT id, small, x, y, price, t, flag, day, year FROM t)"
+plain = "(SELECT id, small, x, y, price, t, flag, day, year, key FROM t)"
 duckdb.execute(f"COPY t TO '{to}/parquet' (FORMAT parquet, PARTITION_BY (year, key))")
-duckdb.execute(f"COPY {plain} TO '{to}/csv' (FORMAT csv, PER_THREAD_OUTPUT)")
-os.makedirs(f"{to}/jsonl")
-duckdb.execute(f"COPY t TO '{to}/jsonl/t.jsonl' (FORMAT json)")
+duckdb.execute(f"COPY {plain} TO '{to}/csv' (FORMAT csv, PARTITION_BY (year, key))")
+duckdb.execute(f"COPY t TO '{to}/jsonl' (FORMAT json, PARTITION_BY (key))")
 for source, read in {
     "parquet": f"read_parquet('{to}/parquet/**/*.parquet', hive_partitioning = true)",
-    "csv": f"read_csv('{to}/csv/*.csv')",
-    "jsonl": f"read_json('{to}/jsonl/t.jsonl')",
+    "csv": f"read_csv('{to}/csv/**/*.csv', hive_partitioning = true)",
+    "jsonl": f"read_json('{to}/jsonl/**/*.json', hive_partitioning = true)",
 }.items():
     os.makedirs(f"{to}/of-{source}")
     duckdb.execute(f"COPY (SELECT * FROM {read}) TO '{to}/of-{source}/a.json' (FORMAT json)")

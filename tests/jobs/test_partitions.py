@@ -1,17 +1,21 @@
-"""Folders named key=value are columns of Parquet and Arrow; of others that is told."""
+"""Folders named key=value are columns of tables and lines; of others that is told."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+from archive_tools import tar_of
 from job_tools import Argument, convert, examples_of, ints, manifest_of, recordmill
 from plain_runner import without_beam
-from tables_in_formats import write_table
+from tables_in_formats import FORMATS, write_table
+
+from recordmill import open_dataset
 
 FOLDERS = {
     "kind=cat/year=2025/code=007": [1, 2],
@@ -26,7 +30,13 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(params=["parquet", "arrow"])
+@pytest.fixture(autouse=True)
+def _without_beam() -> Iterator[None]:
+    with without_beam():
+        yield
+
+
+@pytest.fixture(params=FORMATS)
 def source(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -51,17 +61,16 @@ def rows_of(folder: Path) -> set[tuple[int, bytes, int, bytes]]:
 def test_folders_are_typed_columns(source: str, tmp_path: Path) -> None:
     given = write(tmp_path / "in", source, FOLDERS)
     job: list[Argument] = [source, given, tmp_path / "out"]
-    with without_beam():
-        ran = convert(*job)
-        assert "columns by folder: kind, year, code" in ran.err
-        assert "kind string, year int64, code string" in ran.err
-        assert rows_of(tmp_path / "out") == EXPECTED
-        convert(source, given, tmp_path / "none", "--partitions", "none")
-        assert [f["name"] for f in manifest_of(tmp_path / "none")["features"]] == ["id"]
-        assert recordmill("convert", *job, "--partitions", "none").status == 73
-        # Appended files have their own values.
-        write(given, source, {"kind=emu/year=2027/code=1": [5]})
-        convert(*job, "--append")
+    ran = convert(*job)
+    assert "columns by folder: kind, year, code" in ran.err
+    assert "kind string, year int64, code string" in ran.err
+    assert rows_of(tmp_path / "out") == EXPECTED
+    convert(source, given, tmp_path / "none", "--partitions", "none")
+    assert [f["name"] for f in manifest_of(tmp_path / "none")["features"]] == ["id"]
+    assert recordmill("convert", *job, "--partitions", "none").status == 73
+    # Appended files have their own values.
+    write(given, source, {"kind=emu/year=2027/code=1": [5]})
+    convert(*job, "--append")
     assert rows_of(tmp_path / "out") == EXPECTED | {(5, b"emu", 2027, b"1")}
 
 
@@ -135,32 +144,88 @@ def test_what_is_refused(source: str, tmp_path: Path) -> None:
     given = write(tmp_path / "in", source, {"id=7": [1]})
     other = write(tmp_path / "other", source, {"y=7": [1]})
     write_table(other / "alone", source, {"id": [2]})
-    with without_beam():
-        for folder, message in (
-            (given, "has a column 'id', and lies in a folder id=..., too"),
-            (other, "is in no folder y=..., but others are"),
-        ):
-            ran = recordmill("convert", source, folder, tmp_path / "out")
-            assert ran.status == 65
-            assert message in ran.err
-            assert "--partitions none" in ran.err
-            output = tmp_path / f"out-of-{folder.name}"
-            convert(source, folder, output, "--partitions", "none")
-        convert(source, other, tmp_path / "out", "--exclude", f"alone.{source}")
+    for folder, message in (
+        (given, "has a column 'id', and lies in a folder id=..., too"),
+        (other, "is in no folder y=..., but others are"),
+    ):
+        ran = recordmill("convert", source, folder, tmp_path / "out")
+        assert ran.status == 65
+        assert message in ran.err
+        assert "--partitions none" in ran.err
+        output = tmp_path / f"out-of-{folder.name}"
+        convert(source, folder, output, "--partitions", "none")
+    convert(source, other, tmp_path / "out", "--exclude", f"alone.{source}")
     assert ints(tmp_path / "out", "y") == [7]
 
 
-@pytest.mark.parametrize("name", ["csv", "jsonl", "text"])
-def test_other_formats_tell_that_folders_are_not_read(
-    name: str, tmp_path: Path
+def test_lines_and_samples_have_the_columns_of_their_folders(tmp_path: Path) -> None:
+    for label, n in (("cat", 7), ("__HIVE_DEFAULT_PARTITION__", 8)):
+        folder = tmp_path / f"in/label={label}/n={n}"
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text(f"one {n}\n\xfc {n}\n")
+        (folder / "a.tar").write_bytes(tar_of({"0.txt": b"one", "1.txt": b"\xc3\xbc"}))
+    found = {}
+    for source, suffix in (("text", "txt"), ("webdataset", "tar")):
+        out, others = tmp_path / source, f"*.{ {'txt': 'tar', 'tar': 'txt'}[suffix] }"
+        ran = convert(source, tmp_path / "in", out, "--exclude", others)
+        assert "columns by folder: label, n" in ran.err
+        told = json.loads((out / "run.json").read_text())["understood"]["facts"]
+        assert told["columns by folder"] == "label, n"
+        found[source] = sorted(
+            (row["n"], row["label"], row["text" if source == "text" else "txt"][:3])
+            for row in open_dataset(out, "train")
+        )
+    assert [row[:2] for row in found["text"]] == [(7, "cat")] * 2 + [(8, None)] * 2
+    assert found["webdataset"] == [
+        *((7, "cat", "one"), (7, "cat", "\xfc")),
+        *((8, None, "one"), (8, None, "\xfc")),
+    ]
+
+
+def test_other_formats_tell_that_folders_are_not_read(tmp_path: Path) -> None:
+    """Records have features of their own; a folder of whole files is their class."""
+    given = write(tmp_path / "in", "csv", {"label=cat": [1], "label=dog": [2]})
+    convert("text", given, tmp_path / "t/label=cat", "--partitions", "none")
+    for name, data in (("tfrecord", tmp_path / "t"), ("text --whole-files", given)):
+        ran = convert(*name.split(), data, tmp_path / f"out-{name}")
+        assert "folders not read as columns: label=..." in ran.err
+        stored = json.loads((tmp_path / f"out-{name}" / "run.json").read_text())
+        assert "folders not read as columns" in stored["understood"]["facts"]
+    labels = (tmp_path / "out-text --whole-files" / "label.labels.txt").read_text()
+    assert labels.split() == ["label=cat", "label=dog"]
+
+
+def test_small_tables_are_joined_with_the_columns_of_their_folders(
+    tmp_path: Path,
 ) -> None:
-    kind = "csv" if name == "text" else name
-    given = write(tmp_path / "in", kind, {"label=cat": [1], "label=dog": [2]})
-    with without_beam():
-        ran = convert(name, given, tmp_path / "out")
-    assert "folders not read as columns: label=..." in ran.err
-    stored = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert "folders not read as columns" in stored["understood"]["facts"]
+    """Of a comma in numbers, too; a folder of numbers can be the label."""
+    for n in range(200):
+        write(tmp_path / "in", "csv", {f"k={n % 3}/x={n % 5 / 4:g}/{n}": [n]})
+    options = ("--decimal", "comma", "--delimiter", "semicolon", "--label", "k")
+    convert("csv", tmp_path / "in", tmp_path / "out", *options)
+    rows = [*open_dataset(tmp_path / "out", "train")]
+    assert sorted((row["id"], row["k"], row["x"]) for row in rows) == [
+        (n, n % 3, n % 5 / 4) for n in range(200)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_columns_of_folders_are_declared_or_left_out(kind: str, tmp_path: Path) -> None:
+    given = write(tmp_path / "in", kind, {"zip=12345/y=1": [1], "zip=54321/y=2": [2]})
+    (tmp_path / "s.yaml").write_text("features:\n  id: int64\n  zip: string\n")
+    for option in ("--schema", "--expect-schema"):
+        out = tmp_path / option
+        (tmp_path / "s.yaml").write_text(
+            f"features:\n  id: int64\n  zip: {'string' if option == '--schema' else 'int64'}\n"
+        )
+        ran = convert(
+            *(kind, given, out, option, tmp_path / "s.yaml"),
+            *("--extra-columns", "ignore"),
+        )
+        assert "columns left out: y" in ran.err
+        zips = sorted(str(row["zip"]) for row in open_dataset(out, "train"))
+        assert zips == ["12345", "54321"]
+        assert "y" not in [f["name"] for f in manifest_of(out)["features"]]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +245,7 @@ def test_no_value_of_a_folder_loses_a_digit(
 ) -> None:
     folders = {f"k={value}": [n] for n, value in enumerate(values)}
     given = write(tmp_path / "in", "parquet", folders)
-    with without_beam():
-        convert("parquet", given, tmp_path / "out")
+    convert("parquet", given, tmp_path / "out")
     (feature,) = [f for f in manifest_of(tmp_path / "out")["features"] if f["name"] == "k"]  # fmt: skip
     assert feature["dtype"] == dtype
 
@@ -189,10 +253,9 @@ def test_no_value_of_a_folder_loses_a_digit(
 def test_a_schema_says_what_a_folder_is(tmp_path: Path) -> None:
     given = write(tmp_path / "in", "parquet", {"zip=12345": [1], "zip=54321": [2]})
     (tmp_path / "s.yaml").write_text("features:\n  id: int64\n  zip: string\n")
-    with without_beam():
-        convert("parquet", given, tmp_path / "out", "--schema", tmp_path / "s.yaml")
-        (tmp_path / "s.yaml").write_text("features:\n  id: int64\n  zip: int32\n")
-        convert("parquet", given, tmp_path / "int", "--schema", tmp_path / "s.yaml")
+    convert("parquet", given, tmp_path / "out", "--schema", tmp_path / "s.yaml")
+    (tmp_path / "s.yaml").write_text("features:\n  id: int64\n  zip: int32\n")
+    convert("parquet", given, tmp_path / "int", "--schema", tmp_path / "s.yaml")
     assert sorted(ints(tmp_path / "int", "zip")) == [12345, 54321]
 
 
@@ -201,7 +264,6 @@ def test_split_is_a_column_where_another_folder_tells_splits(tmp_path: Path) -> 
         f"{y}/split={s}": [n] for n, (y, s) in enumerate((("a", "x"), ("b", "y")))
     }
     given = write(tmp_path / "in", "parquet", folders)
-    with without_beam():
-        convert("parquet", given, tmp_path / "out", "--split-from", 1)
+    convert("parquet", given, tmp_path / "out", "--split-from", 1)
     assert "split" in [f["name"] for f in manifest_of(tmp_path / "out")["features"]]
     assert sorted(manifest_of(tmp_path / "out")["splits"]) == ["a", "b"]

@@ -163,7 +163,7 @@ class FileSplits:
             folder = replace(rule, by_name="")
             self._require_one_way(every, splits, [folder.of(file) for file in every])
         if any(splits) and not all(splits) and not self.may_mix:
-            raise InputError(_mixed(every, splits, is_append=bool(kept)))
+            raise InputError(_mixed(every, splits, rule.level_in(every), bool(kept)))
         before = self._rule(kept, named[: len(kept)])
         known = named or repeat(None)
         for file, own, now in zip(kept, known, splits, strict=False):
@@ -184,6 +184,12 @@ class FileSplits:
             names=() if others else tuple(names),
             told=", ".join(told) if names else "",
         )
+
+    def level_in(self, files: Sequence[InputFile]) -> int | None:
+        """Returns the level of the folders that tell splits, if each file is in one."""
+        are_in = self.folders and all(f.path.count("/") > self.index for f in files)
+        found = {file.given.count("/") + 1 if file.given else 0 for file in files}
+        return self.index + 1 - found.pop() if are_in and len(found) == 1 else None
 
     @property
     def by_key(self) -> bool:
@@ -288,7 +294,10 @@ def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
 
 
 def _mixed(
-    files: Sequence[InputFile], splits: Sequence[str], *, is_append: bool
+    files: Sequence[InputFile],
+    splits: Sequence[str],
+    level: int | None,
+    is_append: bool,
 ) -> str:
     pairs = [*zip(files, splits, strict=True)]
     others = [file.path for file, split in pairs if not split]
@@ -298,9 +307,12 @@ def _mixed(
     exclude = f"`exclude={others[0]}`" if is_one else "`exclude`"
     root = files[0].uri.removesuffix(files[0].path)
     again = "convert all inputs again, without `append`, with" if is_append else "use"
+    named = "name them like splits"
+    if level is not None and 0 <= level <= 9:
+        named = f"take each folder beside for a split with `split_from={level}`"
     return (
         f"{root}: {count(len(files) - len(others), 'file')} in splits by their names "
         f"({first_names(shown)}), but {count(len(others), 'file')} in none "
-        f"({first_names(others)}). Leave out the others with {exclude}, or name them like "
-        f"splits; to read all as one input, {again} `split_from=none`"
+        f"({first_names(others)}). Leave out the others with {exclude}, or {named}; to read "
+        f"all as one input, {again} `split_from=none`"
     )

@@ -57,6 +57,7 @@ from recordmill.transforms.sources.lines import (
     open_lines,
     read_blocks,
 )
+from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
     left_out_fact,
@@ -312,7 +313,8 @@ class ObjectsSource(Source):
     storage: StorageOptions = NO_OPTIONS
     # Of the whole input, once prepared:
     splits: FileSplits = NO_SPLITS
-    types: tuple[tuple[str, pa.DataType], ...] = ()
+    partitions: Partitions = NO_PARTITIONS
+    types: tuple[tuple[str, pa.DataType], ...] = ()  # of the keys of objects
     sampled: int = 0  # rows that told the columns,
     is_sampled: bool = False  # and whether there are more
     left_out: tuple[str, ...] = ()  # columns of these that no feature is made of
@@ -352,6 +354,7 @@ class ObjectsSource(Source):
         """
         kept = self._with_rows(append.kept) if append is not None else ()
         splits = self.splits.found_in(files, kept)
+        partitions = self.partitions.found_in(files, splits, kept)
         observed: dict[str, ObservedColumn] = {}
         share = max(self.least_bytes, SAMPLE_BYTES // len(files))
         chosen = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
@@ -380,18 +383,22 @@ class ObjectsSource(Source):
         if fixed is not None:
             wanted = tuple(feature.name for feature in fixed.features)
         if self.as_declared or (wanted and self.leaves_out):
-            left_out = observed.keys() - {*wanted}
+            partitions, left_out = partitions.only(wanted)
+            left_out |= observed.keys() - {*wanted}
             observed = {name: observed[name] for name in observed if name in wanted}
+        partitions.require_apart(files[0].uri, observed)
         types = self._types_of(observed, files[0].uri)
         if fixed is not None:
-            require_features(types, fixed, may_lack=True)
+            require_features([*types, *partitions.keys], fixed, may_lack=True)
             types = types_to_append(fixed)
+            types = {n: k for n, k in types.items() if n not in partitions.keys}
         return replace(
             self,
             types=tuple(types.items()),
             fixed_schema=fixed,
             left_out=tuple(left_out),
             splits=splits,
+            partitions=partitions,
             sampled=sampled,
             is_sampled=is_sampled,
             passed_over=SkippedFiles.counted(skipped),
@@ -418,14 +425,14 @@ class ObjectsSource(Source):
         return types
 
     def columns(self) -> pa.Schema:
-        return pa.schema(list(self.types))
+        return pa.schema([*self.types, *self.partitions.types])
 
     def understood(self, found: Findings | None = None) -> InputSummary:
-        columns = ", ".join(f"{name} {kind}" for name, kind in self.types)
+        columns = ", ".join(f"{each.name} {each.type}" for each in self.columns())
         basis = "the first" if self.is_sampled else "all"
         basis = f"by {basis} {count(self.sampled, self.row_name)}"
         facts = (("columns", columns), ("types", basis), *self._left_out(found))
-        facts = (*facts, *self.splits.facts)
+        facts = (*facts, *self.splits.facts, *self.partitions.facts)
         return InputSummary(facts, (), self.passed_over)
 
     def _left_out(self, found: Findings | None) -> tuple[tuple[str, str], ...]:
@@ -470,7 +477,7 @@ class ObjectsSource(Source):
             if column is None:
                 return None
             arrays.append(column)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.columns())
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self.types]))
 
     def _misfit(self, row: Row) -> tuple[str, str]:
         """Returns which column a value of a row does not fit, and why; or ""."""
@@ -535,6 +542,7 @@ class ObjectsSource(Source):
             order = np.argsort(kept)
             both = pa.Table.from_batches([plain[0], batch]).combine_chunks()
             batch, kept = both.to_batches()[0].take(pa.array(order)), kept[order]
+        batch = self.partitions.added(batch, input_range.path)
         if missing := missing_required(batch, self.fixed_schema):
             reasons |= {int(kept[at]): why for at, why in missing.items()}
             left = np.delete(np.arange(len(kept)), [*missing])
@@ -811,14 +819,14 @@ class JsonLinesSource(ObjectsSource):
         # A key is in each line, too; short values become longer.
         unpacked = UNPACKED_TIMES if self.compression else 1
         growth = 2 * unpacked * sum(file.size for file in files)
-        return growth + ENTRY_BYTES * len(self.types)
+        return growth + ENTRY_BYTES * len(self.columns())
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
-        sink.add(nulls=(0,) * len(self.types))
+        sink.add(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
             found = split_block(start, block, self.types, self.left_out)
             parsed = {index: self._parse(line) for index, line in found.odd.items()}

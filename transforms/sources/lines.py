@@ -34,6 +34,7 @@ from recordmill.transforms.sources.base import (
     number_ranges,
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
+from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import require_features
 from recordmill.transforms.sources.registry import Request, TextOptions
 from recordmill.transforms.storage.input_stream import (
@@ -187,6 +188,7 @@ def make_source(options: TextOptions, request: Request) -> TextSource:
     return TextSource(
         keeps_blank=options.blank_lines == "keep",
         splits=request.file_splits(options.split_from),
+        partitions=request.partitions(options.partitions),
         storage=request.storage,
     )
 
@@ -198,6 +200,7 @@ class TextSource(Source):
     keeps_blank: bool = True  # whether blank lines are records
     range_bytes: int = RANGE_BYTES
     splits: FileSplits = NO_SPLITS
+    partitions: Partitions = NO_PARTITIONS
     storage: StorageOptions = NO_OPTIONS
     fixed_schema: Schema | None = None
     # of all files, once prepared
@@ -212,23 +215,28 @@ class TextSource(Source):
             raise InputError("every input file is empty; expected lines of text")
         kept = [file for file in append.kept if file.size] if append else []
         schema = append.schema if append else None
+        splits = self.splits.found_in(full, kept)
+        partitions = self.partitions.found_in(full, splits, kept)
+        partitions.require_apart(full[0].uri, TEXT.names)
         if schema is not None:
-            require_features(TEXT.names, schema)
+            require_features([*TEXT.names, *partitions.keys], schema)
         empty = [("empty", file.path) for file in files if not file.size]
         return replace(
             self,
             compression=find_compression(full[0], self.storage),
-            splits=self.splits.found_in(full, kept),
+            splits=splits,
+            partitions=partitions,
             fixed_schema=schema,
             passed_over=SkippedFiles.counted(empty),
         )
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         facts = (("file", self.compression),) if self.compression else ()
-        return InputSummary((*facts, *self.splits.facts), (), self.passed_over)
+        facts = (*facts, *self.splits.facts, *self.partitions.facts)
+        return InputSummary(facts, (), self.passed_over)
 
     def columns(self) -> pa.Schema:
-        return TEXT
+        return pa.schema([*TEXT, *self.partitions.types])
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return cut_lines(files, self.compression, self.range_bytes, self.splits)
@@ -243,17 +251,20 @@ class TextSource(Source):
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
-        sink.add(nulls=(0,))
+        sink.add(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
             lines, starts = split_lines(block, start, keeps_blank=self.keeps_blank)
             text = pa.Array.from_buffers(pa.string(), len(lines), lines.buffers())
+            batch = pa.RecordBatch.from_arrays([text], schema=TEXT)
             rows = Rows(
-                batch=pa.RecordBatch.from_arrays([text], schema=TEXT),
+                batch=self.partitions.added(batch, input_range.path),
                 origins=origins_in(input_range.path, 0, starts),
                 positions=stream.positions.of(starts)
                 if stream.is_packed
                 else starts - input_range.start,
                 raw=partial(_raw_line, lines, starts),
             )
-            yield sink.reject(rows, _not_utf8(text, lines), input_range, "row")
+            rows = sink.reject(rows, _not_utf8(text, lines), input_range, "row")
+            sink.add(nulls=[column.null_count for column in rows.batch.columns])
+            yield rows
         sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))

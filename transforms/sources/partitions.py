@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.cast.text_values import swap_points
 from recordmill.transforms.sources.file_splits import MISSING, FileSplits
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # 007 is text
@@ -48,22 +51,35 @@ class Partitions:
     """The columns that folders make."""
 
     are_read: bool = False
+    as_text: bool = False  # whether a declared schema says what becomes of them
     # by path, of files of a table whose metadata tell them: what the file may lack
     constants: Mapping[str, Mapping[str, pa.Scalar]] = field(default_factory=dict)
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, once found
 
     def found_in(
-        self, files: Sequence[InputFile], splits: FileSplits, *, as_text: bool
+        self,
+        files: Sequence[InputFile],
+        splits: FileSplits,
+        kept: Sequence[InputFile] = (),
     ) -> Self:
         """Returns the columns of files; a column has one type in all of them.
 
-        With `as_text` that is text, of which a declared schema makes what it says.
+        `kept` are those of the dataset that files are appended to.
 
         Raises:
-          InputError: a file is not in a folder of each key.
+          InputError: a file is not in a folder of each key, or new files would give a
+            column another type.
         """
+        if not self.are_read:
+            return self
+        found = self._found([*kept, *files], splits)
+        if kept:
+            self._found(kept, splits)._require_kept(found, files)
+        return found
+
+    def _found(self, files: Sequence[InputFile], splits: FileSplits) -> Self:
         files = [file for file in files if file.path not in self.constants]
-        keys = partition_keys(files) if self.are_read else []
+        keys = partition_keys(files)
         keys = [key for key in keys if key != _SPLIT or not splits.by_key]
         seen: dict[str, set[str | None]] = {key: set() for key in keys}
         for file in files if keys else ():
@@ -77,17 +93,13 @@ class Partitions:
                     )
                 seen[key].add(values[key])
         types = [
-            (key, pa.string() if as_text else _type_of(values - {None}))
+            (key, pa.string() if self.as_text else _type_of(values - {None}))
             for key, values in seen.items()
         ]
         return replace(self, types=tuple(types))
 
-    def require_kept(self, now: Self, files: Iterable[InputFile]) -> None:
-        """Refuses new files for which these columns would get another type.
-
-        Raises:
-          InputError: with the first of them.
-        """
+    def _require_kept(self, now: Self, files: Iterable[InputFile]) -> None:
+        """Refuses new files for which these columns would get another type."""
         for (key, kind), (_, found) in zip(self.types, now.types, strict=True):
             for file in files if found != kind else ():
                 value = values_in(file.path)[key]
@@ -101,19 +113,36 @@ class Partitions:
                         "again without appending"
                     )
 
-    def merged(self, file: InputFile, columns: pa.Schema) -> pa.Schema:
-        """Returns the columns of a file with those that it lacks.
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Returns the names of the columns."""
+        return tuple(key for key, _ in self.types)
 
-        Raises:
-          InputError: the file has one of its folders itself.
-        """
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Returns what is told of the columns before and after a run."""
+        return (("columns by folder", ", ".join(self.keys)),) if self.types else ()
+
+    def only(self, wanted: Iterable[str]) -> tuple[Self, set[str]]:
+        """Returns the columns that are wanted, and the names of the others."""
+        known = {*wanted}
+        types = tuple(each for each in self.types if each[0] in known)
+        return replace(self, types=types), {*self.keys} - known
+
+    def require_apart(self, uri: str, names: Iterable[str]) -> None:
+        """Refuses a file with a column that one of its folders is, too."""
+        if both := [name for name in names if name in self.keys]:
+            raise InputError(
+                f"{uri}: has a column {both[0]!r}, and lies in a folder {both[0]}=..., "
+                "too; expected one of them. Use `partitions=none` to read that of the "
+                "file"
+            )
+
+    def merged(self, file: InputFile, columns: pa.Schema) -> pa.Schema:
+        """Returns the columns of a file with those that it lacks."""
+        if file.path not in self.constants:
+            self.require_apart(file.uri, columns.names)
         for key, value in self._values(file.path, columns).items():
-            if key in columns.names:
-                raise InputError(
-                    f"{file.uri}: has a column {key!r}, and lies in a folder {key}=..., "
-                    "too; expected one of them. Use `partitions=none` to read that of the "
-                    "file"
-                )
             columns = columns.append(pa.field(key, value.type))
         return columns
 
@@ -121,6 +150,25 @@ class Partitions:
         """Returns rows of a file with the values of its folders, or of its table."""
         for key, value in self._values(path, batch.schema).items():
             batch = batch.append_column(key, pa.repeat(value, batch.num_rows))
+        return batch
+
+    def added_as_text(
+        self,
+        batch: pa.RecordBatch,
+        paths: Sequence[str],
+        owners: I64 | None = None,
+        decimal: str = ".",
+    ) -> pa.RecordBatch:
+        """Returns rows of files with the values of their folders as text.
+
+        `owners` are the index of each row's file, of several.
+        """
+        for key, kind in self.types:
+            texts = pa.array([values_in(path)[key] for path in paths], pa.string())
+            if decimal == "," and pa.types.is_floating(kind):
+                texts = swap_points(texts)
+            rows = np.zeros(batch.num_rows, np.int64) if owners is None else owners
+            batch = batch.append_column(key, texts.take(pa.array(rows)))
         return batch
 
     def _values(self, path: str, columns: pa.Schema) -> dict[str, pa.Scalar]:

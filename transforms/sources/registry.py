@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from recordmill.schemas.input_files import InputFile
     from recordmill.schemas.job import JobSpec
     from recordmill.transforms.sources.base import Source
+    from recordmill.transforms.sources.partitions import Partitions
 
 
 GROUP = "recordmill.sources"  # of entry points
@@ -58,6 +59,15 @@ class Request:
     job: JobSpec | None = None  # the job; None for a table beside the input
     # by path, values of columns that files of a table with metadata may lack
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def partitions(self, asked: str) -> Partitions:
+        """Returns whether folders are columns; those of a table beside the input are not."""
+        are_read = asked == "hive" and self.job is not None
+        constants = self.constants if are_read else {}
+        found: Partitions = _load("partitions.Partitions")(
+            are_read, self.as_text, constants
+        )
+        return found
 
     def file_splits(self, split_from: str) -> FileSplits:
         """Returns how names are to tell the splits of files."""
@@ -232,7 +242,7 @@ def _text_source(options: TextOptions, request: Request) -> Source:
 
 def _describe_text(options: TextOptions, files: Sequence[InputFile]) -> str:
     if not options.whole_files:
-        return FileSplits(options.split_from).reading(files)
+        return _reading(options, files)
     found: str = _load("text_files.source.describe_files")(options, files)
     return found
 
@@ -242,19 +252,25 @@ def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
     found, options = _format_and_options(job)
     if found.describe_inputs is not None:
         return found.describe_inputs(options, files)
-    if isinstance(options, FilesOptions):
-        reading = FileSplits(options.split_from).reading(files)
-        if getattr(options, "partitions", "none") == "hive":
-            reading += "".join(_load("partitions.partition_keys")(files))
-        return reading
-    return ""
+    return _reading(options, files) if isinstance(options, FilesOptions) else ""
+
+
+def _reading(options: FilesOptions, files: Sequence[InputFile]) -> str:
+    reading = FileSplits(options.split_from).reading(files)
+    if _reads_partitions(options):
+        reading += "".join(_load("partitions.partition_keys")(files))
+    return reading
+
+
+def _reads_partitions(options: SourceOptions) -> bool:
+    is_read = getattr(options, "partitions", "none") == "hive"
+    return is_read and not getattr(options, "whole_files", False)
 
 
 def unread_keys(job: JobSpec, files: Sequence[InputFile]) -> list[str]:
     """Returns the keys of folders named key=value that become neither columns nor splits."""
     options = job.source_options
-    is_read = getattr(options, "partitions", "none") == "hive"
-    if is_read or not isinstance(options, FilesOptions):
+    if _reads_partitions(options) or not isinstance(options, FilesOptions):
         return []
     found: list[str] = _load("partitions.partition_keys")(files)
     return [key for key in found if key != "split" or options.split_from == "none"]
@@ -426,23 +442,20 @@ def _examples(text: str) -> tuple[tuple[str, str], ...]:
 
 def _table_format(
     name: Literal["parquet", "arrow"], summary: str, folder: str
-) -> SourceFormat[ColumnarOptions]:
+) -> SourceFormat[TableOptions]:
     """Returns the format of one kind of table file, with examples on `folder`."""
     convert = f"recordmill convert {name} {folder} out"
     return SourceFormat(
         name=name,
         summary=summary,
-        options=ColumnarOptions,
+        options=TableOptions,
         make_source=lambda options, request: _load("tables.ColumnarSource")(
             kind=name,
             as_declared=request.as_text,
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
             splits=request.file_splits(options.split_from),
-            partitions=_load("partitions.Partitions")(
-                options.partitions == "hive",
-                request.constants if options.partitions == "hive" else {},
-            ),
+            partitions=request.partitions(options.partitions),
             storage=request.storage,
         ),
         position_unit="row",
@@ -539,9 +552,19 @@ ExtraColumns = Annotated[
 ]
 
 
+KeyFolders = Annotated[
+    Literal["hive", "none"],
+    Field(
+        description="hive: folders named key=value are columns: year=2026/0.csv; "
+        "none: they are not"
+    ),
+]
+
+
 class TextOptions(FilesOptions):
     """Options of text."""
 
+    partitions: KeyFolders = "hive"
     blank_lines: Literal["keep", "skip"] = Field(
         "keep", description="whether lines without a character are records"
     )
@@ -562,16 +585,7 @@ class TableOptions(FilesOptions):
     """Options of tables whose columns have types."""
 
     extra_columns: ExtraColumns = "error"
-
-
-class ColumnarOptions(TableOptions):
-    """Options of Parquet and Arrow files."""
-
-    partitions: Literal["hive", "none"] = Field(
-        "hive",
-        description="hive: folders named key=value are columns: year=2026/0.parquet; "
-        "none: they are not",
-    )
+    partitions: KeyFolders = "hive"
 
 
 class JsonLinesOptions(TableOptions):
@@ -638,6 +652,7 @@ class CsvOptions(FilesOptions):
     )
     odd_cells: OddCells = "refuse"
     extra_columns: ExtraColumns = "error"
+    partitions: KeyFolders = "hive"
     exact: bool = Field(
         False,
         description="publish nothing if float32 would lose digits of a decimal, instead "
@@ -704,6 +719,7 @@ _FORMATS: list[SourceFormat[Any]] = [
             splits=request.file_splits(options.split_from),
             storage=request.storage,
             leaves_out=options.extra_columns == "ignore",
+            partitions=request.partitions(options.partitions),
             odd_cells=options.odd_cells,
         ),
         line_of=_later("csv.quotes.line_of"),
@@ -806,6 +822,7 @@ _FORMATS: list[SourceFormat[Any]] = [
             wanted=request.columns,
             leaves_out=options.extra_columns == "ignore",
             splits=request.file_splits(options.split_from),
+            partitions=request.partitions(options.partitions),
             storage=request.storage,
         ),
         examples=_examples("""

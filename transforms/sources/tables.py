@@ -305,12 +305,7 @@ class ColumnarSource(Source):
             )
         kept = _find_tables(append.kept)[0] if append else []
         splits = self.splits.found_in(tables, kept)
-        partitions = self.partitions.found_in(
-            [*kept, *tables], splits, as_text=self.as_declared
-        )
-        if kept:
-            before = self.partitions.found_in(kept, splits, as_text=self.as_declared)
-            before.require_kept(partitions, tables)
+        partitions = self.partitions.found_in(tables, splits, kept)
         schema, wanted = append.schema if append else None, self.wanted
         if schema:
             wanted = tuple(feature.name for feature in schema.features)
@@ -387,9 +382,7 @@ class ColumnarSource(Source):
         narrowed = [n for n, t in self.types if pt.is_float64(inside_lists(t)[0])]
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
-        facts += self.splits.facts
-        if keys := [key for key, _ in self.partitions.types]:
-            facts.append(("columns by folder", ", ".join(keys)))
+        facts += [*self.splits.facts, *self.partitions.facts]
         meaning = self.meaning
         if told := meaning.facts():
             facts.append(("by metadata", told))

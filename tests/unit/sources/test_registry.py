@@ -13,8 +13,10 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
+from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.file_splits import AUTO, FileSplits
+from recordmill.transforms.sources.partitions import Partitions
 from recordmill.transforms.sources.registry import (
     BUILT_IN,
     CifarOptions,
@@ -107,7 +109,8 @@ def test_names_that_no_format_may_have(name: str) -> None:
 
 def test_options_of_another_format() -> None:
     job = JobSpec(source="csv", name="a")
-    assert make_source(job) == CsvSource(splits=FileSplits(AUTO))
+    rows = RangeRows(partitions=Partitions(are_read=True))
+    assert make_source(job) == CsvSource(splits=FileSplits(AUTO), rows=rows)
     wrong = JobSpec(source="images", name="a", source_options=CifarOptions())
     with pytest.raises(
         ValueError, match="has options of type ImagesOptions, got Cifar"

@@ -56,6 +56,7 @@ from recordmill.transforms.sources.csv.quotes import (
     unclosed_quote,
     without_comments,
 )
+from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import columns_differ
 from recordmill.transforms.storage.input_stream import (
     PLAIN,
@@ -303,6 +304,15 @@ class RangeRows:
     dialect: Dialect = RFC_4180  # of all files
     packing: Packing = PLAIN  # of all files; offsets are those in the unpacked text
     leaves_out: bool = False  # whether files may have more columns (`extra_columns`)
+    partitions: Partitions = NO_PARTITIONS  # the columns behind those
+
+    def complete(
+        self, batch: pa.RecordBatch, paths: Sequence[str], owners: I64 | None = None
+    ) -> pa.RecordBatch:
+        """Returns rows of files with all columns, in order; for the rest see there."""
+        decimal = self.dialect.decimal
+        own = batch.select(self.names)
+        return self.partitions.added_as_text(own, paths, owners, decimal)
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader of the text of a file, or of that of a range."""
@@ -378,7 +388,7 @@ class RangeRows:
                 else:
                     positions = stream.positions.of(offsets)
                 yield Rows(
-                    batch=found.batch.select(self.names),
+                    batch=self.complete(found.batch, [path]),
                     origins=origins_in(path, start, ordinals + rows_before),
                     positions=positions,
                     raw=found.raw,
@@ -478,9 +488,7 @@ class RangeRows:
             files.append(_File(each, names, data, body))
             num_bytes += size
             if num_bytes >= BATCH_BYTES or each is ranges[-1]:
-                yield _rows_of_files(
-                    files, self.names, input_range.first_position, sink
-                )
+                yield _rows_of_files(files, self, input_range.first_position, sink)
                 files, num_bytes = [], 0
 
     def _header(
@@ -557,7 +565,7 @@ class _File(NamedTuple):
 
 
 def _rows_of_files(
-    files: Sequence[_File], names: Sequence[str], first_position: int, sink: RowSink
+    files: Sequence[_File], rows: RangeRows, first_position: int, sink: RowSink
 ) -> Rows:
     """Returns the rows of small files, as they would be of each file alone."""
     parts, counts, kept = _split_joined(files) or _split_alone(files)
@@ -572,8 +580,9 @@ def _rows_of_files(
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
     sink.rejects += chain.from_iterable(parsed.rejects for parsed in parts)
     sink.add(issues=RowIssue.merged(parsed.issues for parsed in parts))
+    batch = pa.concat_batches([parsed.batch.select(rows.names) for parsed in parts])
     return Rows(
-        batch=pa.concat_batches([parsed.batch.select(names) for parsed in parts]),
+        batch=rows.complete(batch, [each.path for each in ranges], owners),
         origins=origins_of(hashes[owners], ordinals),
         positions=(starts - first_position)[owners]
         + offsets * stops[owners] // sizes[owners],

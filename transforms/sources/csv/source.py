@@ -290,6 +290,11 @@ def _flags_to_append(names: Sequence[str], schema: Schema) -> TypeFlags:
     return tuple(flags[name] for name in names)
 
 
+_FOLDER_FLAGS = {
+    pa.int64(): TypeFlag.INTEGER,
+    pa.float64(): TypeFlag.DECIMAL,
+    pa.string(): TypeFlag.TEXT,
+}
 _NOTES = 5  # columns with odd cells that a changed schema is explained by
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
@@ -331,8 +336,8 @@ class CsvSource(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the columns, as in the first file's header."""
-        return self.rows.names
+        """Returns the columns, as in the first file's header; those of folders behind."""
+        return self.rows.names + self.rows.partitions.keys
 
     @property
     def infers_types(self) -> bool:  # type: ignore[override]
@@ -360,15 +365,21 @@ class CsvSource(Source):
         schema = append.schema if append is not None else None
         kept = [file for file in append.kept if file.size] if append else []
         splits = self.splits.found_in(files, kept)
+        partitions = self.rows.partitions.found_in(files, splits, kept)
         if append is not None:
             # The columns of one file are those of all that were converted.
             files = [*kept[:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
+        leaves_out, unwanted = self.rows.leaves_out, set[str]()
+        if wanted and (self.as_text or leaves_out):
+            partitions, unwanted = partitions.only(wanted)
+        wanted = tuple(name for name in wanted if name not in partitions.keys)
         rows, without_rows, left_out = inspect.find_rows(
             *(files, self.asked, self.asked_packing, wanted, self.storage),
-            leaves_out=self.rows.leaves_out,
+            leaves_out=leaves_out,
         )
+        partitions.require_apart(files[0].uri, rows.names)
         first, problem = inspect.inspect(
             rows,
             files[0],
@@ -377,16 +388,19 @@ class CsvSource(Source):
         )
         if append is None and problem:
             raise InputError(problem)
+        if first.types:
+            own = (int(_FOLDER_FLAGS[kind]) for _, kind in partitions.types)
+            first = replace(first, types=(*first.types, *own))
         skipped = [*zip(repeat("empty"), empty), *zip(repeat("no rows"), without_rows)]
         return replace(
             self,
             splits=splits,
-            rows=rows,
+            rows=replace(rows, partitions=partitions),
             first=first,
             wanted=wanted,
             fixed_schema=schema,
             passed_over=SkippedFiles.counted(skipped),
-            left_out=tuple(left_out) if self.as_text or rows.leaves_out else (),
+            left_out=(*left_out, *unwanted) if self.as_text or leaves_out else (),
         )
 
     def understood(self, found: Findings | None = None) -> InputSummary:
@@ -410,9 +424,10 @@ class CsvSource(Source):
         if schema is not None:
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
-        told = inspect.describe(self.rows, self.asked, dtypes, basis, warnings)
+        rows = replace(self.rows, names=self.names)
+        told = inspect.describe(rows, self.asked, dtypes, basis, warnings)
         facts = (*left_out_fact(self.left_out), *facts, *comment_fact(issues))
-        facts = (*told.facts, *facts, *self.splits.facts)
+        facts = (*told.facts, *facts, *self.splits.facts, *rows.partitions.facts)
         return replace(told, facts=facts, passed_over=self.passed_over)
 
     def issue_problem(self, found: Findings) -> str:
@@ -488,12 +503,19 @@ class CsvSource(Source):
         for each in chosen:
             parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
             if parsed is not None and parsed.batch.num_rows:
-                columns = parsed.batch.select(self.names).columns
+                columns = self.rows.complete(parsed.batch, [each.path]).columns
                 columns = with_points(columns, self.rows.dialect.decimal)
                 found = map(int, classify_columns(columns))
                 own = tuple(map(without_odd, found, columns))
                 flags = merge_type_flags(flags, own)
-        return flags
+        return self._with_text(flags)
+
+    def _with_text(self, flags: TypeFlags) -> TypeFlags:
+        """Returns type flags with which folders of text are text: 007, and 12 beside it."""
+        texts = [kind == pa.string() for _, kind in self.rows.partitions.types]
+        behind = zip(flags[len(self.rows.names) :], texts, strict=True)
+        own = (int(TypeFlag.TEXT) if is_text else flag for flag, is_text in behind)
+        return (*flags[: len(self.rows.names)], *own)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         files = [each for input_range in ranges for each in input_range.by_file()]
@@ -525,7 +547,7 @@ class CsvSource(Source):
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         nothing = (int(TypeFlag.NOTHING),) * len(self.names)
-        expected = self._fixed_types or expected or nothing
+        expected = self._fixed_types or self._with_text(expected or nothing)
         if self.infers_types:
             sink.add(observed=nothing, nulls=nothing)
         files = {file.path: index for index, file in enumerate(input_range.files)}
@@ -678,7 +700,9 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         wanted=request.columns,
         names_files=request.job is not None and request.job.reads_files,
         rows=RangeRows(
-            storage=request.storage, leaves_out=options.extra_columns == "ignore"
+            storage=request.storage,
+            leaves_out=options.extra_columns == "ignore",
+            partitions=request.partitions(options.partitions),
         ),
         files_roots=tuple(map(full_uri, filter(None, options.files_root.split(",")))),
     )

@@ -554,7 +554,7 @@ class WebDatasetSource(ObjectsSource):
             file.size * (1 if file.path.endswith(".tar") else UNPACKED_TIMES)
             for file in files
         )
-        return 2 * growth + ENTRY_BYTES * len(self.types)
+        return 2 * growth + ENTRY_BYTES * len(self.columns())
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
@@ -564,8 +564,8 @@ class WebDatasetSource(ObjectsSource):
         found = ShardMembers(shard)
         keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
         sink.add(
-            observed=(0,) * len(images_of([name for name, _ in self.types])),
-            nulls=(0,) * len(self.types),
+            observed=(0,) * len(images_of(self.columns().names)),
+            nulls=(0,) * len(self.columns()),
         )
         for samples in _batches(found.samples()):
             yield self._rows_of(samples, input_range, shard, keys, sink)
