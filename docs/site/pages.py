@@ -109,7 +109,9 @@ def with_titles(page: Path) -> str:
             text = text_of(place).partition("\n")[0].lstrip("# ")
         return f"[{text}]({target.replace('.ipynb', '.md')}"
 
-    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)", link, text_of(page))
+    text = re.sub(r"\[([^\]]*)\]\(([^)#\s]+)", link, text_of(page))
+    # Within code of a table, GitHub needs a backslash that Python-Markdown would show.
+    return re.sub(r"`[^`\n]+`", lambda code: code[0].replace("\\|", "|"), text)
 
 
 def listing(folder: Path) -> str:
