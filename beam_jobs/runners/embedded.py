@@ -76,15 +76,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
       UsageError: Beam does not know an option, or refuses its value.
     """
     options: PipelineOptions = KeptViews(list(beam_args))
-    parsers: list[object] = []
-    printed = StringIO()
-    try:
-        with redirect_stderr(printed):
-            options.get_all_options(add_extra_args_fn=parsers.append)
-            _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
-    except SystemExit as error:
-        reason = printed.getvalue().strip().splitlines()[-1:]
-        raise UsageError(f"Beam option: {''.join(reason)}") from error
+    unknown = _unknown_arguments(options, beam_args) if beam_args else []
     embedded, server_knows = is_embedded(options), False
     if not embedded:
         # This imports several runners, so only if one of them is used.
@@ -118,6 +110,19 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         only_translates(options)  # raises if the runner would ignore such an option
         check_remote(options, runner, beam_args)
     return options
+
+
+def _unknown_arguments(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
+    parsers: list[object] = []
+    printed = StringIO()
+    try:
+        with redirect_stderr(printed):
+            options.get_all_options(add_extra_args_fn=parsers.append)
+            _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
+    except SystemExit as error:
+        reason = printed.getvalue().strip().splitlines()[-1:]
+        raise UsageError(f"Beam option: {''.join(reason)}") from error
+    return list(unknown)
 
 
 def is_embedded(options: PipelineOptions) -> bool:

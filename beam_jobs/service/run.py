@@ -177,13 +177,15 @@ def run_metadata(
     processes: int = 0,
 ) -> dict[str, object]:
     """Returns what run.json will say, except how long the run took."""
+    import apache_beam
+
     from recordmill.beam_jobs.runners.embedded import runner_name
 
     launch = context.workspace.name
     return {
         **({"launch": launch} if is_launch(launch) else {}),
         "recordmill": version("recordmill"),
-        "beam": version("apache-beam"),
+        "beam": apache_beam.__version__,
         "python": platform.python_version(),
         "runner": runner_name(beam_options, processes),
         "exchange": context.exchange,

@@ -911,6 +911,17 @@ def test_labels_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
     assert "a.txt" in rejects_of(tmp_path / "out")["obj_train_data/a.jpg"]
 
 
+def test_a_class_of_yolo_with_half_a_character_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    add_images(folder, "images/a.jpg")
+    (folder / "labels").mkdir()
+    (folder / "labels/a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (folder / "data.yaml").write_text('names: ["\\uD800"]\n')
+    assert "data.yaml: the name of a class has half a character" in refused(folder)
+    (folder / "data.yaml").write_text('names: ["cat"]\n')
+    converted(folder)
+
+
 def test_yaml_beside_texts_that_are_no_labels_is_not_read(tmp_path: Path) -> None:
     for label in ("cat", "dog"):
         add_images(tmp_path / f"in/{label}", f"{label}0.jpg", f"{label}1.jpg")
@@ -950,6 +961,7 @@ DEEP = b"[" * 3000 + b"]" * 3000  # more than Python's parser takes
         (b'"segmentation": [', b'"segmentation": [\x0c', "Expecting value: line 1 col"),
         (b'"segmentation": [[', b'"segmentation": [[0 ', "Expecting ',' delimiter"),
         (b'"segmentation": [[', b'"segmentation": {"a": 1"}, [[', "Expecting ','"),
+        (b'"brush"', b'{"en": 1}', "the name of a category is {'en': 1}; expected"),
     ],
 )
 def test_an_image_without_its_file_is_a_reject_of_valid_json(

@@ -241,7 +241,7 @@ def _parse(
             for each in whole["images"]
         ],
         [
-            {"id": _told(each["id"]), "name": str(each["name"])}
+            {"id": _told(each["id"]), "name": _class_name(each["name"])}
             for each in whole["categories"]
         ],
         [_plain(each, outlines) for each in every if "image_id" in each],
@@ -274,6 +274,12 @@ def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
     has_four = pc.all(pc.equal(pc.list_value_length(boxes), 4)).as_py() is not False
     is_plain = has_four and not any(each.null_count for each in required)
     return parts if is_plain else None
+
+
+def _class_name(value: Any) -> str:
+    if value is None or isinstance(value, dict | list):
+        raise ValueError(f"the name of a category is {shown(value)}; expected text")
+    return str(value)
 
 
 def _told(value: Any) -> str:

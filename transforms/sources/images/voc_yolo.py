@@ -30,7 +30,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import count, first_names, is_utf8
 from recordmill.schemas.yaml_lines import YamlDocument
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shown
@@ -445,6 +445,11 @@ def _class_names(
         names = [names[number] for number in numbers]
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         return None
+    if not all(map(is_utf8, names)):
+        raise InputError(
+            f"{file.uri}: the name of a class has half a character (\\ud800 to \\udfff); "
+            "expected text that UTF-8 can write. Correct it in this file"
+        )
     if value.get("kpt_shape"):
         raise InputError(
             f"{file.uri}: has kpt_shape: keypoints of YOLO are not read. Export them as "
