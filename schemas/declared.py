@@ -184,7 +184,7 @@ class DeclaredFeature(FrozenModel):
             )
         if self.content is Content.ARRAY and self.shape.count(None) > 1:
             raise ValueError(
-                "an array's bytes tell one unknown dimension at most: store a tensor"
+                "a bytes_list can have one unknown dimension: set stored: tensor"
             )
 
     @property

@@ -250,7 +250,7 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
             )
         if portable.environment_type in (None, "LOOPBACK"):
             raise UsageError(
-                "`detach` needs workers that outlive this command: give "
+                "`detach` needs workers that stay after this command: give "
                 "--environment_type=EXTERNAL, PROCESS or DOCKER"
             )
         require_listening(endpoint, "job server", "--job_endpoint")

@@ -286,7 +286,7 @@ PORTABLE = "-- --runner=PortableRunner --job_endpoint"
         (f"{PORTABLE}=embed", "--detach needs a job server that outlives this command"),
         (
             f"{PORTABLE}=127.0.0.1:9 --environment_type=LOOPBACK",
-            "--detach needs workers that outlive this command",
+            "--detach needs workers that stay after this command",
         ),
     ],
 )

@@ -655,8 +655,8 @@ class CsvOptions(FilesOptions):
     partitions: KeyFolders = "hive"
     exact: bool = Field(
         False,
-        description="publish nothing if float32 would lose digits of a decimal, instead "
-        "of telling so",
+        description="publish nothing if float32 would lose digits of a decimal; otherwise "
+        "that is a warning",
     )
     files_root: Annotated[str, AS_TEXT] = Field(
         "",
