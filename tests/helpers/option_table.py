@@ -123,7 +123,7 @@ def _command(option: Option) -> str:
 def _help(option: Option, *, is_command: bool = False) -> str:
     text = option.help
     if option.choices and not is_command:
-        text += f": {', '.join(option.choices)}"
+        text += f"; one of {', '.join(option.choices)}"
     if option.is_repeated and is_command:
         text += "; the command takes it several times"
     if option.page:
