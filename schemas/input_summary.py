@@ -52,6 +52,7 @@ WarningCode = Literal[
     "few-annotations",
     "unlisted-images",
     "unlisted-audio",
+    "unlisted-text",
     "unsupported-images",
     "unsupported-audio",
     "unsupported-text",

@@ -13,10 +13,8 @@ from source_tools import read
 
 from recordmill.transforms.sources import lines
 from recordmill.transforms.sources.lines import TextSource
-from recordmill.transforms.sources.text_files.source import (
-    TextFileOptions,
-    TextFilesSource,
-)
+from recordmill.transforms.sources.text_files.options import TextOptions
+from recordmill.transforms.sources.text_files.source import TextFilesSource
 
 pytestmark = pytest.mark.fuzz
 BOM = b"\xef\xbb\xbf"
@@ -80,7 +78,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         before = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(data)
         try:
-            reading = read(TextFilesSource(TextFileOptions()), tmp_path)
+            reading = read(TextFilesSource(TextOptions(whole_files=True)), tmp_path)
         finally:
             (tmp_path / name).write_bytes(before)
         rows = {row["filename"]: row for row in reading.rows}

@@ -44,10 +44,8 @@ from recordmill.transforms.sources.registry import (
     Records,
 )
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind
-from recordmill.transforms.sources.text_files.source import (
-    TextFileOptions,
-    TextFilesSource,
-)
+from recordmill.transforms.sources.text_files.options import TextOptions
+from recordmill.transforms.sources.text_files.source import TextFilesSource
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
@@ -467,7 +465,7 @@ CASES = {
     ),
     "audio": audio_case("encoded"),
     "text files": Case(
-        TextFilesSource(TextFileOptions()),
+        TextFilesSource(TextOptions(whole_files=True)),
         make_documents,
         cut_short=("a/0.txt", 21),
         reason="is not UTF-8: byte 0xc3 at byte 20",

@@ -122,6 +122,19 @@ def test_same_bytes(
     assert contents(output) == expected(source)
 
 
+@pytest.mark.parametrize("source", EXCHANGES)
+def test_a_sample_is_the_same_on_prism(
+    tmp_path: Path, engines: Engines, inputs: dict[str, list[Path]], source: str
+) -> None:
+    more: list[Argument] = ["--sample", "60%", "--limit", 5]
+    job: list[Argument] = ["convert", source, *inputs[source]]
+    for output, behind in (("alone", []), ("prism", ["--", *engines.own_prism()])):
+        ran = recordmill(*job, tmp_path / output, *OPTIONS, *more, *behind)
+        assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
+        assert_whole(tmp_path / output)
+    assert contents(tmp_path / "prism") == contents(tmp_path / "alone")
+
+
 def test_flink_ships_each_piece_once(
     tmp_path: Path, engines: Engines, cluster: FlinkCluster
 ) -> None:

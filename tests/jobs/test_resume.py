@@ -128,6 +128,23 @@ def test_killed_at_any_moment(
     assert contents(output) == contents(model)
 
 
+def test_a_killed_sample_goes_on(
+    tmp_path: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept was counted by the killed run, and is counted again."""
+    output, more = tmp_path / "out", [*ON_DISK, "--limit", 3000, "--sample", "50%"]
+    job: list[Argument] = ["csv", *mixed.files, output, *OPTIONS, *more]
+    with started("convert", *job) as process:
+        wait_until(lambda: has_fact(output, "range-"), process)
+        kill(process)
+    assert any(
+        name.startswith("range-") for name in goes_on(output, mixed, monkeypatch, *more)
+    )
+    convert("csv", *mixed.files, tmp_path / "model", *OPTIONS, *more)
+    assert manifest_of(output)["splits"]["train"]["records"] == 3000
+    assert contents(output) == contents(tmp_path / "model")
+
+
 @pytest.mark.parametrize("finished", ["range-", "shard-"])
 def test_finished_work_is_not_done_again(
     tmp_path: Path,

@@ -19,6 +19,7 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
+from tables_in_formats import cut_small
 
 from recordmill.transforms.sources.csv import source as csv_source
 
@@ -111,7 +112,9 @@ def test_any_cut_and_worker(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bytes by every exchange and any number of workers, of many ranges."""
-    monkeypatch.setattr(csv_source, "RANGE_BYTES", 500)
+    cut_small(monkeypatch, 500)
+    planned = recordmill("convert", "csv", table, tmp_path / "out", "--plan", "--json")
+    assert json.loads(planned.out)["ranges"] > 10
     model = None
     for exchange in EXCHANGES:
         for workers in (1, 3):
@@ -213,7 +216,7 @@ def test_a_large_input_is_estimated(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the ranges that are looked at keep no row."""
-    monkeypatch.setattr(csv_source, "RANGE_BYTES", 500)
+    cut_small(monkeypatch, 500)
     monkeypatch.setattr("recordmill.transforms.tasks.estimate.WHOLE_BYTES", 0)
     job: list[Argument] = ["--limit", 10, "--no-shuffle", "--plan", "--json"]
     ran = recordmill("convert", "csv", table, tmp_path / "out", *job)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from job_tools import Argument, assert_whole, convert, examples_of, recordmill
+from plain_runner import without_beam
 
+from recordmill import open_dataset
 from recordmill.transforms.sources.images import source as images_source
 
 TEXTS = {
@@ -85,9 +87,54 @@ def test_options_of_lines_and_of_files_exclude_each_other(
     assert "--blank-lines: with --whole-files each file is a record" in ran.err
     ran = recordmill(*job, "--label-from", "none")
     assert "use --whole-files, which has labels" in ran.err
+    ran = recordmill(*job, "--label-table", "labels.csv")
+    assert "--label-table: each line is a record: use --whole-files" in ran.err
     convert(*job[1:], "--whole-files", "--label-from", "none")
-    example = next(iter(examples_of(tmp_path / "out", "test")))
-    assert "label" not in example.features.feature
+    found = [
+        dict(each.features.feature) for each in examples_of(tmp_path / "out", "test")
+    ]
+    assert sorted(each["text"].bytes_list.value[0] for each in found) == [
+        b"bad",
+        b"fine",
+    ]
+    assert all("label" not in each for each in found)
+
+
+@pytest.mark.parametrize("exchange", ["auto", "engine"])
+def test_a_table_has_labels_splits_and_features(
+    texts: Path, tmp_path: Path, exchange: str
+) -> None:
+    """As of images: pandas wrote it, with a column of its own."""
+    lines = [
+        f"{name},{len(text)},{'xy'[len(text) > 4]},dev" for name, text in TEXTS.items()
+    ]
+    (texts / "rated.csv").write_text("file,stars,label,split\n" + "\n".join(lines[1:]))
+    job = ("--whole-files", "--label-table", "rated.csv", "--exchange", exchange)
+    job += ("--split-from", "none")  # but by the table
+    with without_beam():
+        convert("text", texts, tmp_path / "out", *job, "--unlisted", "leave_out")
+    assert (tmp_path / "out/label.labels.txt").read_text() == "x\ny\n"
+    found = {
+        row["filename"]: (row["text"], row["label"], row["stars"])
+        for row in open_dataset(tmp_path / "out", "dev")
+    }
+    assert found == {
+        name: (text.removeprefix("\ufeff"), int(len(text) > 4), len(text))
+        for name, text in [*TEXTS.items()][1:]
+    }
+
+
+def test_a_schema_names_a_column_of_the_table(texts: Path, tmp_path: Path) -> None:
+    lines = [f"{name},{number}" for number, name in enumerate(TEXTS)]
+    (texts / "rated.csv").write_text("file,stars\n" + "\n".join(lines))
+    (tmp_path / "s.yaml").write_text("features:\n  text: string\n  stars: int64\n")
+    job = ("--whole-files", "--label-table", "rated.csv", "--label-column", "none")
+    with without_beam():
+        convert("text", texts, tmp_path / "out", *job, "--schema", tmp_path / "s.yaml")
+    found = {
+        row["stars"]: row["text"] for row in open_dataset(tmp_path / "out", "test")
+    }
+    assert found == {4: "bad", 5: "fine"}
 
 
 def test_a_large_file_is_read_to_its_end(

@@ -166,6 +166,11 @@ RUNS: dict[str, Case] = {
     "unsupported-audio": given(
         "audio", {"cat/1.wav": WAV, "dog/1.wav": WAV, "dog/2.aiff": b"FORM....AIFF" * 9}
     ),
+    "unlisted-text": given(
+        "text",
+        {"a.txt": b"a", "b.txt": b"b", "t.csv": b"file,label\na.txt,cat\n"},
+        *("--whole-files", "--label-table", "t.csv", "--max-rejects", 1),
+    ),
     "unsupported-text": given(
         "text",
         {"cat/1.txt": b"a", "dog/1.txt": b"b", "dog/2.htm": "c".encode("utf-16")},

@@ -36,7 +36,6 @@ from recordmill.transforms.sources.base import (
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import require_features
-from recordmill.transforms.sources.registry import Request, TextOptions
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     UNPACKED_TIMES,
@@ -181,16 +180,6 @@ def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
                     f"not UTF-8: byte {line[at]:#04x} at byte {at} of the line"
                 )
     return reasons
-
-
-def make_source(options: TextOptions, request: Request) -> TextSource:
-    """Makes the source of a job's lines."""
-    return TextSource(
-        keeps_blank=options.blank_lines == "keep",
-        splits=request.file_splits(options.split_from),
-        partitions=request.partitions(options.partitions),
-        storage=request.storage,
-    )
 
 
 @dataclass(frozen=True)

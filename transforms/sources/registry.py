@@ -151,9 +151,9 @@ def load_format(name: str) -> SourceFormat[Any]:
             "uninstall that package, or rename the format in it"
         )
     if name in BUILT_IN:
-        return BUILT_IN[name] or cast(
-            "SourceFormat[Any]", _load(f"{name}.options.FORMAT")
-        )
+        known = BUILT_IN[name]
+        own = _load(f"{known}.options.FORMAT") if isinstance(known, str) else known
+        return cast("SourceFormat[Any]", own)
     if not offers:
         raise UsageError(
             f"source: found {name!r}, expected one of {', '.join(format_names())}; a "
@@ -225,37 +225,16 @@ def make_source(
     return found.make_source(options, request)
 
 
-def _text_source(options: TextOptions, request: Request) -> Source:
-    """Makes the source of lines, or of files; refuses options of the other."""
-    given = {"blank_lines": options.blank_lines, "label_from": options.label_from}
-    usual = {"blank_lines": "keep", "label_from": "auto"}
-    other = "blank_lines" if options.whole_files else "label_from"
-    if given[other] != usual[other]:
-        what = "with `whole_files` each file is a record"
-        if not options.whole_files:
-            what = "each line is a record: use `whole_files`, which has labels"
-        raise UsageError(f"`{other}`: {what}, or leave it out")
-    name = "text_files.source" if options.whole_files else "lines"
-    found: Source = _load(f"{name}.make_source")(options, request)
-    return found
-
-
-def _describe_text(options: TextOptions, files: Sequence[InputFile]) -> str:
-    if not options.whole_files:
-        return _reading(options, files)
-    found: str = _load("text_files.source.describe_files")(options, files)
-    return found
-
-
 def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
     """Returns what fixes the bytes of a dataset beside the job and its inventory."""
     found, options = _format_and_options(job)
     if found.describe_inputs is not None:
         return found.describe_inputs(options, files)
-    return _reading(options, files) if isinstance(options, FilesOptions) else ""
+    return read_names(options, files) if isinstance(options, FilesOptions) else ""
 
 
-def _reading(options: FilesOptions, files: Sequence[InputFile]) -> str:
+def read_names(options: FilesOptions, files: Sequence[InputFile]) -> str:
+    """Returns how the names of files and folders are read."""
     reading = FileSplits(options.split_from).reading(files)
     if _reads_partitions(options):
         reading += "".join(_load("partitions.partition_keys")(files))
@@ -428,7 +407,7 @@ def _arrays(find: str) -> Callable[[Any, Request], Any]:
     )
 
 
-def _later(name: str) -> Callable[..., Any]:
+def later(name: str) -> Callable[..., Any]:
     """Returns a function that is imported when it is called."""
     return lambda *arguments: _load(name)(*arguments)
 
@@ -561,26 +540,6 @@ KeyFolders = Annotated[
 ]
 
 
-class TextOptions(FilesOptions):
-    """Options of text."""
-
-    partitions: KeyFolders = "hive"
-    blank_lines: Literal["keep", "skip"] = Field(
-        "keep", description="whether lines without a character are records"
-    )
-    whole_files: bool = Field(
-        False,
-        description="a record for each file in place of each line, with its folder as the "
-        "class, as of images",
-    )
-    label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
-        "auto",
-        description="with `whole_files`: which folder names the class. auto: the one below "
-        "the split. parent: the one that holds the file. 0: the input. 1: the folder in "
-        "the input, and so on. none: there are no labels",
-    )
-
-
 class TableOptions(FilesOptions):
     """Options of tables whose columns have types."""
 
@@ -687,8 +646,8 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="csv",
         summary="Tables of text: CSV, TSV and the like, with inferred types.",
         options=CsvOptions,
-        make_source=_later("csv.source.make_source"),
-        line_of=_later("csv.quotes.line_of"),
+        make_source=later("csv.source.make_source"),
+        line_of=later("csv.quotes.line_of"),
         examples=_examples("""
             the types are found in the whole table
                 recordmill convert csv table.csv out/table
@@ -722,7 +681,7 @@ _FORMATS: list[SourceFormat[Any]] = [
             partitions=request.partitions(options.partitions),
             odd_cells=options.odd_cells,
         ),
-        line_of=_later("csv.quotes.line_of"),
+        line_of=later("csv.quotes.line_of"),
         examples=_examples("""
             a folder of files with the same keys
                 recordmill convert jsonl texts out/texts
@@ -731,25 +690,6 @@ _FORMATS: list[SourceFormat[Any]] = [
                     --split test=0.1 --max-rejects 5
             a schema file to begin with
                 recordmill schema infer jsonl texts -o texts.yaml
-        """),
-    ),
-    SourceFormat(
-        name="text",
-        summary="Text: a record for each line, or for each file (.txt).",
-        options=TextOptions,
-        describe_inputs=_describe_text,
-        make_source=_text_source,
-        line_of=_later("csv.quotes.line_of"),
-        examples=_examples("""
-            every line, also blank ones
-                recordmill convert text prose out/prose
-            without blank lines, a tenth for tests
-                recordmill convert text prose out/lines --blank-lines skip \\
-                    --split train=0.9 --split test=0.1
-            a record for each file, in a folder for each class
-                recordmill convert text reviews out/reviews --whole-files
-            a schema file to begin with
-                recordmill schema infer text prose -o prose.yaml
         """),
     ),
     SourceFormat(
@@ -797,7 +737,7 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="tfrecord",
         summary="TFRecord files that are there already.",
         options=TfrecordOptions,
-        make_source=_later("tfrecord.source.make_source"),
+        make_source=later("tfrecord.source.make_source"),
         examples=_examples("""
             the same records, shuffled, in shards of 64 MiB
                 recordmill convert tfrecord shards out/again --shard-size 64MiB
@@ -836,6 +776,10 @@ _FORMATS: list[SourceFormat[Any]] = [
         """),
     ),
 ]
-# None for those that are declared beside their many options
-BUILT_IN: dict[str, SourceFormat[Any] | None] = {"images": None, "audio": None}
-BUILT_IN |= {each.name: each for each in _FORMATS}
+# The folder of those that are declared beside their many options.
+BUILT_IN: dict[str, SourceFormat[Any] | str] = {
+    "images": "images",
+    "audio": "audio",
+    "text": "text_files",
+    **{each.name: each for each in _FORMATS},
+}

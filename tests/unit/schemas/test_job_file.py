@@ -237,7 +237,7 @@ variant: cifar10
         "  `set` seed: nothing in the file uses it; did you mean sed?",
         "  inputs: not given",
         "  output: not given",
-        "  line 1: source: expected 'images', 'audio', 'cifar', 'csv', 'parquet', 'arrow', 'jsonl', 'text', 'binary', 'idx', 'numpy', 'tfrecord' or 'webdataset', found 'cvs'",
+        "  line 1: source: expected 'images', 'audio', 'text', 'cifar', 'csv', 'parquet', 'arrow', 'jsonl', 'binary', 'idx', 'numpy', 'tfrecord' or 'webdataset', found 'cvs'",
         "  line 2: input: unknown field 'input'; did you mean inputs?",
         "  line 3: shards: expected 1 or more, found 0",
         "  line 4: shard_size: `shards`, `shard_size` and `readers` exclude each other",

@@ -50,7 +50,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
 
 
 def test_built_in_formats() -> None:
-    assert format_names()[:3] == ("images", "audio", "cifar")
+    assert format_names()[:3] == ("images", "audio", "text")
     for name in BUILT_IN:
         found = load_format(name)
         assert found.name == name
@@ -80,7 +80,7 @@ def test_a_format_of_another_package(offer: Offer) -> None:
 @pytest.mark.parametrize(
     ("points", "name", "message"),
     [
-        ((), "orc", "found 'orc', expected one of images, audio, cifar, csv, parquet, arrow, jsonl, text, binary, idx, numpy, tfrecord, webdataset; a"),
+        ((), "orc", "found 'orc', expected one of images, audio, text, cifar, csv, parquet, arrow, jsonl, binary, idx, numpy, tfrecord, webdataset; a"),
         ((("csv", "a:B"),), "csv", "source csv: is built in, but the package of a:B adds"),
         ((("x", "a:B"), ("x", "c:D")), "x", "a:B and the package of c:D add a format"),
         ((("x", "no_such_module:A"),), "x", "cannot be imported: ModuleNotFoundError"),

@@ -279,8 +279,8 @@ class FileOptions(SourceOptions):
     @property
     def reserved(self) -> frozenset[str]:
         """Returns the names that features of a table cannot have."""
-        own = dict(self.column_names)
-        for label in () if self.has_labels else ("label", "text"):
+        content, *_ = own = dict(self.column_names)
+        for label in () if self.has_labels else {"label", "text"} - {content}:
             own.pop(label, None)
         return frozenset({*own, *own.values()})
 

@@ -326,6 +326,9 @@ def file_schema(
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
     for column, name in names.items():
+        if column == content.column:
+            features.append(replace(content, name=name))
+            continue
         if column in ("label", "text") and label_type is None:
             continue
         if column == "label" and annotations.has_objects:
@@ -333,9 +336,7 @@ def file_schema(
         if column == "text" and annotations.has_objects:
             continue
         feature = FeatureSpec(name, Kind.INT64, column)
-        if column == content.column:
-            feature = replace(content, name=name)
-        elif column in _TEXT_COLUMNS:
+        if column in _TEXT_COLUMNS:
             lists = labels if column == "text" else ()
             feature = FeatureSpec(name, Kind.BYTES, column, dtype="string", shape=lists)
         elif column in ("label", annotations.label_name):

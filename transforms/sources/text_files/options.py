@@ -1,0 +1,142 @@
+"""Declares the options of text, of lines or whole files, and the input format itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.input_files import InputFile
+from recordmill.transforms.sources.images.options import (
+    TABLE_ROWS,
+    FileKind,
+    FileOptions,
+)
+from recordmill.transforms.sources.images.options import (
+    describe_inputs as describe_whole_files,
+)
+from recordmill.transforms.sources.registry import (
+    FilesOptions,
+    KeyFolders,
+    Request,
+    SourceFormat,
+    SplitFrom,
+    later,
+    read_names,
+)
+
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.base import Source
+
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+_BLANKS = b"\t\n\f\r"
+
+
+def _is_text(head: bytes) -> bool:
+    r"""Tests whether the first bytes of a file are UTF-8, without control characters.
+
+    >>> _is_text("grün".encode()[:3]), _is_text(b"a\0b")
+    (True, False)
+    """
+    if any(byte < 32 and byte not in _BLANKS for byte in head):
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return True
+
+
+class TextOptions(FileOptions, FilesOptions):
+    """Options of text: of lines, and of files that are a record each."""
+
+    kind: ClassVar[FileKind] = FileKind(
+        "text file",
+        (".txt", ".text"),
+        lambda _: "text",  # what it is, its last byte may tell
+        _is_text,
+        lambda head: "UTF-16" if head.startswith(_WIDE) else "",
+        "UTF-8",
+        "unsupported-text",
+        "unlisted-text",
+    )
+
+    split_from: SplitFrom = "auto"
+    partitions: KeyFolders = "hive"
+    blank_lines: Literal["keep", "skip"] = Field(
+        "keep", description="whether lines without a character are records"
+    )
+    whole_files: bool = Field(
+        False,
+        description="a record for each file in place of each line, labelled as images are: "
+        "by its folder, or a table",
+    )
+    table_rows: Literal["file", "object"] = Field("file", description=TABLE_ROWS)
+
+    @property
+    def column_names(self) -> Mapping[str, str]:
+        return {name: name for name in ("text", "label", "filename")}
+
+    def require_consistent(self) -> None:
+        """Refuses options of lines for files, and the other way round."""
+        what, others = "with `whole_files` each file is a record", {"blank_lines"}
+        if not self.whole_files:
+            what = "each line is a record: use `whole_files`, which has labels"
+            others = FileOptions.model_fields.keys() - {"split_from"}
+        usual = type(self).model_fields
+        for name in sorted(others):
+            if getattr(self, name) != usual[name].default:
+                raise UsageError(f"`{name}`: {what}, or leave it out")
+        super().require_consistent()
+
+
+def make_source(options: TextOptions, request: Request) -> Source:
+    """Makes the source of lines, or of files."""
+    options.require_consistent()
+    if options.whole_files:
+        from recordmill.transforms.sources.text_files.source import TextFilesSource
+
+        wanted = request.columns if request.as_text else None
+        return TextFilesSource(options, request.storage, wanted=wanted)
+    from recordmill.transforms.sources.lines import TextSource
+
+    return TextSource(
+        keeps_blank=options.blank_lines == "keep",
+        splits=request.file_splits(options.split_from),
+        partitions=request.partitions(options.partitions),
+        storage=request.storage,
+    )
+
+
+def describe_inputs(options: TextOptions, files: Sequence[InputFile]) -> str:
+    """Returns how the names of files and folders are read."""
+    describe = describe_whole_files if options.whole_files else read_names
+    return describe(options, files)
+
+
+FORMAT = SourceFormat(
+    name="text",
+    summary="Text: a record for each line, or for each file (.txt).",
+    options=TextOptions,
+    describe_inputs=describe_inputs,
+    make_source=make_source,
+    line_of=later("csv.quotes.line_of"),
+    examples=(
+        ("every line, also blank ones", "recordmill convert text prose out/prose"),
+        (
+            "without blank lines, a tenth for tests",
+            "recordmill convert text prose out/lines --blank-lines skip \\\n"
+            "    --split train=0.9 --split test=0.1",
+        ),
+        (
+            "a record for each file, in a folder for each class",
+            "recordmill convert text reviews out/reviews --whole-files",
+        ),
+        (
+            "a schema file to begin with",
+            "recordmill schema infer text prose -o prose.yaml",
+        ),
+    ),
+)
