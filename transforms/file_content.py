@@ -10,12 +10,12 @@ The content of a file is a short text, the same wherever and whenever the file i
 from __future__ import annotations
 
 import io
-import json
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import islice, pairwise
-from json.encoder import encode_basestring
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,72 +23,85 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import FileChecksum
-from recordmill.transforms.arrow import I64
-from recordmill.transforms.inventory import BATCH_FILES
 from recordmill.transforms.native.numpy_loops import combine
+from recordmill.transforms.tfrecord import crc32c
 
 _PREFIX = "crc32c:"
 _CONTENT = re.compile(_PREFIX + "[0-9a-f]{8}(?:/([0-9]{1,18}))?")
 
 
+CHECKSUMS = pa.schema(
+    {
+        name: pa.string() if name == "path" else pa.int64()
+        for name in FileChecksum._fields
+    }
+)
+"""The columns of checksums."""
+
+
 class Checksums:
-    """Checksums as lines of JSON: 60 bytes for each, where tuples take 250."""
+    """Checksums in columns: 130 bytes for each, where tuples take 250."""
 
     def __init__(self, checksums: Iterable[FileChecksum] = ()) -> None:
-        self.lines = bytearray()
+        self._columns: tuple[Any, ...] = ([], array("q"), array("q"), array("q"))
         self.extend(checksums)
 
     def append(self, checksum: FileChecksum) -> None:
         """Adds one checksum."""
-        path, start, stop, crc = checksum
-        self.lines += f"[{encode_basestring(path)},{start},{stop},{crc}]\n".encode()
+        for column, value in zip(self._columns, checksum, strict=True):
+            column.append(value)
 
     def extend(self, checksums: Iterable[FileChecksum]) -> None:
         """Adds several."""
         for each in checksums:
             self.append(each)
 
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """Returns what there is, in columns."""
+        paths, *numbers = self._columns
+        columns = [pa.array(paths, pa.string()), *map(np.array, numbers)]
+        return pa.RecordBatch.from_arrays(columns, schema=CHECKSUMS)
+
+    def dump(self) -> bytes:
+        """Returns a file of them, of which nothing is believed if it is damaged."""
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, CHECKSUMS) as out:
+            out.write_batch(self.batch)
+        return crc32c(sink.getvalue()).to_bytes(4) + sink.getvalue()
+
     def __len__(self) -> int:
-        return self.lines.count(b"\n")
+        return len(self._columns[0])
 
     def __iter__(self) -> Iterator[FileChecksum]:
-        return parse_checksums(self.lines)
+        return map(FileChecksum, *self._columns)
 
 
-def parse_checksums(lines: bytes | bytearray) -> Iterator[FileChecksum]:
-    """Yields checksums of lines; raises ValueError or TypeError if these were cut short."""
-    left = io.BytesIO(lines)
-    while part := list(islice(left, BATCH_FILES)):
-        yield from map(FileChecksum._make, json.loads(b"[%b]" % b",".join(part)))
+def parse_checksums(data: bytes) -> list[pa.RecordBatch]:
+    """Returns the checksums in a file, in columns; none if it is damaged, or not there."""
+    if len(data) < 4 or crc32c(data[4:]).to_bytes(4) != data[:4]:
+        return []  # cut short when the machine lost its power
+    return list(pa.ipc.open_stream(data[4:]))
 
 
-_SCHEMA = pa.schema(
-    {
-        name: pa.string() if name == "path" else pa.int64()
-        for name in FileChecksum._fields
-    }
-)
+def checksums_in(batches: Iterable[pa.RecordBatch]) -> Iterator[FileChecksum]:
+    """Yields the checksums in columns."""
+    for batch in batches:
+        columns = (batch[name].to_pylist() for name in CHECKSUMS.names)
+        yield from map(FileChecksum, *columns)
 
 
-def table_of(checksums: Iterable[FileChecksum]) -> pa.Table:
-    """Returns checksums as rows of a table."""
-    left, batches = iter(checksums), []
-    while part := list(islice(left, BATCH_FILES)):
-        arrays = map(pa.array, zip(*part, strict=True), _SCHEMA.types)
-        batches.append(pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA))
-    return pa.Table.from_batches(batches, _SCHEMA)
-
-
-def contents(parts: pa.Table, paths: pa.ChunkedArray, sizes: I64) -> pa.Array:
+def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
     """Returns the content of each of some files; null where nothing was read of it.
 
-    The parts are a table of `FileChecksum`. They may come in any order and several times, as
-    long as they join; those of other files are left out.
+    The parts are checksums. They may come in any order and several times, as long as they
+    join; those of other files are left out.
 
     Raises:
       ChangedInputError: a part was read several times, and was not the same.
     """
-    listed = pc.index_in(parts["path"], value_set=paths)
+    sizes = np.asarray(files["size"])
+    listed = pc.index_in(parts["path"], value_set=files["path"])
     if listed.null_count:  # else without a copy
         parts, listed = parts.filter(listed.is_valid()), listed.drop_null()
     listed = np.asarray(listed)
@@ -106,9 +119,9 @@ def contents(parts: pa.Table, paths: pa.ChunkedArray, sizes: I64) -> pa.Array:
     if not len(others):
         return found
     by_file = defaultdict[int, set[FileChecksum]](set)
-    rows = parts.take(pa.array(others)).to_pylist()
+    rows = checksums_in(parts.take(pa.array(others)).to_batches())
     for index, row in zip(listed[others].tolist(), rows, strict=True):
-        by_file[index].add(FileChecksum(**row))
+        by_file[index].add(row)
     numbers = sorted(by_file)
     texts = []
     for index in numbers:

@@ -19,8 +19,15 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.arrow import I64, value_offsets
+from recordmill.transforms.join import AT, POSITION, are_sorted, ask
 from recordmill.transforms.native.numpy_loops import offsets_of
-from recordmill.transforms.temporary import BATCH_ROWS, gather, is_long, take_batches
+from recordmill.transforms.temporary import (
+    BATCH_ROWS,
+    TEMPORARY,
+    gather,
+    is_long,
+    take_batches,
+)
 
 BATCH_FILES = BATCH_ROWS
 """Files that are Python objects at once."""
@@ -53,7 +60,7 @@ class FileTable:
         if not is_long(self.table):
             return replace(self, table=self.table.filter(mask))
         flat = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
-        batches = self.batches()
+        batches = list(self.batches())
         starts = offsets_of(np.array([each.num_rows for each in batches])).tolist()
         kept = (
             batch.filter(flat.slice(start, batch.num_rows))
@@ -76,14 +83,28 @@ class FileTable:
     def without(self, paths: Iterable[str] | pa.ChunkedArray) -> Self:
         """Returns the files but for those of some paths."""
         if not isinstance(paths, pa.ChunkedArray):
-            paths = pa.array(list(paths), pa.string())
+            paths = pa.chunked_array([pa.array(list(paths), pa.string())])
         if not (len(paths) and len(self)):
             return self
-        return self.where(pc.invert(pc.is_in(self.paths, value_set=paths)))
+        named = FileTable(pa.table({"path": paths}))
+        return self.where(named.find(self.paths).is_null())
 
-    def find(self, paths: pa.ChunkedArray) -> pa.Array:
+    def find(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
         """Returns the position of each path; null where it is not among them."""
-        return pc.index_in(paths, value_set=self.paths).combine_chunks()
+        if len(self) <= BATCH_FILES:
+            return pc.index_in(paths, value_set=self.paths)
+        return self.look_up(AT, POSITION, paths)
+
+    def look_up(
+        self, name: str, kind: pa.DataType, paths: pa.ChunkedArray
+    ) -> pa.ChunkedArray:
+        """Returns the value of a column for each path; null where it is not there."""
+
+        def value(asked: pa.Table, there: pa.Table) -> pa.Array:
+            at = pc.index_in(asked["path"], value_set=there["path"])
+            return there[name].take(at).combine_chunks()
+
+        return ask(pa.table({"path": paths}), self.table, value, kind)
 
     def each_once(self) -> Self:
         """Returns each path once, where it is first, and as it is last.
@@ -92,17 +113,17 @@ class FileTable:
         """
         if are_sorted((each["path"] for each in self.batches()), strictly=True):
             return self
-        codes = self.paths.dictionary_encode().combine_chunks().indices.to_numpy()
-        _, from_end = np.unique(codes[::-1], return_index=True)
-        if len(from_end) == len(codes):
-            return self
-        return self.take(pa.array(len(codes) - 1 - from_end))
+        at = np.arange(len(self))
+        first = np.asarray(self.find(self.paths))
+        again = np.flatnonzero(first != at)
+        at[first[again]] = again
+        return self.take(pa.array(np.delete(at, again))) if len(again) else self
 
-    def take(self, positions: pa.Array) -> Self:
+    def take(self, positions: pa.Array | pa.ChunkedArray) -> Self:
         """Returns the files at these positions."""
         if not is_long(self.table):
             return replace(self, table=self.table.take(positions))
-        taken = take_batches(self.table, positions.to_numpy(zero_copy_only=False))
+        taken = take_batches(self.table, positions)
         return replace(self, table=gather(taken, self.table.schema))
 
     def having(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
@@ -110,9 +131,11 @@ class FileTable:
         at = self.table.column_names.index(name)
         return replace(self, table=self.table.set_column(at, name, column))
 
-    def batches(self) -> list[pa.RecordBatch]:
-        """Returns the columns in parts that are small enough to be worked on at once."""
-        return list(self.table.to_batches(BATCH_FILES))
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the columns in parts that are small enough to be worked on at once."""
+        for batch in self.table.to_batches(BATCH_FILES):
+            yield batch
+            TEMPORARY.drop_pages()
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -232,29 +255,6 @@ class Inventory(FileTable, Sequence[InputFile]):
 
 
 NO_FILES = Inventory(_SCHEMA.empty_table())
-
-
-def by_folders(names: pa.Array) -> pa.Array:
-    """Returns names as texts or bytes whose order is that of files, folder by folder."""
-    # No character is before a zero.
-    zero, slash = (b"\0", b"/") if pa.types.is_binary(names.type) else ("\0", "/")
-    return pc.replace_substring(names, slash, zero)
-
-
-def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
-    """Tells whether names come folder by folder, in order; if strictly, each once."""
-    falls = pc.greater_equal if strictly else pc.greater
-    last = None
-    for names in parts:
-        if not len(names):
-            continue
-        keys = by_folders(names)
-        if last is not None and falls(last, keys[0]).as_py():
-            return False
-        if pc.any(falls(keys[:-1], keys[1:])).as_py():
-            return False
-        last = keys[-1]
-    return True
 
 
 def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:

@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import FULL, InputError
-from recordmill.transforms.arrow import I64
 from recordmill.transforms.native.numpy_loops import offsets_of
 
 SPILL_BYTES = 64 << 20
@@ -30,6 +30,7 @@ class TemporaryFiles:
 
     def __init__(self) -> None:
         self.folder = ""  # whose disk the files are on; "" for that of TMPDIR
+        self._mapped = set[ref[mmap.mmap]]()
 
     def choose_folder(self, folder: str) -> None:
         """Chooses a local folder in place of TMPDIR, or the first above it that is there."""
@@ -61,6 +62,21 @@ class TemporaryFiles:
                 f"some space, or set `scratch` to another folder{way_out}"
             ) from error
 
+    def map(self, file: IO[bytes]) -> pa.Buffer:
+        """Maps a file, whose pages are the kernel's; it drops them where memory is short."""
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._mapped.add(ref(data, self._mapped.discard))
+        return pa.py_buffer(data)
+
+    def drop_pages(self) -> None:
+        """Gives back the pages of mapped files, which count as this process's memory.
+
+        What is read again comes from the kernel's cache, or from the disk.
+        """
+        for each in tuple(self._mapped):  # at once, as other threads map files
+            if data := each():
+                data.madvise(mmap.MADV_DONTNEED)
+
 
 TEMPORARY = TemporaryFiles()
 
@@ -76,10 +92,7 @@ def gather(
     *,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """Returns batches as a table; one of more bytes is mapped from a file.
-
-    Its pages are the kernel's, which drops them where memory is short.
-    """
+    """Returns batches as a table; one of more bytes is mapped from a file."""
     left, kept, num_bytes = _joined(batches), list[pa.RecordBatch](), 0
     for batch in left:
         kept.append(batch)
@@ -96,9 +109,9 @@ def gather(
             out.write_batch(kept.pop(0))
         for batch in left:
             out.write_batch(batch)
+            TEMPORARY.drop_pages()
     with file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        return pa.ipc.open_stream(TEMPORARY.map(file)).read_all()
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,12 +127,12 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(small) if len(small) > 1 else small[0]
 
 
-def take_batches(table: pa.Table, positions: I64) -> Iterator[pa.RecordBatch]:
+def take_batches(table: pa.Table, positions: Any) -> Iterator[pa.RecordBatch]:
     """Yields the rows at some positions, in batches; those of a large table one by one."""
     batches = table.to_batches()
     starts = offsets_of(np.array([batch.num_rows for batch in batches]))
     for at in range(0, len(positions), BATCH_ROWS):
-        part = positions[at : at + BATCH_ROWS].astype(np.int64)
+        part = np.asarray(positions[at : at + BATCH_ROWS]).astype(np.int64)
         sources = np.searchsorted(starts, part, "right") - 1
         order = np.argsort(sources, kind="stable")
         first = np.flatnonzero(np.diff(sources[order], prepend=-1))

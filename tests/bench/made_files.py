@@ -2,6 +2,13 @@
 
     python tests/bench/made_files.py convert images made://1000000 OUT [--plan ...]
     python tests/bench/made_files.py list made://1000000
+    python tests/bench/made_files.py prepare made://1000000 FOLDER
+    python tests/bench/made_files.py publish made://1000000 FOLDER
+
+`prepare` leaves in a folder what the tasks of a run leave: the checksums of all files, those
+of 1,700 files in random order in a file of each shard. `publish` does with it what the last
+step of a run does with its inputs: it finds the content of each file, writes the lists of
+inputs, and lists the store again to compare.
 
 `made://N` has N files of one PNG, in a thousand folders of classes. It answers as an object
 store does: a page of 1,000 names takes 20 ms, and so does any other request, or what
@@ -21,6 +28,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -100,6 +108,72 @@ class MadeFiles(AbstractFileSystem):
         return PNG[start:end]
 
 
+PREPARED = "prepared.json"
+SHARD_FILES = 1700
+
+
+def _context(url: str, folder: str) -> Any:
+    """As much of a run as lists of inputs need."""
+    from recordmill.schemas.job import JobSpec
+    from recordmill.transforms.storage import LocalStore
+    from recordmill.transforms.tasks.workspace import Workspace
+
+    return SimpleNamespace(
+        job=JobSpec(source="images", name="made"),
+        workspace=Workspace.of(LocalStore(folder), "0" * 32),
+        source=SimpleNamespace(input=SimpleNamespace(tells_checksums=True)),
+        publishing=SimpleNamespace(base="", reading="", input_root=url),
+        run_key="1" * 32,
+    )
+
+
+def prepare(url: str, folder: str) -> str:
+    """Leaves what the tasks of a run leave."""
+    import numpy as np
+
+    from recordmill.schemas.input_files import FileChecksum
+    from recordmill.transforms.commit.staging import keep_inventory
+    from recordmill.transforms.inventory import NO_FILES
+    from recordmill.transforms.sources.listing import list_inputs
+    from recordmill.transforms.tasks.workspace import save_checksums
+
+    context, files = _context(url, folder), list_inputs([url])[1]
+    context.workspace.create("reference")
+    keep_inventory(context, files, NO_FILES, 0.0)
+    paths, rng = files.paths.to_pylist(), np.random.default_rng(1)
+    order = np.array_split(rng.permutation(len(paths)), len(paths) // SHARD_FILES + 1)
+    crcs = rng.integers(0, 1 << 32, len(paths)).tolist()
+    for number, part in enumerate(order):
+        read = [FileChecksum(paths[i], 0, len(PNG), crcs[i]) for i in part.tolist()]
+        save_checksums(context.workspace, f"shard-{number:06d}", read)
+    Path(folder, PREPARED).write_text(json.dumps(list(map(len, order))))
+    return f"{len(paths):,} files in {len(order):,} shards"
+
+
+def publish(url: str, folder: str) -> str:
+    """Does with it what the last step of a run does with its inputs."""
+    from recordmill.schemas.input_files import TaskChecksums
+    from recordmill.schemas.storage_options import NO_OPTIONS
+    from recordmill.transforms.commit import staging
+    from recordmill.transforms.temporary import TEMPORARY
+
+    TEMPORARY.choose_folder(folder)
+    shards: Any = [
+        SimpleNamespace(checksums=TaskChecksums(in_file=number))
+        for number in json.loads(Path(folder, PREPARED).read_text())
+    ]
+    began = time.process_time()
+    listed = staging._list_converted(_context(url, folder), (), shards)
+    halfway = time.process_time()
+    staging.require_same_inputs(listed[3], url, [url], NO_OPTIONS)
+    each = 1e6 / len(listed[3])
+    return (
+        f"{len(listed[3]):,} files: {(halfway - began) * each:.2f} us of processor for each "
+        f"to list, {(time.process_time() - halfway) * each:.2f} to compare; {listed[0]}, "
+        f"{len(listed[1]):,} bytes"
+    )
+
+
 def watched(command: Sequence[str]) -> dict[str, float]:
     """Runs a program; returns its exit status, its times and the most memory it had."""
     began = time.monotonic()
@@ -129,6 +203,9 @@ def main(argv: list[str]) -> int:
             from recordmill.transforms.sources.listing import list_inputs
 
             print(f"{len(list_inputs(argv[2:])[1]):,} files")
+            return 0
+        if argv[1] in ("prepare", "publish"):
+            print((prepare if argv[1] == "prepare" else publish)(*argv[2:]))
             return 0
         from recordmill.beam_jobs.cli.main import main as run
 

@@ -4,23 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.input_files import FileChecksum
-from recordmill.transforms.commit.inputs import KeptFile, KeptFiles
-from recordmill.transforms.file_content import contents, table_of
-from recordmill.transforms.inventory import NO_FILES
+from recordmill.schemas.job import JobSpec
+from recordmill.transforms.commit import inputs
+from recordmill.transforms.commit.inputs import (
+    KeptFile,
+    KeptFiles,
+    KeptInputs,
+    dump_kept,
+)
+from recordmill.transforms.file_content import Checksums, contents
+from recordmill.transforms.inventory import NO_FILES, Inventory
+from recordmill.transforms.join import ask
+from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
 
 
 def contents_of(
     parts: Iterable[FileChecksum], sizes: Mapping[str, int]
 ) -> dict[str, str]:
     """The content of each file of which something was read."""
-    paths = pa.chunked_array([pa.array(list(sizes), pa.string())])
-    found = contents(table_of(parts), paths, np.array([*sizes.values()], np.int64))
+    files = pa.table(
+        {"path": pa.array(list(sizes), pa.string()), "size": [*sizes.values()]}
+    )
+    read = pa.Table.from_batches([Checksums(parts).batch])
+    found = ask(files, read, contents, pa.string())
     told = zip(sizes, found.to_pylist(), strict=True)
     return {path: content for path, content in told if content is not None}
+
+
+def dump_inputs(
+    fingerprint: str,
+    job: JobSpec,
+    files: Inventory,
+    side_files: Inventory = NO_FILES,
+    *,
+    run_key: str = "",
+) -> bytes:
+    """What a run listed, as a dataset keeps it."""
+    listed = inputs.kept_files(files, side_files)
+    kept = KeptInputs(
+        FORMAT_VERSION, fingerprint, fixed_fields(job), listed, run_key=run_key
+    )
+    return dump_kept(kept)
 
 
 def kept_files(files: Mapping[str, KeptFile]) -> KeptFiles:

@@ -141,25 +141,11 @@ class KeptInputs:
     run_key: str = ""  # of the run that made the part
 
 
-def dump_inputs(
-    fingerprint: str,
-    job: JobSpec,
-    files: Inventory,
-    side_files: Inventory = NO_FILES,
-    *,
-    run_key: str = "",
-) -> bytes:
-    """Serializes what a run listed; equal values give equal bytes.
-
-    Of the files that cells may name, those that are inputs, too, are left out.
-    """
+def kept_files(files: Inventory, side_files: Inventory = NO_FILES) -> KeptFiles:
+    """Returns what a run listed; of the files that cells may name, those not listed, too."""
     sides = KeptFiles.listed(side_files.without(files.paths), are_side=True)
     own = KeptFiles.listed(files, are_side=False).each_once()
-    entries = KeptFiles(pa.concat_tables([own.table, sides.table]))
-    fields = fixed_fields(job)
-    return dump_kept(
-        KeptInputs(FORMAT_VERSION, fingerprint, fields, entries, run_key=run_key)
-    )
+    return KeptFiles(pa.concat_tables([own.table, sides.table]))
 
 
 def dump_kept(inputs: KeptInputs) -> bytes:
@@ -184,7 +170,8 @@ def dump_kept(inputs: KeptInputs) -> bytes:
         size = batch["size"].cast(pa.string())
         lines += joined("[", path, ",", size, ",", text, kind, side, "]\n")
         while len(lines) > _PACKED_BYTES:
-            packed += packer.compress(lines[:_PACKED_BYTES])
+            with memoryview(lines) as view:
+                packed += packer.compress(view[:_PACKED_BYTES])
             del lines[:_PACKED_BYTES]
     packed += packer.compress(lines) + packer.flush()
     return bytes(packed)
@@ -465,7 +452,7 @@ def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
     listed = read_inventory(store, manifest, part)
     if listed is None or listed.fingerprint != kept.fingerprint:
         return kept
-    versions = listed.files.table["version"].take(listed.files.find(kept.files.paths))
+    versions = listed.files.look_up("version", pa.string(), kept.files.paths)
     files = kept.files.having("version", versions)
     return replace(kept, files=files, run_key=listed.run_key)
 
@@ -529,7 +516,7 @@ def is_same_dataset(
     if not (kept.by_content and same_names):
         return False
     pairs = Pairs(kept.files.take(positions), now)
-    by_content = now.having("version", pairs.kept.table["content"].fill_null(""))
+    by_content = now.having("version", pairs.kept.table["content"])
     parts = by_content[: len(files)], by_content[len(files) :]
     if fingerprint_of(job, *parts, reading=reading) != manifest.fingerprint:
         return False

@@ -78,10 +78,9 @@ from recordmill.transforms.commit.inputs import (
     KeptFile,
     KeptFiles,
     KeptInputs,
-    dump_inputs,
     dump_kept,
     is_of_run,
-    parse_inputs,
+    kept_files,
     read_contents,
 )
 from recordmill.transforms.dataset.files import (
@@ -99,12 +98,14 @@ from recordmill.transforms.dataset.tfds import (
 )
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.file_content import bytes_of_content, contents
-from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.inventory import FileTable, Inventory
+from recordmill.transforms.join import ask
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
 from recordmill.transforms.storage.reading import file_status, is_local, local_path
+from recordmill.transforms.storage.table_file import put_table, read_table
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
@@ -118,57 +119,55 @@ from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.rejects import published_rejects
 from recordmill.transforms.tasks.workspace import (
     CHECKPOINTS,
+    INPUTS_NAME,
     Workspace,
     counting,
     discard_checkpoint,
     load_checksums,
 )
+from recordmill.transforms.temporary import gather
 
 _READ_BYTES = 4 << 20  # of a shard, for its SHA-256
 
 
 def _list_converted(
-    context: RunContext,
-    listed: KeptInputs,
-    ranges: Sequence[RangeResult],
-    shards: Sequence[ShardResult],
+    context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
 ) -> tuple[str, bytes, bytes, KeptFiles]:
     """Lists the inputs of a run by the checksums of what its tasks read.
 
     Returns the dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the files
     with the content of what was read of each, if that is known.
     """
-    found = _contents(context, listed, ranges, shards)
-    files = listed.files if found is None else listed.files.having("content", found)
+    files = KeptFiles(read_table(*context.workspace.place(INPUTS_NAME)))
+    found = _contents(context, files, ranges, shards)
+    by_content = found is not None
+    if by_content:
+        files = files.having("content", found)
     parts = (
-        _files(files, by="version" if found is None else "content", sides=sides)
+        _files(files, by="content" if by_content else "version", sides=sides)
         for sides in (False, True)
     )
     base, reading = context.publishing.base, context.publishing.reading
-    if found is None:
+    if not by_content:
         fingerprint = context.run_key
     elif base:
         fingerprint = appended_fingerprint(base, *parts, reading=reading)
     else:
         fingerprint = fingerprint_of(context.job, *parts, reading=reading)
-    as_listed = replace(
-        listed,
-        format_version=FORMAT_VERSION,
-        fingerprint=fingerprint,
-        job=fixed_fields(context.job),
-        files=files,
-        run_key=context.run_key,
+    job = fixed_fields(context.job)
+    as_listed = KeptInputs(
+        FORMAT_VERSION, fingerprint, job, files, run_key=context.run_key
     )
-    by_content = replace(as_listed, run_key="", by_content=found is not None)
-    return fingerprint, dump_kept(by_content), dump_kept(as_listed), files
+    own = replace(as_listed, run_key="", by_content=by_content)
+    return fingerprint, dump_kept(own), dump_kept(as_listed), files
 
 
 def _contents(
     context: RunContext,
-    listed: KeptInputs,
+    files: KeptFiles,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
-) -> pa.Array | None:
+) -> pa.ChunkedArray | None:
     """Returns the content of each file, null if nothing was read; None if not known."""
     if not context.source.input.tells_checksums:
         return None
@@ -178,9 +177,9 @@ def _contents(
     checksums = load_checksums(context.workspace, results)
     if checksums is None:
         return None
-    files = listed.files
     try:
-        return contents(checksums, files.paths, files.sizes)
+        own = files.table.select(["path", "size"])
+        return ask(own, checksums, contents, pa.string())
     except ChangedInputError:
         forget_what_was_read(context)
         raise
@@ -193,19 +192,10 @@ def forget_what_was_read(context: RunContext) -> None:
             discard_checkpoint(context.workspace, name.removesuffix(".json"))
 
 
-def _files(files: KeptFiles, *, by: str, sides: bool) -> Inventory:
+def _files(files: KeptFiles, *, by: str, sides: bool) -> FileTable:
     """Returns the inputs, or the files that cells may name, by version or by content."""
     own = files.where(pc.equal(files.table["is_side"], sides)).table
-    nothing = pa.nulls(own.num_rows, pa.string())
-    columns = [
-        own["path"],
-        nothing,
-        own["size"],
-        own[by].fill_null(""),
-        nothing,
-        nothing,
-    ]
-    return Inventory(pa.table(columns, list(InputFile._fields)))
+    return FileTable(own.select(["path", "size", by]).rename_columns(_SEEN.names))
 
 
 def _check_duplicates(
@@ -251,6 +241,9 @@ def _check_duplicates(
 # file that was touched in any way since the run began is read again and compared with what
 # was read of it.
 
+_SEEN = pa.schema(
+    {"path": pa.string(), "size": pa.int64(), "version": pa.string()}
+)  # what is compared, and what the fingerprint is made of
 _SHOWN = 3  # files in the error message
 _CLOCK_SECONDS = 0.001  # what was touched so shortly before is looked at closely
 
@@ -341,11 +334,22 @@ def _changed_in_store(
     files: KeptFiles, root: str, inputs: Sequence[str], storage: StorageOptions
 ) -> Iterator[str]:
     listed = list_inputs(inputs, storage, keep_unreadable=True, open_archives=False)[1]
-    names = pc.binary_join_element_wise(posixpath.join(root, ""), files.paths, "")
-    now = listed.table.take(pc.index_in(names, value_set=listed.uris))
-    is_same = pc.and_(
-        *(pc.equal(files.table[name], now[name]) for name in ("size", "version"))
-    )
+    top = posixpath.join(root, "")
+
+    def below(part: Inventory) -> pa.RecordBatch:
+        own = part.where(pc.starts_with(part.uris, top))
+        path = pc.utf8_slice_codeunits(own.uris, len(top))
+        columns = (path, own.table["size"], own.table["version"])
+        arrays = [column.combine_chunks() for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=_SEEN)
+
+    def same(was: pa.Table, there: pa.Table) -> pa.Array:
+        now = there.take(pc.index_in(was["path"], value_set=there["path"]))
+        is_same = (pc.equal(was[name], now[name]) for name in ("size", "version"))
+        return pc.and_(*is_same).combine_chunks()
+
+    now = gather(map(below, listed.parts()), _SEEN)
+    is_same = ask(files.table, now, same, pa.bool_())
     rest = files.where(pc.invert(pc.fill_null(is_same, False)))
     found = {file.uri: file for file in listed} if len(rest) else {}
     for path, file in rest:
@@ -399,15 +403,11 @@ def stage(
         InputSummary.from_dict(understood).require_no_warnings()
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = dict[str, bytes]()
-    listed: KeptInputs | None = None
     release_memory()  # that of ranges and shards
-    if context.publishing.inputs:
-        name = workspace.store_name(inventory_name(context.part))
-        listed = parse_inputs(store.read(name), store.uri_of(name))
     read: KeptFiles | None = None
-    if listed is not None:
+    if context.publishing.inputs:
         fingerprint, by_content, as_listed, read = _list_converted(
-            context, listed, ranges, shards
+            context, ranges, shards
         )
         own = own.model_copy(update={"fingerprint": fingerprint})
         described[inputs_name(context.part)] = by_content
@@ -491,10 +491,8 @@ def keep_inventory(
     ):
         # On disk before anything that is read: a later launch takes that up.
         context.workspace.put(_LISTED_AT, repr(listed_at).encode(), durable=True)
-    name = context.workspace.store_name(inventory_name(context.part))
-    key = context.run_key
-    data = dump_inputs("", context.job, files, side_files, run_key=key)
-    context.workspace.store.put_bytes(data, name)
+    kept = kept_files(files, side_files)
+    put_table(*context.workspace.place(INPUTS_NAME), kept.table)
 
 
 def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Manifest:

@@ -43,12 +43,8 @@ from recordmill.schemas.storage_options import (
     require_whole_scheme,
 )
 from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
-from recordmill.transforms.inventory import (
-    BATCH_FILES,
-    Inventory,
-    are_sorted,
-    by_folders,
-)
+from recordmill.transforms.inventory import BATCH_FILES, Inventory
+from recordmill.transforms.join import are_sorted, by_folders
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
@@ -731,7 +727,7 @@ def _by_folders(found: pa.Table) -> pa.Table:
         (pa.RecordBatch.from_arrays([by_folders(b["uri"])], ["key"]) for b in batches),
         pa.schema({"key": pa.binary()}),
     )
-    order = pc.sort_indices(keys["key"]).to_numpy()
+    order = pc.sort_indices(keys["key"])
     del keys
     return gather(take_batches(found, order), found.schema)
 

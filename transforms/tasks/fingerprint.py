@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from recordmill.schemas.job import JobSpec
-from recordmill.transforms.inventory import NO_FILES, Inventory, joined
+from recordmill.transforms.inventory import NO_FILES, FileTable, joined
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 
 
 def fingerprint_of(
     job: JobSpec,
-    files: Inventory,
-    side_files: Inventory = NO_FILES,
+    files: FileTable,
+    side_files: FileTable = NO_FILES,
     *,
     reading: str = "",
 ) -> str:
@@ -35,7 +35,7 @@ def fingerprint_of(
 
 
 def appended_fingerprint(
-    base: str, files: Inventory, side_files: Inventory = NO_FILES, *, reading: str = ""
+    base: str, files: FileTable, side_files: FileTable = NO_FILES, *, reading: str = ""
 ) -> str:
     """Hashes all that fixes the bytes of a dataset to which files were appended.
 
@@ -60,10 +60,11 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     return fields
 
 
-def _digest(head: str, *every: Inventory) -> str:
+def _digest(head: str, *every: FileTable) -> str:
     digest = blake2b(digest_size=16)
     digest.update(head.encode())
     for batch in chain.from_iterable(files.batches() for files in every):
         size = batch["size"].cast(pa.string())
-        digest.update(joined("\n", batch["path"], "\0", size, "\0", batch["version"]))
+        version = batch["version"].fill_null("")
+        digest.update(joined("\n", batch["path"], "\0", size, "\0", version))
     return digest.hexdigest()

@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
@@ -45,22 +44,28 @@ from recordmill.schemas.ranges import (
     RejectTotals,
     ShardResult,
 )
-from recordmill.schemas.text import NOT_VALID
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     HoldBudget,
     SortedRunFolder,
 )
-from recordmill.transforms.file_content import Checksums, parse_checksums, table_of
+from recordmill.transforms.file_content import (
+    CHECKSUMS,
+    Checksums,
+    checksums_in,
+    parse_checksums,
+)
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
+from recordmill.transforms.temporary import gather
 
 # Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet, or
 # of one launch of a detached job.
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 
 # In the scratch folder, if there is one.
-_IN_SCRATCH = ("runs", "facts", "inventory.arrow")
+INPUTS_NAME = "inputs.arrow"  # of the list of inputs, for the end of the run
+_IN_SCRATCH = ("runs", "facts", "inventory.arrow", INPUTS_NAME)
 _EXCHANGE_FILE = "facts/exchange"
 # Raise it when inputs are cut into other ranges, or workspaces hold other files.
 _LAYOUT = 2
@@ -294,7 +299,7 @@ def save_checksums(
     number = len(kept)
     if number <= MOST_IN_RESULT and name != PREPARE:
         return TaskChecksums(tuple(kept))
-    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", bytes(kept.lines))
+    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", kept.dump())
     return TaskChecksums(in_file=number)
 
 
@@ -303,8 +308,7 @@ def checksums_of(
 ) -> Sequence[FileChecksum]:
     """Returns what `save_checksums` kept of one task, as far as it is there."""
     if checksums.in_file:
-        rows = _kept(workspace, f"{name}{_ENDING}").to_pylist()
-        return [FileChecksum(**row) for row in rows]
+        return list(checksums_in(_kept(workspace, f"{name}{_ENDING}")))
     return checksums.few
 
 
@@ -312,23 +316,27 @@ def load_checksums(
     workspace: Workspace, results: Iterable[TaskChecksums]
 ) -> pa.Table | None:
     """Returns the checksums of all that a run read; None if some were lost."""
-    read = list(results)
-    found = [table_of(chain.from_iterable(result.few for result in read))]
-    wanted = sum(result.in_file for result in read)
-    for name in workspace.names(CHECKPOINTS):
-        if name.endswith(_ENDING):
-            found.append(_kept(workspace, name))
-            wanted -= found[-1].num_rows
+    wanted = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal wanted
+        few = Checksums()
+        for result in results:
+            few.extend(result.few)
+            wanted += result.in_file
+        yield few.batch
+        for name in workspace.names(CHECKPOINTS):
+            for batch in _kept(workspace, name) if name.endswith(_ENDING) else ():
+                wanted -= len(batch)
+                yield batch
+
+    found = gather(batches(), CHECKSUMS)
     # Of a task that was repeated in another way, there may be more.
-    return None if wanted > 0 else pa.concat_tables(found)
+    return None if wanted > 0 else found
 
 
-def _kept(workspace: Workspace, file: str) -> pa.Table:
-    data = workspace.get(f"{CHECKPOINTS}/{file}") or b""
-    try:
-        return table_of(parse_checksums(data))
-    except NOT_VALID:
-        return table_of(())  # cut short when the machine lost its power
+def _kept(workspace: Workspace, file: str) -> list[pa.RecordBatch]:
+    return parse_checksums(workspace.get(f"{CHECKPOINTS}/{file}") or b"")
 
 
 def keeps_files(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from content_tools import kept_files
+from content_tools import dump_inputs, kept_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,6 @@ from recordmill.schemas.names import (
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,
-    dump_inputs,
     dump_kept,
     new_files,
     parse_inputs,

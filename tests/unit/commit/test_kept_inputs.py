@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from content_tools import kept_files
+from content_tools import dump_inputs, kept_files
 from plain_manifests import plain_manifest
 
 from recordmill.schemas.errors import OutputRefusedError
@@ -18,7 +18,6 @@ from recordmill.transforms.commit.inputs import (
     KeptFile,
     KeptInputs,
     dataset_changes,
-    dump_inputs,
     dump_kept,
     is_of_run,
     key_of,

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from content_tools import dump_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.job import JobSpec
-from recordmill.transforms.commit.inputs import dump_inputs, parse_inputs
-from recordmill.transforms.file_content import Checksums, parse_checksums, table_of
+from recordmill.transforms.commit.inputs import parse_inputs
+from recordmill.transforms.file_content import Checksums, checksums_in, parse_checksums
 from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
 from recordmill.transforms.sources.listing import list_inputs
 
@@ -79,13 +80,13 @@ def test_links_of_one_folder_count_once(tmp_path: Path) -> None:
     assert NO_FILES[:1] == []
 
 
-def test_checksums_are_lines() -> None:
+def test_checksums_are_columns() -> None:
     parts = [FileChecksum(f'"{n}\u00e4\n', n, n + 9, n << 12) for n in range(70_000)]
     kept = Checksums(parts)
     assert len(kept) == len(parts)
-    assert list(kept) == list(parse_checksums(bytes(kept.lines))) == parts
-    assert len(kept.lines) / len(parts) < MOST_BYTES
-    assert table_of(kept).num_rows == len(parts)
+    data = kept.dump()
+    assert list(kept) == list(checksums_in(parse_checksums(data))) == parts
+    assert len(data) / len(parts) < MOST_BYTES
 
 
 def test_slices_with_a_step_and_paths_that_repeat() -> None:

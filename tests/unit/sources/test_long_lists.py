@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.transforms import temporary
+from recordmill.transforms import inventory, join, temporary
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources import listing
 from recordmill.transforms.sources.listing import list_inputs
@@ -27,6 +27,8 @@ NUMBERS = st.lists(st.integers(0, 30), min_size=1, max_size=40, unique=True)
 @pytest.fixture(autouse=True)
 def _all_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporary, "SPILL_BYTES", 0)
+    monkeypatch.setattr(inventory, "BATCH_FILES", 2)
+    monkeypatch.setattr(join, "RUN_ROWS", 4)
 
 
 def files_of(numbers: list[int]) -> list[InputFile]:
@@ -53,6 +55,30 @@ def test_a_mapped_inventory_is_a_list_of_files(
     assert found.folders.to_pylist() == [file.path.partition("/")[0] for file in files]
     assert found.ends_with([".PNG", ".jpg", ".png"]).to_pylist() == [True] * len(files)
     assert found.unreadable == [file for file in files if file.problem]
+
+
+# Names whose order by folders is another one than that of their letters.
+PATHS = st.lists(st.text("a/-\u00e4\0", max_size=3), max_size=30)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PATHS, PATHS, st.booleans())
+def test_lists_are_joined_by_paths(
+    own: list[str], wanted: list[str], is_sorted: bool
+) -> None:
+    """In any order, some paths several times: as a dictionary joins them."""
+    if is_sorted:
+        own = sorted(own, key=lambda path: path.replace("/", "\0"))
+    files = [InputFile(path, f"/in/{path}", n, f"v{n}") for n, path in enumerate(own)]
+    found = Inventory.of(files)
+    first = {path: at for at, path in reversed(list(enumerate(own)))}
+    paths = pa.chunked_array(
+        [pa.array(wanted[:7], pa.string()), wanted[7:]], pa.string()
+    )
+    assert found.find(paths).to_pylist() == [first.get(path) for path in wanted]
+    assert found.without(paths) == [file for file in files if file.path not in wanted]
+    last = {file.path: file for file in files}
+    assert found.each_once() == [last[path] for path in dict.fromkeys(own)]
 
 
 def test_memory_does_not_hold_them() -> None:

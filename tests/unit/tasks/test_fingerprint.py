@@ -10,12 +10,12 @@ import gzip
 import json
 
 import pytest
+from content_tools import dump_inputs
 from pydantic import Field
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec, RejectLimit, Sharding
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.transforms.commit.inputs import dump_inputs
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import CifarOptions

@@ -6,7 +6,6 @@ file, with one Arrow record batch for each slice, so that a slice is one read.
 
 from __future__ import annotations
 
-import io
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain, groupby, pairwise, repeat, tee
 from operator import add
-from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -118,10 +116,9 @@ from recordmill.transforms.sources.images.options import (
 )
 from recordmill.transforms.sources.images.tables import SPLIT
 from recordmill.transforms.sources.listing import NamedFile
-from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.input_stream import InputStream
+from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_file, read_files, read_range
-from recordmill.transforms.temporary import TEMPORARY, is_long
+from recordmill.transforms.storage.table_file import open_table, put_table
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 SLICE_FILES = 4096
@@ -146,30 +143,10 @@ class InventoryFile:
 
     def write(self, files: Inventory, table: pa.Table) -> None:
         """Writes the inventory, with the columns of a table of the files."""
+        columns = [*files.table.select(_SCHEMA.names).columns, *table.columns]
         schema = pa.schema([*_SCHEMA, *table.schema])
-        own = files.table.select(_SCHEMA.names)
-
-        def write(sink: IO[bytes]) -> None:
-            with pa.ipc.new_file(sink, schema) as out:
-                for start in range(0, len(files), SLICE_FILES):
-                    parts = [each.slice(start, SLICE_FILES) for each in (own, table)]
-                    columns = [
-                        column.chunk(0)
-                        for part in parts
-                        for column in part.combine_chunks().columns
-                    ]
-                    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-                    out.write_batch(batch)
-
-        if not is_long(files.table):
-            write(sink := io.BytesIO())
-            self.store.put_bytes(sink.getvalue(), self.name)
-            return
-        with TEMPORARY.writing("the list of input files cannot be written") as file:
-            write(file)
-        with file:
-            file.seek(0)
-            self.store.put_file(Path(f"/dev/fd/{file.fileno()}"), self.name)
+        whole = pa.Table.from_arrays(columns, schema=schema)
+        put_table(self.store, self.name, whole, SLICE_FILES)
 
     def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
         """Reads the files from `start` to `stop`, exclusive, and the columns beside."""
@@ -182,20 +159,12 @@ class InventoryFile:
         return files, table.drop_columns(_SCHEMA.names)
 
     def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        with self._open() as source, pa.ipc.open_file(source) as reader:
+        with open_table(self.store, self.name) as reader:
             for number in range(start // SLICE_FILES, -(-stop // SLICE_FILES)):
                 first = number * SLICE_FILES
                 batch = reader.get_batch(number)
                 low, high = max(start - first, 0), min(stop - first, batch.num_rows)
                 yield batch.slice(low, high - low)
-
-    def _open(self) -> pa.NativeFile:
-        if isinstance(self.store, LocalStore):
-            return pa.OSFile(str(Path(self.store.root, self.name)), "rb")
-        # Arrow reads its end and one slice.
-        size = self.store.size(self.name) or 0
-        file = InputStream(partial(self.store.read_range, self.name), size)
-        return pa.PythonFile(file, "r")
 
 
 def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:

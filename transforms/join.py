@@ -1,0 +1,129 @@
+"""Joins long lists of files by their paths, in the memory of some rows.
+
+A list whose paths are not in order becomes runs that are, mapped from a file without a name.
+Then both lists are read side by side, up to one path and on to the next:
+
+    files b, c, a, d      as runs     b, c  |  a, d
+    others d, b           as a run    b, d
+    windows               up to a:    a  |  none
+                          up to c:    b, c  |  b
+                          up to d:    d  |  d
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.transforms.temporary import gather, take_batches
+
+RUN_ROWS = 1 << 18
+"""Rows that are sorted at once."""
+
+AT = "at"
+"""The column of windows that says where a row is in its list."""
+
+POSITION = pa.int32()  # its type
+
+
+def by_folders(names: pa.Array) -> pa.Array:
+    """Returns names as texts or bytes whose order is that of files, folder by folder."""
+    # No character is before a zero.
+    zero, slash = (b"\0", b"/") if pa.types.is_binary(names.type) else ("\0", "/")
+    return pc.replace_substring(names, slash, zero)
+
+
+def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
+    """Tells whether names come folder by folder, in order; if strictly, each once."""
+    falls = pc.greater_equal if strictly else pc.greater
+    last = None
+    for names in parts:
+        if not len(names):
+            continue
+        keys = by_folders(names)
+        if last is not None and falls(last, keys[0]).as_py():
+            return False
+        if pc.any(falls(keys[:-1], keys[1:])).as_py():
+            return False
+        last = keys[-1]
+    return True
+
+
+def in_order(table: pa.Table) -> list[pa.Table]:
+    """Returns the rows of a list as runs, each in the order of their paths."""
+    batches = table.to_batches(RUN_ROWS)
+    if are_sorted(batch["path"] for batch in batches):
+        return [table]
+
+    def run(start: int) -> pa.RecordBatch:
+        (rows,) = table.slice(start, RUN_ROWS).combine_chunks().to_batches()
+        at = pa.array(np.arange(start, start + len(rows)), POSITION)
+        order = pc.sort_indices(by_folders(rows["path"]))
+        return rows.append_column(AT, at).take(order)
+
+    starts = range(0, len(table), RUN_ROWS)
+    rows = gather(map(run, starts), table.schema.append(pa.field(AT, POSITION)))
+    return [rows.slice(start, RUN_ROWS) for start in starts]
+
+
+def windows(
+    runs: Sequence[pa.Table], other: pa.Table
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Yields all rows of a list, with those of another list that may have their paths."""
+    own, there = ([[run, 0] for run in each] for each in (runs, in_order(other)))
+    step = max(1, RUN_ROWS // 2 // len(own))
+    while keys := [
+        _key(run["path"][min(start + step, len(run)) - 1])
+        for run, start in own
+        if start < len(run)
+    ]:
+        yield _read(own, min(keys)), _read(there, min(keys))
+
+
+def _read(runs: list[list[Any]], key: str) -> pa.Table:
+    """Reads on in all runs, each with what was read of it, up to a key."""
+    parts = []
+    for each in runs:
+        run, start = each
+        stop = each[1] = bisect_right(run["path"], key, start, key=_key)
+        part = run.slice(start, stop - start)
+        if AT not in part.column_names:
+            at = pa.array(np.arange(start, stop), POSITION)
+            part = part.append_column(AT, at)
+        parts.append(part)
+    return pa.concat_tables(parts)
+
+
+def _key(path: pa.StringScalar) -> str:
+    return str(path.as_py()).replace("/", "\0")
+
+
+def ask(
+    table: pa.Table,
+    other: pa.Table,
+    question: Callable[[pa.Table, pa.Table], pa.Array],
+    kind: pa.DataType,
+) -> pa.ChunkedArray:
+    """Returns the answer for each row of a list.
+
+    The question is asked with some of the rows, and the rows of the other list that may
+    have their paths.
+    """
+    runs, schema = in_order(table), pa.schema({AT: POSITION, "answer": kind})
+    answers = (
+        pa.RecordBatch.from_arrays(
+            [own[AT].combine_chunks(), question(own, there)], schema=schema
+        )
+        for own, there in windows(runs, other)
+    )
+    found = gather(answers, schema)
+    if runs[0] is not table:
+        order = np.empty(len(found), np.int64)
+        order[found[AT].to_numpy()] = np.arange(len(found))
+        found = gather(take_batches(found, order), schema)
+    return found["answer"]

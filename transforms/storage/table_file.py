@@ -1,0 +1,56 @@
+"""Puts long lists into files of a store that workers and later steps read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from recordmill.transforms.storage.input_stream import InputStream
+from recordmill.transforms.storage.local import LocalStore
+from recordmill.transforms.storage.store import Store
+from recordmill.transforms.temporary import BATCH_ROWS, TEMPORARY, gather, is_long
+
+
+def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) -> None:
+    """Puts a table as an Arrow file, in batches of so many rows."""
+
+    def write(sink: IO[bytes]) -> None:
+        with pa.ipc.new_file(sink, table.schema) as out:
+            for start in range(0, len(table), rows):
+                out.write_table(table.slice(start, rows).combine_chunks())
+
+    if not is_long(table):
+        write(sink := io.BytesIO())
+        store.put_bytes(sink.getvalue(), name)
+        return
+    with TEMPORARY.writing("the list of input files cannot be written") as file:
+        write(file)
+    with file:
+        file.seek(0)
+        store.put_file(Path(f"/dev/fd/{file.fileno()}"), name)
+
+
+@contextmanager
+def open_table(store: Store, name: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """Opens an Arrow file; of one in the cloud Arrow reads its end and what is asked for."""
+    if isinstance(store, LocalStore):
+        source = pa.OSFile(str(Path(store.root, name)), "rb")
+    else:
+        size = store.size(name) or 0
+        file = InputStream(partial(store.read_range, name), size)
+        source = pa.PythonFile(file, "r")
+    with source, pa.ipc.open_file(source) as reader:
+        yield reader
+
+
+def read_table(store: Store, name: str) -> pa.Table:
+    """Reads an Arrow file; a long one is mapped."""
+    with open_table(store, name) as reader:
+        numbers = range(reader.num_record_batches)
+        return gather(map(reader.get_batch, numbers), reader.schema)
