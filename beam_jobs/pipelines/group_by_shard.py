@@ -122,7 +122,7 @@ class WriteWhenComplete(beam.DoFn):
             yield from write_group((number, [piece]), to_write)
             return
         if number not in self._shards:
-            self._shards[number] = _no_pieces(to_write)
+            self._shards[number], self._to_write = _no_pieces(to_write), to_write
         pieces = self._shards[number]
         if pieces is None:
             return
@@ -130,10 +130,17 @@ class WriteWhenComplete(beam.DoFn):
             pieces.add(piece)
             if pieces.planned_rows < to_write.plan.rows_of(number):
                 return
-            result = _write(number, pieces, to_write)
+            result = write_inline(to_write, number, pieces)
             self._shards[number] = pieces = None
         release_memory()
         yield result
+
+    def finish_bundle(self) -> None:
+        # An error, as what comes later would be held without what came so far.
+        for number, pieces in self._shards.items():
+            if pieces is not None:
+                with report_errors_to_launcher(self._to_write.context.workspace):
+                    write_inline(self._to_write, number, pieces)
 
 
 def _no_pieces(to_write: ShardsToWrite) -> ShardPieces:
@@ -153,13 +160,4 @@ def write_group(
         found = _no_pieces(to_write)
         for piece in filter(None, pieces):
             found.add(piece)
-        yield _write(number, found, to_write)
-
-
-def _write(number: int, pieces: ShardPieces, to_write: ShardsToWrite) -> ShardResult:
-    return write_inline(
-        to_write.context,
-        to_write.plan.task(number),
-        pieces,
-        already_written=number in to_write.finished,
-    )
+        yield write_inline(to_write, number, found)

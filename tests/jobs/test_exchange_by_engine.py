@@ -268,6 +268,24 @@ def test_pieces_that_come_twice(
     assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
 
 
+def test_a_bundle_that_ends_before_all_pieces_of_a_shard_came(
+    tmp_path: Path, grouping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Flink 2, which ends bundles by time: what the bundle held is lost."""
+    cut_block = engine_task.cut_block
+    monkeypatch.setattr(
+        "recordmill.transforms.tasks.convert_range.cut_block",
+        lambda *arguments: list(cut_block(*arguments, piece_bytes=2000))[:-1],
+    )
+    job = ["convert", "csv", IRIS, tmp_path / grouping / "out", "--shards", 2]
+    ran = recordmill(*job, *ENGINE)
+    assert ran.status == 1
+    assert "shard-train-00001: the runner gave 72 of 75 rows in one bundle" in ran.err
+    assert "Use --exchange scratch" in ran.err
+    assert_unpublished(tmp_path / grouping / "out")
+    assert recordmill(*job, "--exchange", "scratch").status == 0
+
+
 @pytest.mark.usefixtures("grouping")
 def test_a_shard_of_more_records_than_a_writer_holds(
     tmp_path: Path,

@@ -22,6 +22,7 @@ from recordmill.schemas.ranges import (
     SortedRunRef,
 )
 from recordmill.schemas.source_options import PIPELINE_ROWS
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
 from recordmill.transforms.encode.waiting_rows import Window, binary_payloads
@@ -35,7 +36,7 @@ from recordmill.transforms.storage.shard_file import (
     write_array_records,
     write_records,
 )
-from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tasks.workspace import (
     CHECKPOINTS,
@@ -178,23 +179,26 @@ def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
 
 
 def write_inline(
-    context: RunContext,
-    task: ShardTask,
-    pieces: ShardPieces,
-    *,
-    already_written: bool = False,
+    to_write: ShardsToWrite, number: int, pieces: ShardPieces
 ) -> ShardResult:
-    """Writes a shard from all its pieces, which came through the engine.
+    """Writes the shard of that number from all its pieces, which came through the engine.
 
-    If it was `already_written` when the run began, no piece was sent.
+    If it was finished when the run began, no piece was sent.
     """
+    context, task = to_write.context, to_write.plan.task(number)
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
-    if already_written:
+    if number in to_write.finished:
         raise RecordmillError(
             f"{task_name(task)}: the shard was finished when the run began, but now it "
             "is missing or was changed: did another run clean up? Run the job again"
+        )
+    if pieces.planned_rows < (rows := to_write.plan.rows_of(number)):
+        raise RecordmillError(
+            f"{task_name(task)}: the runner gave {pieces.planned_rows:,} of "
+            f"{count(rows, 'row')} in one bundle, where exchange engine needs all of a "
+            "shard. Use `exchange=scratch`"
         )
     sink = RowSink()
     found = pieces.windows(break_ties_by_content=context.job.source == PIPELINE_ROWS)
