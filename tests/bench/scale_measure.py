@@ -11,7 +11,7 @@
 | ranges | peak memory of a worker with a range of a CSV |
 | files | tiny images, two numbers of them, planned and converted: memory for each file |
 | flink | 1, 2 and 4 TaskManagers; engine against scratch |
-| exchange | 2 TaskManagers, growing inputs: memory of each process, bytes shipped |
+| exchange | 2 TaskManagers, growing inputs: memory of each process, bytes shipped, disk |
 
 A section that was measured before is replaced. Then `python tests/bench/scale_page.py
 --write` makes the page's tables anew. Exit status 1: a run failed, or did not fit on the
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,10 @@ def run_on_flink(
 
 
 @contextmanager
-def started_engines(asked: argparse.Namespace, managers: int) -> Iterator[Any]:
-    """Starts the cluster of the integration tests, and runs a job that is not counted.
+def started_engines(
+    asked: argparse.Namespace, managers: int, *, warm: bool = False
+) -> Iterator[Any]:
+    """Starts the cluster of the integration tests; runs a job first to make it `warm`.
 
     `make test-integration` gets its parts. As many tasks run at once as there are
     TaskManagers, each with a Python worker; all share the cores.
@@ -172,8 +175,8 @@ def started_engines(asked: argparse.Namespace, managers: int) -> Iterator[Any]:
         tempfile.TemporaryDirectory(prefix="flink-", dir=asked.folder) as logs,
         Engines(Path(logs), task_managers=managers) as engines,
     ):
-        # Java loads its classes.
-        run_on_flink(asked, engines, "csv", "engine", UNIT_BYTES / 1e9)
+        if warm:  # Java has loaded its classes
+            run_on_flink(asked, engines, "csv", "engine", UNIT_BYTES / 1e9)
         yield engines
 
 
@@ -184,7 +187,7 @@ def measure_flink(asked: argparse.Namespace) -> Iterator[Run]:
         both = managers == COMPARED
         names = ("csv", "cifar") if both else ("csv",)
         exchanges = ("engine", "scratch") if both else ("engine",)
-        with started_engines(asked, managers) as engines:
+        with started_engines(asked, managers, warm=True) as engines:
             for name in names:
                 for _ in range(asked.repeat):
                     for exchange in exchanges:
@@ -194,18 +197,25 @@ def measure_flink(asked: argparse.Namespace) -> Iterator[Run]:
 
 
 @contextmanager
-def watched_memory(engines: Any) -> Iterator[Counter[str]]:
-    """Fills in the resident memory of the largest process of each role at its most."""
-    peaks, stopped = Counter[str](), threading.Event()
+def watched(engines: Any) -> Iterator[Counter[str]]:
+    """Fills in what was the most of a cluster.
+
+    That is the resident memory of the largest process of each role, and "disk": the bytes
+    of the files of all TaskManagers.
+    """
+    peaks = Counter[str]()
     roots = {"job server": engines.job_server.pid, "worker": engines.pool.pid}
 
+    stopped = threading.Event()
+
     def watch() -> None:
-        while not stopped.wait(0.1):
+        while not stopped.wait(0.5):
             managers = [("TaskManager", each.pid) for each in engines.cluster.living()]
             for role, root in (*roots.items(), *managers):
                 tree = process_tree(root)
                 for pid in tree[1:] if role == "worker" else tree:
                     peaks[role] = max(peaks[role], resident_bytes(pid)[0])
+            peaks["disk"] = max(peaks["disk"], folder_bytes(engines.folder / "tmp"))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -216,18 +226,31 @@ def watched_memory(engines: Any) -> Iterator[Counter[str]]:
         thread.join()
 
 
+def folder_bytes(folder: Path) -> int:
+    """Returns the bytes of the files in a folder, some of which go meanwhile."""
+    found = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += Path(root, name).stat().st_size
+    return found
+
+
 def measure_exchange(asked: argparse.Namespace) -> Iterator[Run]:
-    """Runs growing inputs by engine, each on a cluster of its own."""
+    """Runs growing inputs by engine, and one by scratch, each on a cluster of its own."""
     for name in asked.exchange_formats:
-        for gigabytes in asked.exchange_gb:
-            require_disk(2 * DISK_BYTES[name] * gigabytes * 1e9, asked.folder)
-            with (
-                started_engines(asked, COMPARED) as engines,
-                watched_memory(engines) as peaks,
-            ):
-                run = run_on_flink(asked, engines, name, "engine", gigabytes)
+        sizes = asked.exchange_gb
+        runs = [("engine", size) for size in sizes]
+        runs += [("scratch", size) for size in sizes[1:2]]
+        for exchange, gigabytes in runs:
+            require_disk(DISK_BYTES[name] * gigabytes * 1e9, asked.folder)
+            with started_engines(asked, COMPARED) as engines, watched(engines) as peaks:
+                run = run_on_flink(asked, engines, name, exchange, gigabytes)
                 shipped = engines.cluster.shipped_bytes()
-            yield replace(run, peaks=dict(peaks), shipped_bytes=shipped)
+            disk = peaks.pop("disk")
+            run = replace(run, peaks={**peaks}, shipped_bytes=shipped, disk_bytes=disk)
+            print(run, file=sys.stderr, flush=True)
+            yield run
 
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {

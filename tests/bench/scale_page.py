@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +32,7 @@ MOST_SLOWDOWN = 1.10  # of seconds for a GB, at ten times the input
 LEAST_GAIN = 1.8  # of two workers
 MOST_FILE_BYTES = 400  # of memory for each input file
 MOST_ENGINE = 1.5  # times the seconds of scratch
+ROLES = ("TaskManager", "worker", "job server")  # of a cluster's processes
 _BLOCK = re.compile(r"(<!-- scale (\w+) -->\n).*?(<!-- end of scale -->)", re.DOTALL)
 NAMES = {
     "csv": "CSV",
@@ -260,6 +262,59 @@ def flink_block(kept: Kept) -> list[str]:
     return [*table(head, rows), "", *verdicts, "", kept.others("flink")]
 
 
+def exchange_block(kept: Kept) -> list[str]:
+    """Takes start-up off, by the difference to the smallest size of the same input."""
+    head = ["input", "GB", "exchange", "processor seconds", "per GB more", *ROLES]
+    head += ["shuffled by input", "Flink's files by input"]
+    rows, verdicts, judged = [], [], kept.is_quiet("exchange")
+    for name, found in groupby(kept.runs("exchange"), lambda run: run.name):
+        least, *runs = found
+
+        def rate(run: Run, least: Run = least) -> float:
+            more = (run.input_bytes - least.input_bytes) / 1e9
+            return (run.cpu_seconds - least.cpu_seconds) / more
+
+        rows += [
+            [
+                NAMES[name],
+                f"{run.input_bytes / 1e9:.1f}",
+                run.setting.split()[0],
+                f"{run.cpu_seconds:.0f}",
+                "" if run is least else f"{rate(run):.1f}",
+                *(human(run.peaks[role], "B") for role in ROLES),
+                f"{run.shipped_bytes / run.input_bytes:.2f}x",
+                f"{run.disk_bytes / run.input_bytes:.2f}x",
+            ]
+            for run in (least, *runs)
+        ]
+        told = NAMES[name]
+        *less, large = [run for run in (least, *runs) if "engine" in run.setting]
+        small = less[-1]
+        for role in ROLES:
+            grown = large.peaks[role] / small.peaks[role]
+            verdicts.append(
+                f"- {told}, {role}: peak memory at {large.input_bytes / 1e9:.1f} GB by "
+                f"that at {small.input_bytes / 1e9:.1f} GB "
+                f"{verdict(grown, MOST_GROWTH, is_most=True)}."
+            )
+        if small is not least:
+            slower = rate(large) / rate(small)
+            verdicts.append(
+                f"- {told}: processor seconds for each GB more, at "
+                f"{large.input_bytes / 1e9:.1f} GB by those at "
+                f"{small.input_bytes / 1e9:.1f} GB "
+                f"{verdict(slower, MOST_SLOWDOWN, is_most=True, judged=judged)}."
+            )
+        for run in runs:
+            if "scratch" in run.setting:
+                ratio = small.cpu_seconds / run.cpu_seconds
+                verdicts.append(
+                    f"- {told}: processor seconds with engine by those with scratch "
+                    f"{verdict(ratio, MOST_ENGINE, is_most=True, judged=judged)}."
+                )
+    return [*table(head, rows), "", *verdicts, "", kept.others("exchange")]
+
+
 def ranges_block(kept: Kept) -> list[str]:
     told = " and ".join(
         f"{human(run.peak_bytes, 'B')} with {run.setting}"
@@ -306,6 +361,7 @@ BLOCKS: dict[str, Callable[[Kept], list[str]]] = {
     "workers": workers_block,
     "large": large_block,
     "flink": flink_block,
+    "exchange": exchange_block,
     "limits": limits_block,
 }
 

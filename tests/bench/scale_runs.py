@@ -44,6 +44,7 @@ class Run:
       other_cores: cores that other processes had meanwhile, on average.
       peaks: of a cluster, the resident memory of the largest process of each role.
       shipped_bytes: of a cluster, what its steps wrote for one another.
+      disk_bytes: of a cluster, the files of its TaskManagers at their most.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Run:
     other_cores: float
     peaks: dict[str, int] = field(default_factory=dict)
     shipped_bytes: int = 0
+    disk_bytes: int = 0
 
 
 class RunError(Exception):

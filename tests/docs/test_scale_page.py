@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from pages import ROOT
@@ -90,6 +90,41 @@ def test_two_workers_and_exchanges_are_compared() -> None:
     assert "| 1.90 (goal: at least 1.8, met) |" in workers
     flink = "\n".join(scale_page.flink_block(found))
     assert "scratch 1.60 (goal: at most 1.5, missed), processor seconds 1.50." in flink
+
+
+def test_growth_on_a_cluster_is_that_behind_start_up() -> None:
+    """10 s of it are in all sizes, 30 s a GB behind them."""
+    runs = [
+        Run("csv", setting, int(size * 1e9), 0, cpu, cpu, 1, 0.0)
+        for setting, size, cpu in (
+            ("engine 2", 0.2, 16.0),
+            ("engine 2", 1, 40.0),
+            ("engine 2", 5, 160.0),
+            ("scratch 2", 1, 25.0),
+        )
+    ]
+    roles = dict.fromkeys(scale_page.ROLES, 500_000_000)
+    several = [
+        replace(
+            run, peaks={**roles}, shipped_bytes=run.input_bytes, disk_bytes=2 * 10**8
+        )
+        for run in runs
+    ]
+    several[2].peaks["worker"] = 600_000_000
+    kept = Kept(
+        json.dumps({"machine": {"cores": 2}, "exchange": [*map(asdict, several)]})
+    )
+    found = "\n".join(scale_page.exchange_block(kept))
+    assert (
+        "| CSV | 1.0 | engine | 40 | 30.0 | 500 MB | 500 MB | 500 MB | 1.00x | 0.20x |"
+        in found
+    )
+    assert (
+        "worker: peak memory at 5.0 GB by that at 1.0 GB 1.20 (goal: at most 1.15, "
+        "missed)" in found
+    )
+    assert "at 5.0 GB by those at 1.0 GB 1.00 (goal: at most 1.1, met)" in found
+    assert "engine by those with scratch 1.60 (goal: at most 1.5, missed)" in found
 
 
 def test_seconds_of_a_busy_machine_are_not_judged() -> None:
