@@ -1,7 +1,7 @@
 """Generate the benchmark's inputs, the same bytes for the same seed and size.
 
     python tests/bench/inputs.py csv|cifar|images [--rows N] [--folder bench-data]
-    python tests/bench/inputs.py batches|csvs|jsonl|wide|shards|photos [--rows N]
+    python tests/bench/inputs.py batches|csvs|jsonl|wide|shards|photos|large-images [--rows N]
 
 Needs numpy, pyarrow and Pillow: recordmill's own environment has them. `cifar` of more than
 2,000,000 records and `images` of more than 5,000 files are links to those, under more names:
@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -138,13 +139,16 @@ def write_cifar(target: Path, num_rows: int) -> None:
                 file.write(records[: file_records - chunk_start])
 
 
-def write_images(target: Path, num_rows: int) -> None:
-    """Write JPEG files of smoothed noise, about 75 kB each, in ten class folders."""
+def write_images(target: Path, num_rows: int, sides: tuple[int, ...] = ()) -> None:
+    """Write JPEG files of smoothed noise, about 75 kB each, in ten class folders.
+
+    They have these sides, or some of 330 to 500 pixels.
+    """
     for class_index in range(IMAGE_CLASSES):
         (target / f"class_{class_index:02d}").mkdir(parents=True)
     for image_index in range(num_rows):
         rng = np.random.default_rng((SEED, 4, image_index))
-        width, height = (int(side) for side in rng.integers(330, 501, 2))
+        width, height = sides or (int(side) for side in rng.integers(330, 501, 2))
         coarse = rng.integers(0, 256, (height // 4, width // 4, 3), np.uint8)
         image = Image.fromarray(coarse).resize(
             (width, height), Image.Resampling.BICUBIC
@@ -203,6 +207,7 @@ def main(argv: list[str]) -> int:
 
 MOST_CIFAR = 2_000_000
 MOST_IMAGES = 5_000
+MOST_LARGE_IMAGES = 1_000
 CSV_ROWS = 1_000_000
 # What is one file is given as that file.
 SINGLE = {
@@ -231,7 +236,19 @@ def link_cifar(target: Path, num_rows: int) -> None:
 
 def link_images(target: Path, num_rows: int) -> None:
     """Links each image under several names."""
-    base = make_input("images", MOST_IMAGES, target.parent)
+    link_files(target, make_input("images", MOST_IMAGES, target.parent), num_rows)
+
+
+def link_large_images(target: Path, num_rows: int) -> None:
+    """Links images of 1024 x 768 pixels, about 300 kB each, under several names."""
+    with TemporaryDirectory(dir=target.parent) as folder:
+        base = Path(folder)
+        write_images(base, min(MOST_LARGE_IMAGES, num_rows), (1024, 768))
+        link_files(target, base, num_rows)
+
+
+def link_files(target: Path, base: Path, num_rows: int) -> None:
+    """Links each file of a folder of classes under several names."""
     files = sorted(base.glob("*/*"))
     for number in range(num_rows):
         file = files[number % len(files)]
@@ -329,6 +346,7 @@ MORE: dict[str, Callable[[Path, int], None] | None] = {
     "batches": write_batches,
     "shards": write_shards,
     "photos": None,
+    "large-images": link_large_images,
 }
 
 

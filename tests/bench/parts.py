@@ -142,6 +142,16 @@ IMAGE_PEERS = (
         counts="tar",
     ),
 )
+RESIZE_PEERS = (
+    script("loop", "python", "peer_resize.py pillow {input} {output}", often=True),
+    script("tf.image", "interop", "peer_resize.py tf {input} {output}"),
+    script(
+        "img2dataset",
+        "img2dataset",
+        "peer_img2dataset.py {input} {output} 224",
+        counts="tar",
+    ),
+)
 IMAGE_LOOP = script("loop", "interop", "peer_loop.py images {input} {output}")
 CIFAR_LOOP = script("loop", "interop", "peer_loop.py cifar {input} {output}")
 CIFAR_TFDS = script("tfds", "interop", "peer_tfds.py cifar {input} {output}")
@@ -264,6 +274,22 @@ PARTS = (
         50_000,
         (mill("images"), one_worker("images"), *IMAGE_PEERS),
         minutes=4,
+    ),
+    Part(
+        "resize",
+        "20,000 JPEG files of 330 to 500 pixels a side, scaled to 224 x 224",
+        "images",
+        20_000,
+        (mill("images", "--resize", "224x224"), *RESIZE_PEERS),
+        minutes=9,
+    ),
+    Part(
+        "resize-large",
+        "8,000 JPEG files of 1024 x 768, scaled to 224 x 224",
+        "large-images",
+        8_000,
+        (mill("images", "--resize", "224x224"), *RESIZE_PEERS),
+        minutes=9,
     ),
     Part(
         "wide",

@@ -89,9 +89,10 @@ def check_output(
                 _another_dataset(store, manifest, changes_since(manifest))
             )
         return None
-    if has_own_journal(store, run_key):
+    listed = store.list()
+    if has_own_journal(store, run_key, listed):
         return None  # killed during its commit, which the launcher repeats
-    if unfinished := open_journals(store):
+    if unfinished := open_journals(store, listed):
         if overwrite or take_over:
             return None
         raise OutputRefusedError(
@@ -99,7 +100,7 @@ def check_output(
             f"({unfinished[0]}); run its command again to finish it, replace it with "
             "`overwrite=true`, or choose another folder"
         )
-    top_names = {name.split("/")[0] for name in store.list()}
+    top_names = {name.split("/")[0] for name in listed}
     if foreign := sorted(top_names - {WORK_FOLDER}):
         raise OutputRefusedError(
             f"{store.uri}: is not empty ({first_names(foreign, 3)}) and does not hold a dataset; use "

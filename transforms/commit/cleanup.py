@@ -20,6 +20,7 @@ from recordmill.transforms.commit.commit import (
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire, require_idle
+from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.leftovers import (
     Leftovers,
     find_leftovers,
@@ -75,7 +76,7 @@ def clean_held(
 def _found(store: Store, *, detached: bool) -> Leftovers:
     """Finds what dead runs left in an output; raises if one was killed in its commit."""
     beside: dict[str, int] = {}
-    journals = open_journals(store)
+    journals = open_journals(store, store.list(WORK_FOLDER))
     if store.size(MANIFEST_NAME) is not None:
         for name in files_to_clean(store, read_manifest(store)):
             if (size := store.size(name)) is not None:

@@ -17,9 +17,10 @@ nothing is harmed: the names of data files are never given twice.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 
 from recordmill.schemas.errors import (
@@ -107,7 +108,7 @@ class CommitRecord:
     def manifests(self) -> list[Manifest]:
         """Reads the manifest that the commit makes, and the one that it replaces."""
         names = [n for n in (self.manifest_name, self.replaced_name) if n in self.names]
-        found = [find_manifest(self.store, name) for name in names]
+        found = self.store.for_each(partial(find_manifest, self.store), names)
         return [manifest for manifest in found if manifest is not None]
 
     def write(
@@ -121,10 +122,15 @@ class CommitRecord:
         self.store.put_all({files.fixed_copy_name(mark, n): fixed[n] for n in fixed})
 
 
-def find_records(store: Store) -> list[CommitRecord]:
-    """Finds the records of all commits that are not finished, or still in grace."""
+def find_records(
+    store: Store, listed: Iterable[str] | None = None
+) -> list[CommitRecord]:
+    """Finds the records of all commits that are not finished, or still in grace.
+
+    `listed` are the names of all files, if they are known.
+    """
     names: dict[str, list[str]] = {}
-    for name in store.list(WORK_FOLDER):
+    for name in store.list(WORK_FOLDER) if listed is None else listed:
         if match := _RECORD.fullmatch(name):
             names.setdefault(match[1], []).append(name)
     return [CommitRecord(store, mark, tuple(names[mark])) for mark in sorted(names)]
@@ -220,13 +226,16 @@ class _Superseded(Exception):  # noqa: N818  not an error: a newer commit goes o
     """Another run goes on from here: it replaced the manifest, or finished this commit."""
 
 
-def finish(store: Store, *, end_grace: bool = False) -> bytes | None:
+def finish(
+    store: Store, data: bytes | None = None, *, end_grace: bool = False
+) -> bytes | None:
     """Finishes the last commit, whoever made it; safe to repeat and to give up.
 
-    With `end_grace` the files of the dataset that it replaced go, too. Returns the manifest
-    whose commit is finished; None if there is none, or if another run goes on with it.
+    `data` is the manifest, if it was read just now. With `end_grace` the files of the
+    dataset that it replaced go, too. Returns the manifest whose commit is finished; None
+    if there is none, or if another run goes on with it.
     """
-    data = store.find(MANIFEST_NAME)
+    data = store.find(MANIFEST_NAME) if data is None else data
     if data is None:
         return None
     manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
@@ -261,9 +270,9 @@ def old_files(
     for record in records:
         if generation_of(record.mark) > manifest.generation:
             continue  # it may still be swapped in
+        old += (found := record.manifests())
         if record.mark == manifest.mark and not end_grace:
-            kept += record.manifests()
-        old += record.manifests()
+            kept += found
     return _files_of(store, _data_of(*old) - _data_of(*kept))
 
 
@@ -288,13 +297,14 @@ def _settle(
 ) -> None:
     """Puts the files with fixed names in place; removes those of the old dataset."""
     own = {*manifest.files, *unnamed_files(manifest)}
-    files = {name: copy for name, copy in record.files.items() if name in own}
+    names = {name: copy for name, copy in record.files.items() if name in own}
+    found = store.for_each(store.find, names.values())
+    if None in found:
+        raise _Superseded  # another run has finished this commit
+    files = dict(zip(names, found, strict=True))
 
     def put(name: str) -> None:
-        copy = store.find(files[name])
-        if copy is None:
-            raise _Superseded  # another run has finished this commit
-        _replace(store, data, name, copy)
+        _replace(store, data, name, files[name])
 
     store.for_each(put, files.keys() & {DATASET_INFO_NAME})
     store.for_each(put, sorted(files.keys() - {DATASET_INFO_NAME}))
@@ -319,16 +329,16 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
 
 def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> None:
     """Replaces a file with a fixed name by a swap; None removes it."""
+    found = store.find(name)
     for _ in range(_TRIES):
-        seen = store.find(name)  # also behind a swap that the store may have forgotten
-        if seen == data:
+        if (seen := found) == data:
             return
         if store.find(MANIFEST_NAME) != manifest:
             raise _Superseded
-        if not _swap(store, name, data, seen):
-            continue
-        newer = store.find(MANIFEST_NAME)
-        if newer != manifest:
+        is_swapped = _swap(store, name, data, seen)
+        # Also behind a swap, which the store may have forgotten.
+        newer, found = store.for_each(store.find, (MANIFEST_NAME, name))
+        if is_swapped and newer != manifest:
             if newer is not None and _belongs(store, newer, name, seen, data):
                 _swap(store, name, seen, data)
             raise _Superseded
@@ -362,26 +372,30 @@ SEEN_NAME = "seen"  # the digest of the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
 
 
-def open_journals(store: Store) -> list[str]:
-    """Returns the journals of all runs that were killed during their commit."""
-    records = find_records(store)
+def open_journals(store: Store, listed: Collection[str]) -> list[str]:
+    """Returns the journals of all runs that were killed during their commit.
+
+    `listed` are the names of all files.
+    """
+    records = find_records(store, listed)
     return [
-        *(name for _, name in _run_journals(store)),
+        *(name for _, name in _run_journals(listed)),
         *(r.manifest_name for r in records if r.manifest_name in r.names),
     ]
 
 
-def has_own_journal(store: Store, run_key: str) -> bool:
+def has_own_journal(store: Store, run_key: str, listed: Collection[str]) -> bool:
     """Tells whether this run, or a launch of its job, was killed during its commit."""
-    return any(_is_of(store, run, run_key) for run, _ in _run_journals(store))
+    return any(_is_of(store, run, run_key) for run, _ in _run_journals(listed))
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
     """Tells whether nothing is to be finished or removed beside a dataset."""
-    records = find_records(store)
+    listed = store.list(WORK_FOLDER)
+    records = find_records(store, listed)
     return not (
         any(generation_of(r.mark) <= manifest.generation for r in records)
-        or any(True for _ in _run_journals(store))
+        or _run_journals(listed)
         or _stale_files(store, manifest)
     )
 
@@ -454,14 +468,14 @@ def _is_of(store: Store, run: str, run_key: str) -> bool:
     return launch is not None and launch.is_of(run_key)
 
 
-def _run_journals(store: Store) -> list[tuple[str, str]]:
+def _run_journals(listed: Collection[str]) -> list[tuple[str, str]]:
     """Returns the journals in the workspaces of runs: (run, name)."""
-    names = store.list(WORK_FOLDER)
+    start = f"{WORK_FOLDER}/"
     return [
         (run, journal)
-        for run in sorted({name.split("/")[1] for name in names})
+        for run in sorted({n.split("/")[1] for n in listed if n.startswith(start)})
         if RUN_PATTERN.fullmatch(run)
-        if (journal := f"{WORK_FOLDER}/{run}/{STAGED_MANIFEST}") in names
+        if (journal := f"{start}{run}/{STAGED_MANIFEST}") in listed
     ]
 
 
@@ -581,7 +595,8 @@ def commit(
       OutputError: a file of the dataset is missing, or the storage refuses.
     """
     store = workspace.store
-    data = store.find(workspace.store_name(STAGED_MANIFEST))
+    own = (workspace.store_name(name) for name in (STAGED_MANIFEST, SEEN_NAME))
+    data, expected, seen = store.for_each(store.find, (*own, MANIFEST_NAME))
     if data is None:  # an earlier try of this task did it
         current = find_manifest(store)
         if current is None:
@@ -591,10 +606,8 @@ def commit(
         finish(store)
         return current
     manifest = Manifest.from_bytes(data, store.uri_of(STAGED_MANIFEST))
-    seen = store.find(MANIFEST_NAME)
     if seen != data:
-        expected = store.find(workspace.store_name(SEEN_NAME)) or b""
-        if manifest_digest(seen).encode() != expected:
+        if manifest_digest(seen).encode() != (expected or b""):
             raise _lost(store, manifest)
         fixed = staged_metadata(workspace)
         if wrong := wrong_files(store, manifest, fixed):
@@ -610,7 +623,7 @@ def commit(
             _swap_in(store, manifest, data, seen)
         if held is not None:
             held.published = data
-        finish(store)
+        finish(store, data)
     return manifest
 
 
@@ -638,10 +651,8 @@ def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
         if mark_of(file) == mark
         and (source := f"{folder}/{staged_file_name(file)}") in staged
     ]
-    rejects = {
-        name: marked_rejects(name.removeprefix(f"{folder}/"), mark)
-        for name in store.list(f"{folder}/{REJECTS_NAME}")
-    }
+    found = store.list(f"{folder}/{REJECTS_NAME}") if manifest.rejects else ()
+    rejects = {n: marked_rejects(n.removeprefix(f"{folder}/"), mark) for n in found}
     try:
         store.move_all([*pairs, *rejects.items()])
     except MissingFileError as error:

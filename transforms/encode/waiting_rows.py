@@ -17,7 +17,7 @@ apart in its window: it is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,15 +133,14 @@ def join_rows(
     schema = _common_schema(parts)
     if schema is not None:
         parts = [part if part.schema == schema else part.cast(schema) for part in parts]
-        # A column at a time: what was joined is still in the cache when it is ordered,
-        # and only one column is there twice.
-        columns: Iterable[pa.Array] = map(
-            pa.concat_arrays, zip(*(part.columns for part in parts), strict=True)
+        if order is None or not len(order):
+            return pa.concat_batches(parts)
+        # A column at a time, so that only one is there twice.
+        joined, indices = pa.Table.from_batches(parts), pa.array(order)
+        taken = (
+            pc.take(c, indices, boundscheck=False).chunk(0) for c in joined.columns
         )
-        if order is not None:
-            indices = pa.array(order)
-            columns = (pc.take(c, indices, boundscheck=False) for c in columns)
-        return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+        return pa.RecordBatch.from_arrays(list(taken), schema=schema)
     views = pa.concat_arrays(
         [payloads_of(part).cast(pa.binary_view()) for part in parts]
     )
@@ -151,17 +150,18 @@ def join_rows(
 def _common_schema(parts: Sequence[pa.RecordBatch]) -> pa.Schema | None:
     """Returns columns that hold the values of all parts; None if there are none.
 
-    The same features may have integers of several widths. More than 2 GiB, which may be
-    one column, cannot be joined.
+    The same features may have integers of several widths. Records of more than 2 GiB,
+    which may be one column, cannot be joined.
     """
     first = parts[0].schema
     if not all(map(has_values, parts)):
         return None
-    if sum(part.nbytes for part in parts) > MAX_CELL_BYTES:
+    sizes = (_numbers(part.column(0)).sum(dtype=np.int64) for part in parts)
+    if sum(map(int, sizes)) > MAX_CELL_BYTES:
         return None
-    schemas = {part.schema for part in parts}
-    if len(schemas) == 1:
+    if all(part.schema == first for part in parts):
         return first
+    schemas = {part.schema for part in parts}
     if any(schema.names != first.names for schema in schemas):
         return None
     types = []

@@ -29,6 +29,7 @@ class Resize:
     sides: Sides | None = None
     shorter: int = 0
     longer: int = 0
+    draft: int = 2  # a JPEG is decoded at this many times that size, or more
 
     def size_of(self, width: int, height: int) -> tuple[int, int]:
         """Returns width and height of an image of this size once it is scaled.
@@ -113,18 +114,22 @@ def _check_sides(height: int, width: int, text: str) -> None:
 
 
 def parse_resize(text: str) -> Resize:
-    """Returns the size that a text like 224x224, shorter=256 or longer=512 says."""
-    if _SIZE.fullmatch(text):
-        return Resize(sides=parse_sides(text))
-    match = _SIDE.fullmatch(text)
+    """Returns the size that a text like 224x224, shorter=256 or longer=512:scaled says."""
+    size = text.removesuffix(":scaled")
+    draft = 2 if size == text else 1
+    if _SIZE.fullmatch(size):
+        return Resize(sides=parse_sides(size), draft=draft)
+    match = _SIDE.fullmatch(size)
     if match is None:
         raise ValueError(
             "expected height x width in pixels, such as 224x224, or shorter=N or "
-            f"longer=N, found {text!r}"
+            f"longer=N, each alone or with :scaled behind it, found {text!r}"
         )
     side = int(match[2])
     _check_sides(side, 1, text)
-    return Resize(shorter=side) if match[1] == "shorter" else Resize(longer=side)
+    if match[1] == "shorter":
+        return Resize(shorter=side, draft=draft)
+    return Resize(longer=side, draft=draft)
 
 
 def parse_pad(text: str) -> tuple[Sides, int]:

@@ -171,7 +171,8 @@ def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], 
             size = f"shorter side {resize.shorter:,}"
         if resize.sides is not None:
             size = f"scaled to {sides(resize.sides)}"
-        size += " (bicubic)"
+        decoded = "" if resize.draft > 1 else ", JPEGs decoded at the nearest scale"
+        size += f" (bicubic{decoded})"
     jpeg = f"JPEG of quality {rules.quality}"
     webp = "lossless WebP" if rules.lossless else f"WebP of quality {rules.quality}"
     own = "as PNG" if rules.channels == 4 else f"JPEG as {jpeg}, others as PNG"

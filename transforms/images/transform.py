@@ -2,7 +2,7 @@
 
 A JPEG that is to become much smaller is decoded at a half, a quarter or an eighth of its
 size, which its decoder does in less time; never below twice the size that is asked for,
-so that the filter still has pixels to choose from. The filter is Pillow's bicubic one,
+so that the filter still has pixels to choose from, or below once if it is `:scaled`. The filter is Pillow's bicubic one,
 which takes all pixels into account that a pixel of the smaller image covers.
 """
 
@@ -318,7 +318,6 @@ INKS = "four inks made three colours"
 _Box = tuple[float, float, float, float]  # left, upper, right and lower edge
 _Size = tuple[int, int]  # width and height
 
-_DRAFT = 2  # a JPEG is decoded at this many times the size asked for, or more
 _DEEP_PNG_AT = 24  # offset of the bits a channel in a PNG
 _TIFF_BITS = 258  # a tag
 _ORIENTATION_TAG = 0x112
@@ -452,7 +451,8 @@ def _decode(
     if header.format == "jpeg" and rules.resize is not None:
         wanted = rules.resize.size_of(*turned_size)
         wanted = wanted[::-1] if is_exchanged else wanted
-        drafted = image.draft(None, (_DRAFT * wanted[0], _DRAFT * wanted[1]))
+        times = rules.resize.draft
+        drafted = image.draft(None, (times * wanted[0], times * wanted[1]))
         box = drafted[1] if drafted else None
     channels = len(image.getbands())
     channels *= 2 if rules.keeps_samples and image.mode in GRAY_16 else 1

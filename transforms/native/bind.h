@@ -38,6 +38,7 @@ PyObject *count_ends(PyObject *self, PyObject *args);
 PyObject *split_all(PyObject *self, PyObject *args);
 PyObject *split_lines(PyObject *self, PyObject *args);
 PyObject *read_all_numbers(PyObject *self, PyObject *args);
+PyObject *mark_numbers(PyObject *self, PyObject *args);
 
 /* bind_examples.c */
 PyObject *measure_all(PyObject *self, PyObject *args);

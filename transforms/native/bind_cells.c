@@ -130,3 +130,22 @@ PyObject *read_all_numbers(PyObject *self, PyObject *args)
         return refuse("numbers: the cells are outside the data");
     return PyBool_FromLong(found);
 }
+
+PyObject *mark_numbers(PyObject *self, PyObject *args)
+{
+    Py_buffer offsets, data, marks;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*w*:long_numbers", &offsets, &data, &marks))
+        return NULL;
+    int good = are_offsets(&offsets, 4, 0, marks.len, data.len);
+    Py_BEGIN_ALLOW_THREADS
+    if (good)
+        mark_long_numbers(offsets.buf, data.buf, marks.len, marks.buf);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&marks);
+    if (!good)
+        return refuse("long_numbers: the cells are outside the data");
+    Py_RETURN_TRUE;
+}

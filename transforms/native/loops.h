@@ -179,6 +179,11 @@ struct Texts {
 int read_integers(const struct Texts *cells, int64_t count, int64_t *integers);
 int read_decimals(const struct Texts *cells, int64_t count, double *decimals);
 
+/* Marks cells that have a number of more digits than float32 keeps, but for zeros at either
+   end; a point or a comma may be between two digits. */
+void mark_long_numbers(
+    const int32_t *offsets, const uint8_t *data, int64_t count, uint8_t *marks);
+
 /* examples.c -------------------------------------------------------------------------- */
 
 enum Kind { BYTES_LIST = 0x0a, FLOAT_LIST = 0x12, INT64_LIST = 0x1a }; /* field tags */

@@ -17,6 +17,7 @@ static PyMethodDef methods[] = {
     {"cells", split_all, METH_VARARGS, "Splits the rows of a CSV text."},
     {"objects", split_lines, METH_VARARGS, "Splits lines that are JSON objects."},
     {"numbers", read_all_numbers, METH_VARARGS, "Reads cells that hold numbers."},
+    {"long_numbers", mark_numbers, METH_VARARGS, "Marks cells with many digits."},
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"seal_around", seal_around, METH_VARARGS, "Seals frames that lack a cell each."},
     {"jpeg", read_jpeg, METH_O, "Finds the size of a JPEG that is surely whole."},

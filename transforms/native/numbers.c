@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { MOST_BYTES = 19 }; /* of a number without its sign: more do not fit into 64 bits */
+enum { FLOAT_DIGITS = 7 }; /* that float32 surely keeps */
 
 /* Reads digits up to the first other byte. Returns where that is. */
 static inline const uint8_t *read_digits(
@@ -62,6 +63,38 @@ static inline int read_decimal(const uint8_t *at, const uint8_t *end, double *de
     memcpy(decimal, &bits, 8);
     /* Where doubles have more bits on their way, they are rounded twice. */
     return number < (uint64_t)1 << 53 && FLT_EVAL_METHOD == 0;
+}
+
+/* Returns the digits of the number that has most, but for zeros at either end. */
+static int64_t most_digits(const uint8_t *at, const uint8_t *end)
+{
+    int64_t digits = 0, most = 0, is_behind_mark = 0;
+    for (; at < end; at++) {
+        int digit = *at - '0', is_digit = (uint8_t)digit <= 9;
+        is_behind_mark = !is_digit && !is_behind_mark && (*at == '.' || *at == ',');
+        if (!is_digit && !is_behind_mark)
+            digits = 0;
+        digits += is_digit && (digits || digit);
+        most = is_digit && digit && digits > most ? digits : most;
+    }
+    return most;
+}
+
+void mark_long_numbers(
+    const int32_t *offsets, const uint8_t *data, int64_t count, uint8_t *marks)
+{
+    for (int64_t each = 0; each < count; each++) {
+        const uint8_t *at = data + offsets[each], *end = data + offsets[each + 1];
+        for (; at < end && (uint8_t)(*at - '1') > 8; at++) {}
+        for (; at < end && (uint8_t)(end[-1] - '1') > 8; end--) {}
+        int64_t others = 0, points = 0, size = end - at;
+        for (int64_t byte = 0; byte < size; byte++) {
+            others += (uint8_t)(at[byte] - '0') > 9;
+            points += at[byte] == '.';
+        }
+        size = others <= 1 && others == points ? size - others : most_digits(at, end);
+        marks[each] = size > FLOAT_DIGITS;
+    }
 }
 
 /* Returns whether a cell is there; bits are in the order of Arrow. */

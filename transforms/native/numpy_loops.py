@@ -2,7 +2,7 @@
 
 Arrays of positions and sizes are int64. The extension raises ValueError if a position is
 outside its buffer, before anything is read or written there. NumPy has no fast path for
-`jpeg`, `files`, `cells`, `objects` and `numbers`: it answers as the extension does for input that is
+`jpeg`, `files`, `cells`, `objects`, `numbers` and `long_numbers`: it answers as the extension does for input that is
 not plain.
 
 Examples are written column by column: for
@@ -44,6 +44,7 @@ IN_EXTENSION = (
     *("CRC32C", "LEFT_OUT", "CELL_SLACK", "NO_QUOTE", "ANY_TIME"),
     *("seal", "seal_around", "jpeg", "damaged", "frames", "gather", "files", "status"),
     *("copy", "interleave", "row_ends", "cells", "objects", "numbers"),
+    "long_numbers",
     *("measure", "write"),
 )  # what the extension has, too
 
@@ -661,3 +662,12 @@ def numbers(
     it is missing. The target is int64 or float64, 0 where a cell is missing.
     """
     return False  # Arrow casts the cells
+
+
+def long_numbers(offsets: Buffer, data: Buffer, marks: Buffer) -> bool:
+    """Marks cells with a number of more than 7 digits, but for zeros at either end.
+
+    A point or a comma may be between two digits. Returns whether it did. Cell i is
+    data[offsets[i]:offsets[i + 1]]; a mark is a byte, 1 or 0.
+    """
+    return False  # Arrow searches the cells

@@ -16,7 +16,8 @@ from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, array_parts
+from recordmill.transforms import native
+from recordmill.transforms.arrow import I64, value_offsets
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
     matches,
@@ -463,7 +464,7 @@ def count_issues(
             found += _counted(_TAKEN, name, cells, present(cells) & ~present(kept))
         if pa.types.is_float64(field.type):
             cells = text.column(index)
-            for each in _counted(_LONG, name, cells, _is_long(cells, batch[index])):
+            for each in _counted(_LONG, name, cells, _is_long(cells)):
                 found.append(replace(each, example=each.example.strip()[:_SHOWN]))
     for each in marked:
         cells = text.column(each.column)
@@ -498,36 +499,13 @@ def missing_fact(
     return (("taken as missing", "; ".join(found)),) if found else ()
 
 
-def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
+def _is_long(cells: pa.StringArray) -> Mask:
     """Returns which numbers have more than seven digits, but for zeros at either end."""
-    offsets, text = array_parts(cells)
-    lengths = np.diff(offsets)
-    long: Mask = np.zeros(len(cells), np.bool_)
-    doubtful: Mask = lengths > _FLOAT32_DIGITS
-    own = text[offsets[0] : offsets[-1]]
-    if doubtful.any() and own.min() >= ord(",") and own.max() <= ord("9"):
-        # Digits with a minus and a point at most: -0.1234567 has 10 - 3 of them.
-        values = floats.to_numpy(zero_copy_only=False)
-        minus = np.signbit(values)
-        digits = lengths - minus
-        digits -= 1
-        digits -= text.take(offsets[:-1] + minus, mode="clip") == ord("0")
-        rows = np.flatnonzero(digits > _FLOAT32_DIGITS)
-        ends, counts = offsets[rows + 1] - 1, digits[rows]
-        while (zeros := (text[ends] == ord("0")) & (counts > _FLOAT32_DIGITS)).any():
-            counts -= zeros
-            ends -= zeros
-        digits[rows] = counts
-        sure = (np.abs(values[rows]) >= 0.1) & (text[ends] > ord("0"))
-        long[rows] = (counts > _FLOAT32_DIGITS) & sure
-        # Where a cell has no point, it has a digit more.
-        points = np.count_nonzero(own < ord("0")) - np.count_nonzero(minus)
-        has_points = points == len(cells) - cells.null_count
-        doubtful = (digits >= _FLOAT32_DIGITS + has_points) & ~long
-    rows = np.flatnonzero(doubtful)
-    if len(rows):
-        long[rows] = matches(cells.take(pa.array(rows)), _LONG_NUMBER)
-    return long
+    long: Mask = np.empty(len(cells), np.bool_)
+    data = cells.buffers()[2] or b""
+    if not native.loops.long_numbers(value_offsets(cells), data, long):
+        return matches(cells, _LONG_NUMBER)
+    return long & present(cells) if cells.null_count else long
 
 
 def long_warnings(

@@ -279,10 +279,13 @@ class Lease:
             self.swapping.release()
         return ended
 
-    def release(self) -> None:
-        """Ends the lease. Does nothing in a forked child, or if the lease was lost."""
+    def release(self) -> str:
+        """Ends the lease, and returns why it was lost before, or "".
+
+        Does nothing in a forked child, or if the lease was lost.
+        """
         if os.getpid() != self._pid:
-            return
+            return self._lost
         self._stop.set()
         self._thread.join(timeout=30)
         with suppress(OutputError), self._guard:
@@ -290,6 +293,8 @@ class Lease:
             if seen is not None:
                 self._store.discard(LEASE_NAME, seen=seen)
                 self._lost = "the lease was released"
+                return ""
+        return self._lost
 
     def __enter__(self) -> Self:
         return self
@@ -301,10 +306,7 @@ class Lease:
         if isinstance(error, Interrupted):
             error.ending.callback(self.release)  # threads of this run may still write
             return
-        with suppress(OutputError), self._guard:
-            self._check()
-        lost = self._lost
-        self.release()
+        lost = self.release()
         if lost and isinstance(error, RecordmillError | OSError):
             raise _lost_lease(self._store, lost) from error  # the cause of the other
 

@@ -152,7 +152,9 @@ class RemoteStore(Store):
         self._do("removed", folder, remove)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
+        pairs = tuple(pairs)
         self.for_each(lambda pair: self._move(*pair), pairs)
+        self.delete(source for source, _ in pairs)
 
     def for_each(
         self, action: Callable[[_Item], _Result], items: Iterable[_Item]
@@ -309,7 +311,6 @@ class RemoteStore(Store):
                 f"{self.uri_of(target)}: the copy of {self.uri_of(source)} "
                 f"({original['size']} bytes) is incomplete; it was removed. Run again"
             )
-        self.delete([source])
 
 
 def _files(entries: Iterable[tuple[str, Info]]) -> dict[str, int]:

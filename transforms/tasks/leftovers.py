@@ -74,11 +74,11 @@ def find_leftovers(
 
     With `detached`, detached jobs that may be at work are taken for ended.
     """
-    top, work = store.list_level(), store.list_level(WORK_FOLDER)
+    levels = ("", WORK_FOLDER, REJECTS_NAME)
+    top, work, rejects = store.for_each(store.list_level, levels)
     files = {
         name: size for name, size in work.files.items() if _IN_WORK.fullmatch(name)
     }
-    rejects = store.list_level(REJECTS_NAME)
     for name, size in (top.unfinished | work.unfinished | rejects.unfinished).items():
         match = _TEMP.fullmatch(name)
         if match and _OWN_FILE.fullmatch(match["folder"] + match["name"]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from adversary_runs import World
@@ -16,6 +17,7 @@ from plain_manifests import plain_manifest
 from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import mark_of_rejects
+from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
     SEEN_NAME,
     CommitRecord,
@@ -32,7 +34,9 @@ from recordmill.transforms.commit.commit import (
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, RemoteStore
 from recordmill.transforms.storage.clouds import RemoteFile
+from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.store import Level
+from recordmill.transforms.tasks.leftovers import find_leftovers
 from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import crc32c
 
@@ -243,7 +247,7 @@ def test_fixed_names_are_swapped_in_order() -> None:
 
 
 def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a store each takes six answers: one after the other, 2 s at 50 ms each."""
+    """In a store each takes five answers: one after the other, 2 s at 50 ms each."""
     store = RemoteStore(f"memory://{uuid.uuid4().hex}")
     work = Workspace.of(store, "0123456789abcdef")
     described = dict.fromkeys(("features.json", "schema.pbtxt"), b"{}")
@@ -266,6 +270,52 @@ def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(RemoteFile, "swap", swap_with_others)
     commit(work)
     assert {name: store.read(name) for name in others} == others
+
+
+def test_few_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is asked side by side, as by `for_each`, the longest counts: 50 ms each."""
+    waits, ask = 0, RemoteStore._do
+
+    def asked(*what: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return ask(*what)
+
+    def for_each(store: RemoteStore, action: Any, items: Iterable[Any]) -> list[Any]:
+        nonlocal waits
+        before, longest, results = waits, waits, []
+        for item in items:
+            waits = before
+            results.append(action(item))
+            longest = max(longest, waits)
+        waits = longest
+        return results
+
+    store = RemoteStore(f"memory://{uuid.uuid4().hex}")
+    work = Workspace.of(store, "0123456789abcdef")
+    described = dict.fromkeys(("dataset_info.json", "features.json"), b"{}")
+    entries = {
+        name: {"bytes": len(data), "crc32c": f"{crc32c(data):08x}"}
+        for name, data in described.items()
+    }
+    mark = {"files": entries, "fingerprint": "0123abcd" * 4}
+    staged = plain_manifest([NEW], **mark).to_bytes()
+    files = {**described, "run.json": b"{}", OLD: b"x" * 34, "manifest.json": staged}
+    store.put_all({work.store_name(f"staging/{name}"): files[name] for name in files})
+    store.put_bytes(b"", work.store_name(SEEN_NAME))
+    monkeypatch.setattr(RemoteStore, "_do", asked)
+    monkeypatch.setattr(RemoteStore, "for_each", for_each)
+    found = []
+    for act in (
+        lambda: check_output(store, "0" * 32, overwrite=True),
+        lambda: commit(work),
+        lambda: find_leftovers(store),
+        lambda: acquire(store, settle_seconds=0).__exit__(None, None, None),
+    ):
+        waits = 0
+        act()
+        found.append(waits)
+    assert found == [2, 25, 2, 8]
 
 
 @pytest.mark.parametrize("recorded", [0, 6])

@@ -194,6 +194,26 @@ def test_a_jpeg_decoded_smaller_is_nearly_the_same(
     assert psnr(pixels(data, rules), wanted) > 40
 
 
+@pytest.mark.parametrize("text", ["112x112", "shorter=112", "longer=149"])
+def test_a_jpeg_decoded_at_the_nearest_scale(text: str) -> None:
+    """As Pillow does that: at a half, where all pixels are decoded by default."""
+    data = saved(photo(512, 384), "JPEG", quality=92)
+    found = []
+    for asked in (text, f"{text}:scaled"):
+        with Image.open(io.BytesIO(data)) as image:
+            size = {"112x112": (112, 112)}.get(text, (149, 112))
+            decoded_at = (512, 384)
+            if asked != text:
+                decoded_at = (256, 192)
+                image.draft(None, decoded_at)
+            assert image.size == decoded_at
+            wanted = image.resize(size, Resampling.BICUBIC)
+        how = {"resize": parse_resize(asked), "transforms_all": True}
+        found.append(pixels(data, PixelRules(form="raw", channels=3, **how)))
+        assert np.array_equal(found[-1], np.asarray(wanted))
+    assert 30 < psnr(found[1], Image.fromarray(found[0].astype(np.uint8))) < 60
+
+
 @pytest.mark.parametrize("name", [name for name in IMAGES if name not in REJECTED])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_every_kind_of_image(name: str, channels: int) -> None:
@@ -351,6 +371,7 @@ def test_too_small_and_too_large(
     [
         (parse_sides, ["224", "0x2", "2x", "224x224x3", "99999x1", "65000x65000"]),
         (parse_resize, ["shorter", "shorter=", "longer=0", "short=2", "longer=99999"]),
+        (parse_resize, ["2x2:", "2x2:fast", "2x2:scaled:scaled", ":scaled", "scaled"]),
         (parse_pad, ["2x2:white", "2x2:256", "2x2:07", "2"]),
         (parse_reencode, ["jpg", "png:9", "jpeg:quality=0", "webp:lossles"]),
     ],
