@@ -35,4 +35,5 @@ def test_steps_are_compressed_only_where_they_may_leave_the_process() -> None:
     run_pipeline(build, pipeline_options((), 1))
     assert found["loaded"] == [[7], [8], [9]]
     assert [is_compressed(found[name]) for name in ("own", "other")] == [False, True]
-    assert is_compressed(pickler.dumps([10])) and is_compressed(before)
+    assert is_compressed(pickler.dumps([10]))
+    assert is_compressed(before)
