@@ -17,6 +17,7 @@ AZURITE := 3.37.0
 COMPOSE_GO := v2.16.2
 GO_IMAGE := v0.47.0
 VALE := v3.21.0
+KUBECONFORM := v0.7.0
 # That of requirements.lock: launcher, Prism and workers speak one version.
 BEAM := 2.77.0
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
@@ -27,9 +28,10 @@ IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-# What builds a release, and a clean environment of each Python that it is tested in.
-RELEASE := $(TOOLS)/release/.ready $(addprefix $(TOOLS)/clean-,3.11/.ready 3.12/.ready 3.13/.ready)
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready $(RELEASE)
+# What builds a release, a Python for ARM64, and a clean environment of each Python that it
+# is tested in.
+RELEASE := $(TOOLS)/release/.ready $(TOOLS)/arm64/.ready $(addprefix $(TOOLS)/clean-,3.11/.ready 3.12/.ready 3.13/.ready)
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/kubeconform-$(KUBECONFORM)/kubeconform $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready $(RELEASE)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -186,6 +188,10 @@ $(TOOLS)/prism-$(BEAM)/prism:
 $(TOOLS)/vale-$(VALE)/vale:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE)
 
+# Kubernetes' manifests by its JSON schemas, which .tools/deploy has.
+$(TOOLS)/kubeconform-$(KUBECONFORM)/kubeconform:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM)
+
 # Docker's own reader of compose files, without Docker.
 $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/compose-spec/compose-go/v2/cmd@$(COMPOSE_GO)
@@ -225,6 +231,23 @@ $(TOOLS)/clean-%/.ready: requirements.lock
 	@echo "Building $(@D): packages that recordmill needs, in Python $*"
 	@PYENV_VERSION=$* python$* -m venv --clear $(@D)
 	@$(call install,$(@D)) --only-binary :all: --require-hashes --no-deps -r $< $(BRIEFLY)
+	@touch $@
+
+# Debian's Python for ARM64, which qemu runs, and the packages that recordmill needs there.
+# Behind the browser, as apt-get works once at a time.
+$(TOOLS)/arm64/.ready: requirements.lock | $(BROWSER)
+	@echo "Building $(@D): Python for ARM64 and what recordmill needs, to run by qemu"
+	@rm -rf $(@D) && mkdir -p $(@D)/root
+	@if ! (command -v qemu-aarch64-static && command -v mmdebstrap) > /dev/null; then \
+		test "$$(id -u)" = 0 || { echo "the test of the wheel for ARM64 needs qemu: as root, apt-get install qemu-user-static mmdebstrap"; exit 1; }; \
+		apt-get update --quiet=2; \
+		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends qemu-user-static mmdebstrap; \
+	fi
+	@mmdebstrap --quiet --architectures=arm64 --variant=extract --include=python3,libstdc++6 bookworm $(@D)/root.tar
+	@tar --extract --file $(@D)/root.tar --directory $(@D)/root --exclude ./dev && rm $(@D)/root.tar
+	@$(PYTHON) -m pip install --quiet --no-compile --disable-pip-version-check --target $(@D)/packages \
+		--platform manylinux_2_28_aarch64 --platform manylinux2014_aarch64 --python-version 3.11 \
+		--only-binary :all: --root-user-action ignore --require-hashes --no-deps -r $<
 	@touch $@
 
 # The same for the peers of the benchmark; one of them lacks PyTorch, so nothing is checked.

@@ -40,6 +40,10 @@ def updated_form() -> dict[str, Any]:
         declared[made["name"]] = made
     for name, by_source in _format_options().items():
         declared[name] = _merged(by_source)
+    form["description"] = (
+        f"Converts files to balanced, shuffled TFRecord shards of tf.train.Example. "
+        f"Formats: {', '.join(sorted(format_options()))}."
+    )
     names = [name for name in written if name in declared]
     names += [name for name in declared if name not in written]
     form["parameters"] = [

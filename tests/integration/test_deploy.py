@@ -192,6 +192,8 @@ def test_parameters_say_what_the_options_do() -> None:
             assert re.fullmatch(parameter["regexes"][0], VALUES[name]), name
     sources = [one["value"] for one in PARAMETERS["source"]["enumOptions"]]
     assert sorted(sources) == sorted(all_commands(convert))
+    named = METADATA["description"].partition("Formats: ")[2].strip(".").split(", ")
+    assert named == sorted(all_commands(convert))
 
 
 def value_of(name: str) -> str:

@@ -155,6 +155,39 @@ def test_a_wheel_runs_the_demo_without_a_compiler(
         assert same.read_bytes() == shard.read_bytes()
 
 
+def test_the_wheel_of_arm_gives_the_same_bytes(dist: Path, tmp_path: Path) -> None:
+    """Debian's Python for ARM64 runs it, by qemu, with the packages of the lock."""
+    system = Path(tool("arm64/.ready")).parent
+    with zipfile.ZipFile(one(dist, ARM)) as wheel:
+        wheel.extractall(tmp_path / "wheel")
+    paths = f"{tmp_path / 'wheel'}:{system / 'packages'}"
+    samples = ROOT / "tests/samples"
+    jobs = [
+        ["convert", source, str(samples / name), source, "--name=a", "--shards=2"]
+        for source, name in [("csv", "iris/iris.csv"), ("images", "images")]
+    ]
+    code = (  # one process, as imports take most of the time
+        f"from recordmill.beam_jobs.cli.main import run;"
+        f"print([run(words) for words in {[['--version'], *jobs]}])"
+    )
+    told = run(
+        *("qemu-aarch64-static", "-L", system / "root"),
+        *(system / "root/usr/bin/python3", "-c", code),
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin", "HOME": str(tmp_path), "PYTHONPATH": paths},
+    )
+    assert "native extension: yes (CRC-32C by instruction)" in told
+    assert "[0, 0, 0]" in told
+    (tmp_path / "here").mkdir()
+    for job in jobs:
+        run(ROOT / ".venv/bin/recordmill", *job, cwd=tmp_path / "here")
+        shards = sorted((tmp_path / "here" / job[1]).glob("*.tfrecord-*"))
+        assert len(shards) >= 2
+        for shard in shards:
+            same = tmp_path / job[1] / shard.name
+            assert same.read_bytes() == shard.read_bytes()
+
+
 def test_the_source_has_what_the_extension_is_built_of(dist: Path) -> None:
     names = run("tar", "-tzf", one(dist, "*.tar.gz"), cwd=dist).split()
     for path in (ROOT / "transforms/native").glob("*.[ch]"):
