@@ -373,7 +373,7 @@ class ImagesOptions(FileOptions):
     resize: Annotated[str, _read_by(parse_resize)] = Field(
         "",
         description="scale images to height x width (224x224), or to one side, with the "
-        "other in proportion (shorter=256, longer=512); :scaled behind it decodes JPEGs at "
+        "other in proportion (shorter=256, longer=512). :scaled behind it decodes JPEGs at "
         "the nearest larger scale, in less time",
     )
     crop: Annotated[str, _read_by(parse_sides)] = Field(
