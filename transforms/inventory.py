@@ -267,6 +267,17 @@ def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
     return found.dictionary_encode().combine_chunks()
 
 
+def names_of(paths: pa.Array | pa.ChunkedArray) -> pa.StringArray:
+    """Returns what is after the last "/" of each path."""
+    found = pc.replace_substring_regex(paths, "^.*/", "")
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def without_endings(paths: pa.StringArray) -> pa.StringArray:
+    """Returns each path without what follows the last point of its name."""
+    return pc.replace_substring_regex(paths, r"\.[^./]*$", "")
+
+
 def joined(*parts: Any) -> memoryview:
     """Returns the bytes of texts side by side, row after row."""
     found = pc.binary_join_element_wise(*parts, "")

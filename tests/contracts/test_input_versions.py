@@ -57,9 +57,7 @@ READS: dict[str, Read] = {
     "by reference": lambda place, file: read_file(
         file.uri,
         place.options,
-        parse_references(pa.array(references_to([file], UNKNOWN, {}, iter(()))))[
-            0
-        ].seen,
+        parse_references(pa.array(references_to([file], UNKNOWN, {}, list)))[0].seen,
     ),
     "rows by reference": rows_of,
 }

@@ -468,7 +468,7 @@ CASES = {
         TextFilesSource(TextOptions(whole_files=True)),
         make_documents,
         cut_short=("a/0.txt", 21),
-        reason="is not UTF-8: byte 0xc3 at byte 20",
+        reason=r"is not UTF-8: b'\xc3' at byte 20",
         empty="b/none.html",
     ),
     "audio, samples": audio_case("raw"),
@@ -529,7 +529,7 @@ CASES = {
         TextSource(range_bytes=50),
         make_text,
         cut_short=("1.txt", 3 * 11 + 1 + 9),
-        reason="not UTF-8: byte 0xc3 at byte 8 of the line",
+        reason=r"not UTF-8: b'\xc3' at byte 8 of the line",
         empty="0.txt",
     ),
     "text, compressed": packed_case(

@@ -247,7 +247,7 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     assert splits_of(out) == {"train": {"0.jpg", "1.jpg"}, "val": {"3.jpg"}}
     assert not (out / "label.labels.txt").exists()
     reasons = recordmill("rejects", out).out
-    assert "is in several splits" in reasons
+    assert "its lines of train.txt, val.txt are in several splits" in reasons
     assert "7.jpg" in reasons
 
 
@@ -375,9 +375,9 @@ def test_files_of_classes_that_are_wrong_are_mended(photos: Path) -> None:
     given = ("--label-table", "labels.csv", "--label-map", "map.txt")
     for wrong, told in {
         b"cat\n": "add it there",
-        b"cat\ndog\ncat\n": "names class 'cat' twice: remove one",
-        b"cat\nd\xf6g\n": "is not UTF-8 (byte 5): save it as UTF-8",
-        b"": "names no class; expected a name in each line",
+        b"cat\ndog\ncat\n": "class name 'cat' is given twice",
+        b"cat\nd\xf6g\n": "class names are not UTF-8",
+        b"": "has no class names; expected one a line",
     }.items():
         (photos / "map.txt").write_bytes(wrong)
         refused = images(photos, photos.parent / "out", *given)

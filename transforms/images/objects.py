@@ -28,6 +28,7 @@ BOX, OBJECT_LABEL, AREA, KEYPOINTS, OUTLINE, MASK = (
     f"objects/{name}"
     for name in ("bbox", "label", "area", "keypoints", "segmentation", "mask")
 )
+BOXES = pa.list_(pa.float32(), 4)
 
 # How cameras store what viewers turn upright; decoders of TensorFlow do not turn it.
 #     1  as it is        2  mirrored           3  upside down     4  both
@@ -162,9 +163,7 @@ def move_objects(
     moves = Moves.of(placements, counts)
     moved = moves.moved(numbers_in(values[BOX]).reshape(-1, 4))
     boxes, kept = moves.clipped(moved)
-    values[BOX] = pa.FixedSizeListArray.from_arrays(
-        pa.array(boxes.ravel(), pa.float32()), 4
-    )
+    values[BOX] = with_numbers(BOXES, boxes.ravel())
     if AREA in values:
         whole, part = _areas(moved), _areas(boxes)
         shares = np.divide(part, whole, out=np.ones(len(whole)), where=whole > 0)
@@ -174,7 +173,7 @@ def move_objects(
         points = numbers_in(values[KEYPOINTS]).reshape(-1, 3)
         each = len(points) // max(1, len(boxes))
         moved_points = Moves.of(placements, counts * each).moved_keypoints(points)
-        values[KEYPOINTS] = _withnumbers_in(values[KEYPOINTS], moved_points.ravel())
+        values[KEYPOINTS] = with_numbers(values[KEYPOINTS].type, moved_points.ravel())
     starts = offsets_of(counts)
     left = np.diff(offsets_of(kept.astype(np.int64))[starts])
     mask, offsets = pa.array(kept), pa.array(offsets_of(left), pa.int32())
@@ -192,14 +191,12 @@ def numbers_in(values: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _withnumbers_in(values: pa.Array, numbers: Floats) -> pa.Array:
-    """Returns fixed lists with other numbers in them."""
-    if not pa.types.is_fixed_size_list(values.type):
-        return pa.array(numbers, values.type)
-    inner = pa.nulls(0, values.type.value_type)
-    return pa.FixedSizeListArray.from_arrays(
-        _withnumbers_in(inner, numbers), values.type.list_size
-    )
+def with_numbers(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
+    """Returns numbers as values of a type: in fixed lists, if it is one of these."""
+    if not pa.types.is_fixed_size_list(kind):
+        return pa.array(numbers, kind)
+    inner = with_numbers(kind.value_type, numbers)
+    return pa.FixedSizeListArray.from_arrays(inner, kind.list_size)
 
 
 def _areas(boxes: Floats) -> Floats:

@@ -14,7 +14,7 @@ would be `image/bytes` and `image/path`. Here they are `image`, which is checked
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from recordmill.transforms.encode.columns import (
     plain_type,
 )
 from recordmill.transforms.images.decode import check_image
-from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.header import ImageHeader
 from recordmill.transforms.sources.plain_types import SEPARATOR
 
 _KEY = b"huggingface"
@@ -226,9 +226,6 @@ def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
 
     Of other columns of files, too, none may have its path alone.
     """
-    images = meaning.images
-    rows = batch.num_rows if images else 0
-    headers: list[dict[str, ImageHeader]] = [{} for _ in range(rows)]
     problems: dict[int, str] = {}
     for name in meaning.files:
         paths = f"{name}{SEPARATOR}path"
@@ -241,53 +238,54 @@ def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
                 f"{name}: the table has only the path {path}, not the file: write it "
                 "again by datasets, whose to_parquet puts files into the table"
             )
-    for image in images:
-        # A loop per image: of a JPEG, header and structure take 8 us.
-        for row, data in enumerate(batch.column(image)):
-            if data.is_valid:
-                try:
-                    headers[row][image] = check_image(data.as_py())
-                except ImageHeaderError as error:
-                    problems.setdefault(row, f"{image}: {error}")
-    sizes = [
-        pa.array([getattr(each.get(image), side, None) for each in headers], pa.int64())
-        for image in images
-        for side in _SIDES
+    found = {
+        name: _read_headers(name, batch.column(name), check_image, problems)
+        for name in meaning.images
+    }
+    headers = [
+        {name: own for name, own in zip(found, row, strict=True) if own is not None}
+        for row in zip(*found.values(), strict=True)
     ]
+    sides = dict.fromkeys(found, _SIDES) | dict.fromkeys(meaning.audio, LENGTHS)
     for name in meaning.audio:
-        sizes += _check_audio(name, batch.column(name), problems)
+        column = batch.column(name)
+        found[name] = _read_headers(name, column, _audio_header, problems)
+    sizes = [
+        pa.array([getattr(each, side, None) for each in found[name]], pa.int64())
+        for name in found
+        for side in sides[name]
+    ]
     fields = [*batch.schema, *meaning.sizes()]
     columns = [*batch.columns, *sizes]
     whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
     return Checked(whole, headers, problems)
 
 
-def _check_audio(
-    name: str, column: pa.Array, problems: dict[int, str]
-) -> list[pa.Array]:
-    """Returns rate, channels and frames of audio; adds the problems of damaged files.
+def _read_headers(
+    name: str, column: pa.Array, read: Callable[[bytes], Any], problems: dict[int, str]
+) -> list[Any]:
+    """Returns the header of each file, or None; adds the problems of damaged files."""
+    found = []
+    # A loop per file: of a JPEG, header and structure take 8 us.
+    for row, cell in enumerate(column):
+        header = None
+        if cell.is_valid:
+            try:
+                header = read(cell.as_py())
+            except ValueError as error:
+                problems.setdefault(row, f"{name}: {error}")
+        found.append(header)
+    return found
+
+
+def _audio_header(data: bytes) -> Any:
+    """Returns rate, channels and frames of audio.
 
     What only other packages read (M4A, AIFF) stays as it is, without these numbers.
     """
-    from recordmill.transforms.audio.header import (  # for those who have audio
-        AudioHeader,
-        AudioHeaderError,
-        other_audio_format,
-        read_audio_header,
-    )
+    from recordmill.transforms.audio import header  # for those who have audio
 
-    found: list[AudioHeader | None] = [None] * len(column)
-    for row, cell in enumerate(column):
-        data = cell.as_py()
-        if data is not None and not other_audio_format(data):
-            try:
-                found[row] = read_audio_header(data)
-            except AudioHeaderError as error:
-                problems.setdefault(row, f"{name}: {error}")
-    return [
-        pa.array([getattr(each, side, None) for each in found], pa.int64())
-        for side in LENGTHS
-    ]
+    return None if header.other_audio_format(data) else header.read_audio_header(data)
 
 
 def check_labels(

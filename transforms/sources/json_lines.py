@@ -40,6 +40,7 @@ from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import read_plain, shown
 from recordmill.transforms.encode.columns import inside_lists, lists_of
+from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -577,8 +578,8 @@ def parse_line(line: bytes) -> Row | str:
     """
     try:
         found = _loads(line.removeprefix(_BOM).decode())
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: byte {line[error.start]:#04x} at byte {error.start} of the line"
+    except UnicodeDecodeError:
+        return utf8_reason(line, "line")
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at character {error.pos} of the line"
     except (ValueError, RecursionError) as error:  # 5,000 digits; nested too deep

@@ -23,6 +23,7 @@ from recordmill.schemas.input_summary import InputSummary, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, extract_binary
+from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -167,19 +168,15 @@ def _raw_line(lines: pa.BinaryArray, starts: I64, row: int) -> tuple[int, bytes]
 
 def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
     """Returns why lines cannot be text, by their index."""
-    reasons = {}
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
-        for row, line in enumerate(lines.to_pylist()):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                at = error.start
-                reasons[row] = (
-                    f"not UTF-8: byte {line[at]:#04x} at byte {at} of the line"
-                )
-    return reasons
+        reasons = (
+            (row, utf8_reason(each, "line"))
+            for row, each in enumerate(lines.to_pylist())
+        )
+        return {row: reason for row, reason in reasons if reason}
+    return {}
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ from recordmill.transforms.storage.reading import (
     full_uri,
     is_local,
     local_path,
+    read_head,
     read_range,
 )
 from recordmill.transforms.temporary import SPILL_BYTES, gather, take_batches
@@ -879,8 +880,7 @@ def _require_one_configuration(
     The Hugging Face Hub has them in its first lines, as YAML between two lines of "---":
     configs: [{config_name: en, data_files: [{split: train, path: en/train-*}]}, ...].
     """
-    size = min(readme.size, _README_BYTES)
-    text = read_range(readme.uri, 0, size, storage, readme.seen)
+    text = read_head(readme, _README_BYTES, storage)
     head = re.match(rb"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     if not head or b"config_name" not in head[1]:
         return
@@ -939,8 +939,7 @@ def _listed_tables(
 
 def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
     """Tells whether the first line of a file may be an object of JSON Lines."""
-    stop = 0 if file.problem else min(file.size, _HEAD_BYTES)
-    head = read_range(file.uri, 0, stop, storage, file.seen).lstrip()
+    head = read_head(file, _HEAD_BYTES, storage).lstrip()
     line = head.partition(b"\n")[0].rstrip()
     is_cut = line == head and file.size > _HEAD_BYTES
     return line.startswith(b"{") and (line.endswith(b"}") or is_cut)

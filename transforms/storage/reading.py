@@ -23,7 +23,13 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.input_files import ArchiveMember, InputFile, Seen, member_of
+from recordmill.schemas.input_files import (
+    ArchiveMember,
+    FileChecksum,
+    InputFile,
+    Seen,
+    member_of,
+)
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import native
@@ -48,6 +54,7 @@ from recordmill.transforms.storage.input_stream import (
     InputStream,
 )
 from recordmill.transforms.storage.read_member import UNPACKED
+from recordmill.transforms.tfrecord import crc32c
 
 REQUESTS = 32  # at once, by each worker
 FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
@@ -350,6 +357,23 @@ def read_file(
 ) -> bytes:
     """Returns all bytes of a file; see `open_input` and `Input`."""
     return open_input(uri, options, seen).read()
+
+
+def read_head(file: InputFile, size: int, options: StorageOptions) -> bytes:
+    """Returns the first bytes of a file that was listed; b"" if it cannot be read."""
+    stop = 0 if file.problem else min(file.size, size)
+    return read_range(file.uri, 0, stop, options, file.seen)
+
+
+def checksum_of(path: str, data: bytes) -> FileChecksum:
+    """Returns the checksum of a file that was read from its begin."""
+    return FileChecksum(path, 0, len(data), crc32c(data))
+
+
+def read_summed(file: InputFile, options: StorageOptions) -> tuple[bytes, FileChecksum]:
+    """Returns all bytes of a file that was listed, and their checksum."""
+    data = read_range(file.uri, 0, file.size, options, file.seen)
+    return data, checksum_of(file.path, data)
 
 
 def size_of(file: InputFile | InputRange) -> int:

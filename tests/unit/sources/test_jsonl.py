@@ -125,7 +125,7 @@ def lines_in(tmp_path: Path, *lines: str | bytes) -> Reading:
     [
         ('{"a": 1', "not JSON: Expecting ',' delimiter at character 7"),
         ('{"a": 1}{"a": 2}', "not JSON: Extra data at character 8"),
-        (b'{"a": "\xe9"}', "not UTF-8: byte 0xe9 at byte 7 of the line"),
+        (b'{"a": "\xe9"}', r"""not UTF-8: b'\xe9"}' at byte 7 of the line"""),
         ("null", "expected a JSON object, found None"),
         ("[1]", "expected a JSON object, found [1]"),
         ('{"a": "x"}', "a: 'x' is not int64, its type in most rows"),

@@ -19,8 +19,8 @@ from recordmill.transforms.sources.images.annotations import (
     PROBLEM,
     RAW,
     Annotations,
-    sorted_classes,
 )
+from recordmill.transforms.sources.images.find import sorted_classes
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import (
     ImagesSource,
@@ -143,8 +143,8 @@ def test_files_of_classes(
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("map.txt", "dog\ndog\n", "names class 'dog' twice"),
-        ("map.txt", "\n", "names no class"),
+        ("map.txt", "dog\ndog\n", "class name 'dog' is given twice"),
+        ("map.txt", "\n", "has no class names"),
         ("map.json", '["dog"]', "is JSON; expected a name in each line"),
         ("map.csv", "a,b\n1,2\n", "has the columns a,b; expected"),
         ("map.csv", "id,name\n-1,x\n", "class 'x' has the number '-1'"),
@@ -198,8 +198,7 @@ def test_notes_travel_with_references(
     annotations = Annotations(NO_FILES, table, classes=("a", "b", "c"))
     listed = annotations.listed(table)
     files = [InputFile(f"{n}.jpg", f"{n}.jpg", n) for n in range(len(rows))]
-    values = annotations.to_write(listed)
-    written = references_to(files, table, listed, values)
+    written = references_to(files, table, listed, annotations.to_write)
     parsed = parse_references(pa.array(written, pa.binary()))
     assert [each.path for each in parsed] == [file.path for file in files]
     found = annotations.columns([each.values for each in parsed])

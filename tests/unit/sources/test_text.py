@@ -89,4 +89,4 @@ def test_content_of_another_format_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     ran = recordmill("convert", "text", tmp_path / "a.txt", tmp_path / "out")
     assert ran.status != 0
-    assert "not UTF-8: byte 0x89 at byte 0 of the line" in ran.err
+    assert r"not UTF-8: b'\x89PNG' at byte 0 of the line" in ran.err

@@ -32,8 +32,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.file_splits import split_word, without_split_word
-from recordmill.transforms.storage.reading import read_file
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.reading import read_summed
 
 MAX_ROW_BYTES = 256 << 20
 MAX_NAMES_BYTES = 16 << 20
@@ -370,7 +369,7 @@ def read_names(
     if file.size > MAX_NAMES_BYTES:
         found = f"has {file.size:,} bytes"
         raise InputError(f"{file.uri}: {found}, too many for names of classes")
-    content = read_file(file.uri, storage, file.seen)
+    content, checksum = read_summed(file, storage)
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -388,4 +387,4 @@ def read_names(
         raise InputError(
             f"{file.uri}: class name {twice!r} is given twice; rename one of them"
         )
-    return names, FileChecksum(file.path, 0, len(content), crc32c(content))
+    return names, checksum

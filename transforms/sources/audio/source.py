@@ -20,11 +20,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import array_parts
-from recordmill.transforms.audio.header import (
-    AudioHeader,
-    AudioHeaderError,
-    read_audio_header,
-)
+from recordmill.transforms.audio.header import AudioHeaderError, read_audio_header
 from recordmill.transforms.audio.samples import (
     SAMPLE_BYTES,
     decode_samples,
@@ -33,7 +29,13 @@ from recordmill.transforms.audio.samples import (
 )
 from recordmill.transforms.sources.audio.options import DEFAULTS, AudioOptions
 from recordmill.transforms.sources.base import Append, Findings, RowSink
-from recordmill.transforms.sources.images.source import FilesSource, file_schema
+from recordmill.transforms.sources.images.source import (
+    FilesSource,
+    ReadFile,
+    Taken,
+    TakenFiles,
+    file_schema,
+)
 from recordmill.transforms.storage.reading import read_file
 
 _LOOKED_AT = 20  # files whose channels are looked at
@@ -109,8 +111,8 @@ class AudioSource(FilesSource):
         return InputSummary(tuple(told))
 
     def _take(
-        self, data: bytes, values: Sequence[Any]
-    ) -> tuple[bytes, AudioHeader, tuple[str, ...]]:
+        self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
+    ) -> Taken:
         header = read_audio_header(data)
         if self.channels and header.channels != self.channels:
             raise AudioHeaderError(
@@ -120,32 +122,24 @@ class AudioSource(FilesSource):
         if self.options.check_audio == "decode" or not self.keeps_bytes:
             samples = decode_samples(data, header)
             data = data if self.keeps_bytes else samples
-        return data, header, (f"{header.sample_rate:,} Hz", str(header.channels))
+        notes = f"{header.sample_rate:,} Hz", str(header.channels)
+        return Taken(data, header, notes)
 
-    def _note(
-        self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
-    ) -> None:
-        for code, values in zip(_COUNTED, zip(*notes, strict=True), strict=False):
+    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+        notes = zip(*taken.notes, strict=True)
+        for code, values in zip(_COUNTED, notes, strict=False):
             counts = Counter(values).items()
             sink.add(issues=[RowIssue(code, value, n, "") for value, n in counts])
-
-    def _batch(
-        self,
-        contents: pa.Array,
-        headers: Sequence[AudioHeader],
-        paths: Sequence[str],
-        values: Sequence[Sequence[Any]],
-        sink: RowSink,
-    ) -> pa.RecordBatch:
+        contents = taken.contents
         if not self.keeps_bytes:
             offsets, data = array_parts(contents)
             samples = pa.array(data[offsets[0] : offsets[-1]].view("<i2"))
             starts = (offsets - offsets[0]) // SAMPLE_BYTES
             contents = pa.LargeListArray.from_arrays(starts, samples)
         numbers = {
-            name: pa.array([getattr(each, name) for each in headers], pa.int64())
+            name: pa.array([getattr(each, name) for each in taken.headers], pa.int64())
             for name in ("sample_rate", "channels", "frames")
         }
-        names = pa.array(paths, pa.string())
+        names = pa.array(taken.paths, pa.string())
         found = {"audio": contents, **numbers, "filename": names}
-        return pa.RecordBatch.from_pydict({**found, **self.found.columns(values)})
+        return pa.RecordBatch.from_pydict({**found, **self.found.columns(taken.values)})

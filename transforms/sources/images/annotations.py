@@ -11,7 +11,7 @@ import math
 import re
 from binascii import a2b_base64, b2a_base64
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -40,23 +40,16 @@ from recordmill.schemas.text import a_or_an, count, first_names
 from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.columns import inside_lists
-from recordmill.transforms.images.objects import BOX, OBJECT_LABEL, OBJECTS
+from recordmill.transforms.images.objects import (
+    BOX,
+    OBJECT_LABEL,
+    OBJECTS,
+    numbers_in,
+    with_numbers,
+)
 from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
 from recordmill.transforms.sources.file_splits import NONE
-from recordmill.transforms.sources.images.find import (
-    FoundImages,
-    NamedInputs,
-    alike_classes,
-    check_class_folders,
-    count_endings,
-    count_skipped,
-    find_layout,
-    first_of_each,
-    is_whole_number,
-    require_distinct,
-    require_images,
-    sorted_classes,
-)
+from recordmill.transforms.sources.images import find
 from recordmill.transforms.sources.images.options import (
     FileKind,
     FileOptions,
@@ -86,7 +79,6 @@ from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.temporary import gather, take_batches
 
 if TYPE_CHECKING:
-    from recordmill.transforms.sources.images.object_tables import ObjectFiles
     from recordmill.transforms.sources.images.pairs import Paired, Partner
 
 # More columns of the table.
@@ -206,11 +198,10 @@ class Annotations:
         names = [PARTNER + each.name for each in self.partners]
         return found | {name: one_array(table[name]) for name in names}
 
-    def to_write(self, columns: Mapping[str, pa.Array]) -> Iterator[list[Any]]:
-        """Yields the values of such columns as `columns` takes them, of objects packed."""
-        for each in columns.values():
-            is_packed = self.has_objects and is_of_numbers(each.type)
-            yield pack(each) if is_packed else each.to_pylist()
+    def to_write(self, column: pa.Array) -> list[Any]:
+        """Returns the values of such a column as `columns` takes them, of objects packed."""
+        is_packed = self.has_objects and is_of_numbers(column.type)
+        return pack(column) if is_packed else column.to_pylist()
 
     def partner_bytes(self, table: pa.Table) -> I64 | np.int64:
         """Returns the bytes of all partners of each row of the table."""
@@ -230,8 +221,8 @@ class Annotations:
                 counts.update(count_values(batch[LABEL].filter(is_valid)))
             found = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
-        facts.append((f"{kind.noun}s", count_endings(self.images)))
-        skipped = count_skipped(self.skipped, kind.noun)
+        facts.append((f"{kind.noun}s", find.count_endings(self.images)))
+        skipped = find.count_skipped(self.skipped, kind.noun)
         warnings = [
             InputWarning(
                 kind.unsupported,
@@ -259,12 +250,7 @@ def is_of_numbers(kind: pa.DataType) -> bool:
 
 def pack(column: pa.Array) -> list[str]:
     """Returns the bytes of each row's numbers, in base64."""
-    values = column.flatten()
-    while pt.is_fixed_size_list(values.type):
-        values = values.flatten()
-    if pt.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    data = values.to_numpy().tobytes()
+    data = numbers_in(column.flatten()).tobytes()
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     steps = offsets_of(lengths) * (len(data) // max(1, lengths.sum()))
     return [b2a_base64(data[a:b], newline=False).decode() for a, b in pairwise(steps)]
@@ -273,16 +259,12 @@ def pack(column: pa.Array) -> list[str]:
 def unpack(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
     """Returns the column that `pack` took."""
     leaf, shape = inside_lists(kind)
-    kind = pa.uint8() if pt.is_boolean(leaf) else leaf
-    item_bytes = kind.bit_width // 8
+    dtype = pa.array([], leaf).to_numpy(zero_copy_only=False).dtype
+    row_bytes = dtype.itemsize * math.prod(side or 1 for side in shape[1:])
     cells = [a2b_base64(text) for text in texts]
-    data = b"".join(cells)
-    buffers = [None, pa.py_buffer(data)]
-    values = pa.Array.from_buffers(kind, len(data) // item_bytes, buffers).cast(leaf)
-    for side in reversed(shape[1:]):
-        values = pa.FixedSizeListArray.from_arrays(values, side)
-    row_bytes = item_bytes * math.prod(side or 1 for side in shape[1:])
+    numbers = np.frombuffer(b"".join(cells), dtype)
     offsets = offsets_of(np.array([len(cell) for cell in cells], np.int64) // row_bytes)
+    values = with_numbers(kind.value_type, numbers)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
@@ -356,13 +338,13 @@ class _Draft:
         if columns:
             self.facts.append(("features", describe_types(columns)))
 
-    def match(self, table: LabelTable, column: str, noun: str) -> tuple[I64, str]:
+    def match(self, table: LabelTable, noun: str) -> tuple[I64, str]:
         """Returns the index of each row's image, or -1, and how paths are read, in words.
 
         Rows without an image become rejects.
         """
         file = table.file
-        paths = text_cells(table.rows[column])
+        paths = text_cells(table.rows["path"])
         indices, way = match_paths(paths, self.images, self.root, file.uri)
         missing = np.flatnonzero(indices < 0).tolist()
         if len(missing) == len(paths):
@@ -388,9 +370,24 @@ class _Draft:
         return indices, way
 
 
+class ObjectFiles(NamedTuple):
+    """The objects of images, and the files that have them."""
+
+    tables: tuple[LabelTable, ...] = ()  # a row for each image
+    classes: tuple[str, ...] = ()  # in their order; () for that of their names
+    facts: tuple[tuple[str, str], ...] = ()
+    used: frozenset[str] = frozenset()  # the paths of all files that were read
+    # (split, file) of lists of the images of a split
+    lists: tuple[tuple[str, InputFile], ...] = ()
+    warnings: tuple[InputWarning, ...] = ()
+
+
+NO_OBJECTS = ObjectFiles()
+
+
 def annotate(
-    found: FoundImages,
-    named: NamedInputs,
+    found: find.FoundImages,
+    named: find.NamedInputs,
     options: FileOptions,
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
@@ -400,13 +397,12 @@ def annotate(
 
     A declared schema uses the wanted columns; without one they are None.
     """
-    require_images(found, options.kind)
+    find.require_images(found, options.kind)
     objects = _find_objects(found, named, options, storage)
-    about, doubts = (objects.facts, objects.warnings) if objects else ((), ())
-    objects = objects if objects and objects.tables else None
+    has_objects = bool(objects.tables)
     told = {}
     if options.finds_objects:
-        told["annotations"] = NONE if objects is None else "found"
+        told["annotations"] = "found" if has_objects else NONE
     may_be_paired = options.finds_pairs and paired is None
     if may_be_paired:
         told["pair"] = NONE
@@ -416,79 +412,72 @@ def annotate(
     laid_out = found
     if paired is not None:
         images, options = paired.layout(found.images, options)
-        laid_out = FoundImages(images, ())
-    layout, warnings = find_layout(laid_out.images, options)
+        laid_out = find.FoundImages(images, ())
+    layout, warnings = find.find_layout(laid_out.images, options)
     folders = laid_out.images.folders
     places = layout.places(folders.dictionary.to_pylist())
-    codes = folders.indices.to_numpy()
-    splits = np.array([place.split for place in places], np.object_)
+    of_image = codes = folders.indices.to_numpy()
     images = found.images
     # Where folders alone say what is known, the first image of each stands for all in it.
-    by_folder = not options.has_annotations and paired is None and objects is None
+    by_folder = not (options.has_annotations or paired or has_objects)
     if by_folder:
-        numbers = np.bincount(codes, minlength=len(places)).tolist()
-        by_split = Counter[str]()
-        for split, number in zip(splits.tolist(), numbers, strict=True):
-            by_split[split] += number
-        all_codes, codes = codes, np.arange(len(places))
-        images = images.take(pa.array(first_of_each(all_codes, len(places))))
-    else:
-        splits = splits[codes]
-        by_split = Counter(splits.tolist())
-    draft = _Draft(images, options, wanted, splits)
-    draft.warnings += (*warnings, *doubts)
-    draft.facts += about
+        codes = np.arange(len(places))
+        images = images.take(pa.array(find.first_of_each(of_image, len(places))))
+    splits = np.array([place.split for place in places], np.object_)
+    draft = _Draft(images, options, wanted, splits[codes])
+    draft.warnings += (*warnings, *objects.warnings)
+    draft.facts += objects.facts
     if options.labels_by_folder:
         labels = pa.array([place.label or None for place in places], pa.string())
         draft.labels = labels.take(pa.array(codes))
         draft.reject(_is_null(draft.labels), "is not in the folder of a class")
         if not options.label_map:
-            require_distinct(places, draft.root)
-        for files in alike_classes(found.images, places) if may_be_paired else ():
+            find.require_distinct(places, draft.root)
+        for files in find.alike_classes(found.images, places) if may_be_paired else ():
             from recordmill.transforms.sources.images.pairs import require_no_masks
 
             require_no_masks(files, draft.root, storage)
     if not options.has_annotations:
-        draft.warnings += check_class_folders(layout, laid_out, options)
+        draft.warnings += find.check_class_folders(layout, laid_out, options)
         if any(splits):
+            numbers = np.bincount(of_image, minlength=len(places)).tolist()
+            by_split = Counter[str]()
+            for split, number in zip(splits.tolist(), numbers, strict=True):
+                by_split[split] += number
             draft.facts.append((BY_FOLDER, _counted(by_split)))
     if options.label_pattern:
         _add_names(draft)
-    lists = named.get("split_lists", ())
+    lists = [*named.get("split_lists", ()), *objects.lists]
     if given := named.get("label_table"):
         tables = read_tables(given, options, wanted, storage)
-        _add_tables(draft, tables, splits_elsewhere=bool(lists) or any(splits))
-    if objects is not None:
-        leaves_out_empty = getattr(options, "without_objects", "") == "leave_out"
-        _add_objects(draft, objects, leaves_out_empty=leaves_out_empty)
-        lists = [*lists, *objects.lists]
-        others = tuple(
-            each for each in found.others if each[0].path not in objects.used
-        )
-        found = found._replace(others=others)
+        elsewhere = "split_lists" in named or any(splits)
+        _add_tables(draft, tables, splits_elsewhere=elsewhere)
+    if has_objects:
+        _add_objects(draft, objects.tables)
+        others = (each for each in found.others if each[0].path not in objects.used)
+        found = found._replace(others=tuple(others))
     if lists:
         _add_lists(draft, [read_list(*each, storage) for each in lists])
     maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]
     draft.checksums += [each for label_map in maps for each in label_map.checksums]
-    label_map = maps[0] if maps else None
     partners: tuple[Partner, ...] = ()
     if paired is not None:
-        partners, alone = paired.add_to(draft, storage, has_objects=objects is not None)
+        partners, alone = paired.add_to(draft, storage, has_objects=has_objects)
         found = found._replace(others=(*found.others, *alone))
-    classes = objects.classes if objects else ()
-    known = replace(_finish(draft, found, label_map, classes), partners=partners)
+    known = _finish(draft, found, maps[0] if maps else None, objects.classes)
+    known = replace(known, partners=partners)
     if by_folder:
-        rows = gather(take_batches(known.table, all_codes), known.table.schema)
+        rows = gather(take_batches(known.table, of_image), known.table.schema)
         known = replace(known, files=found.images, table=rows)
     return known
 
 
 def _find_objects(
-    found: FoundImages,
-    named: NamedInputs,
+    found: find.FoundImages,
+    named: find.NamedInputs,
     options: FileOptions,
     storage: StorageOptions,
-) -> ObjectFiles | None:
+) -> ObjectFiles:
     """Finds the objects of the images, in files that are named or by their content."""
     given = named.get("annotations", ())
     others = [file for file, _ in found.others]
@@ -497,7 +486,7 @@ def _find_objects(
         file.path.lower().endswith(endings) for file in others
     )
     if not (given or may_have) or not isinstance(options, ImagesOptions):
-        return None
+        return NO_OBJECTS
     # For images with objects alone.
     from recordmill.transforms.sources.images.object_files import find_objects
 
@@ -552,10 +541,21 @@ def _add_names(draft: _Draft) -> None:
 class _ImageRows(NamedTuple):
     """The rows of tables that each image has."""
 
+    counts: I64  # the number of rows of each
     first: I64  # the first row of each, or -1
     ordered: I64  # all rows of the first image, then those of the next, ...
     starts: I64  # where the rows of each begin among them, and the end of the last
     become_lists: bool  # whether an image has the values of all its rows
+
+    @classmethod
+    def of(cls, images: I64, size: int, *, become_lists: bool) -> _ImageRows:
+        """Returns them, given the image of each row, or -1."""
+        rows = np.flatnonzero(images >= 0)
+        counts = np.bincount(images[rows], minlength=size)
+        ordered = rows[np.argsort(images[rows], kind="stable")]
+        starts, first = offsets_of(counts), np.full(size, -1, np.int64)
+        first[counts > 0] = ordered[starts[:-1][counts > 0]]
+        return cls(counts, first, ordered, starts, become_lists)
 
     def values_of(self, column: pa.Array) -> pa.Array:
         """Returns the value of each image, or the list of those of its rows.
@@ -573,32 +573,22 @@ class _ImageRows(NamedTuple):
         return np.asarray(np.diff(offsets[self.starts]) > 0)
 
 
-def _image_rows(draft: _Draft, indices: I64, names: str) -> _ImageRows:
-    """Finds the rows of each image; the draft gets a reason for none or too many."""
-    size = len(draft.images)
-    rows = np.flatnonzero(indices >= 0)
-    counts = np.bincount(indices[rows], minlength=size)
-    ordered = rows[np.argsort(indices[rows], kind="stable")]
-    starts = offsets_of(counts)
-    first = np.full(size, -1, np.int64)
-    first[counts > 0] = ordered[starts[:-1][counts > 0]]
-    draft.leave_unlisted(counts == 0, f"no row of {names} names it")
-    become_lists = draft.options.table_rows == "object"
-    for number in () if become_lists else np.unique(counts[counts > 1]).tolist():
-        draft.reject(
-            counts == number,
-            f"{number:,} rows of {names} name it, expected one: join them into one row, "
-            "with lists for columns with several values, or use `table_rows=object`",
-        )
-    return _ImageRows(first, ordered, starts, become_lists)
-
-
 def _join(
-    draft: _Draft, rows: _ImageRows, parts: Sequence[pa.Table], names: str
-) -> dict[str, pa.Array]:
-    """Adds labels and splits of rows; returns their other columns, with a cell a row."""
-    joined = pa.concat_tables(parts, promote_options="default")
-    cells = {name: one_array(joined[name]) for name in joined.column_names[1:]}
+    draft: _Draft, tables: Sequence[LabelTable], noun: str, *, become_lists: bool
+) -> tuple[_ImageRows, dict[str, pa.Array], list[tuple[I64, str]], str]:
+    """Adds labels and splits of rows, of which each names an image by its "path".
+
+    Returns the rows, their other columns with a cell a row, and of each table the image of
+    each row and how paths are read; and the names of the tables.
+    """
+    matched = [draft.match(table, noun) for table in tables]
+    names = first_names([table.file.path for table in tables], 3)
+    images = np.concatenate([each for each, _ in matched])
+    rows = _ImageRows.of(images, len(draft.images), become_lists=become_lists)
+    draft.leave_unlisted(rows.counts == 0, f"no row of {names} names it")
+    parts = [table.rows for table in tables]
+    joined = pa.concat_tables(parts, promote_options="default").drop_columns("path")
+    cells = {name: one_array(joined[name]) for name in joined.column_names}
     if (labels_of := cells.pop(LABEL, None)) is not None:
         draft.labels = rows.values_of(labels_of)
         reason = f"its row of {names} has no label: add it"
@@ -608,75 +598,76 @@ def _join(
         listed = rows.first >= 0
         draft.splits[listed] = splits[rows.first[listed]]
         own = np.full(len(splits), "", np.object_)
-        own[rows.ordered] = np.repeat(draft.splits, np.diff(rows.starts))
-        reason = f"its rows of {names} are in several splits: give them one"
+        own[rows.ordered] = np.repeat(draft.splits, rows.counts)
+        reason = f"its {noun}s of {names} are in several splits: give them one"
         draft.reject(rows.with_any(splits != own), reason)
-    return cells
+    return rows, cells, matched, names
 
 
 def _add_tables(
-    draft: _Draft, tables: Sequence[LabelTable], *, splits_elsewhere: bool
+    draft: _Draft, given: Sequence[LabelTable], *, splits_elsewhere: bool
 ) -> None:
     """Adds labels, splits and features of tables, whose rows are joined in one table."""
-    elsewhere = splits_elsewhere or any(table.split for table in tables)
-    indices, parts, by_split = [], [], []
-    for table in tables:
-        columns = find_columns(table, draft.options, splits_elsewhere=elsewhere)
-        images, way = draft.match(table, columns.path, "row")
-        indices.append(images)
-        labels = f"labels in column {columns.label!r}" if columns.label else "no labels"
+    elsewhere = splits_elsewhere or any(table.split for table in given)
+    columns = [
+        find_columns(table, draft.options, splits_elsewhere=elsewhere)
+        for table in given
+    ]
+    tables = [
+        table.annotations(own, draft.options)
+        for table, own in zip(given, columns, strict=True)
+    ]
+    become_lists = draft.options.table_rows == "object"
+    rows, cells, matched, names = _join(draft, tables, "row", become_lists=become_lists)
+    for number in () if become_lists else np.unique(rows.counts).tolist():
+        if number > 1:
+            draft.reject(
+                rows.counts == number,
+                f"{number:,} rows of {names} name it, expected one: join them into one "
+                "row, with lists for columns with several values, or use "
+                "`table_rows=object`",
+            )
+    for table, own, (images, way) in zip(tables, columns, matched, strict=True):
+        labels = f"labels in column {own.label!r}" if own.label else "no labels"
         fact = (
             f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of files; "
-            f"paths in column {columns.path!r}, {way}; {labels}"
+            f"paths in column {own.path!r}, {way}; {labels}"
         )
         draft.facts.append((f"table {table.file.path}", fact))
-        parts.append(table.annotations(columns, draft.options))
-        by_split.append("table" if table.split else f"column {columns.split!r}")
-    names = first_names([table.file.path for table in tables], 3)
-    rows = _image_rows(draft, np.concatenate(indices), names)
-    cells = _join(draft, rows, parts, names)
-    if SPLIT in parts[0].column_names:
-        draft.facts.append(("splits", f"by {by_split[0]}"))
+    first = tables[0]
+    if SPLIT in first.rows.column_names:
+        by_split = "table" if first.split else f"column {columns[0].split!r}"
+        draft.facts.append(("splits", f"by {by_split}"))
     features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
-    first = tables[0].file
     for name in [name for name in features if name in draft.options.reserved]:
         del features[name]
         draft.warn(
             "reserved-column",
-            f"column {name!r} of {first.path} is left out: the "
-            f"{draft.noun}s have a feature of "
-            "this name. Rename the column to keep it",
+            f"column {name!r} of {first.file.path} is left out: the {draft.noun}s have a "
+            "feature of this name. Rename the column to keep it",
         )
-    are_text = (draft.wanted is None or rows.become_lists) and not is_json(first)
+    are_text = (draft.wanted is None or become_lists) and not is_json(first.file)
     draft.add_features(features, rows, are_text=are_text)
 
 
-def _add_objects(draft: _Draft, found: ObjectFiles, *, leaves_out_empty: bool) -> None:
+def _add_objects(draft: _Draft, tables: Sequence[LabelTable]) -> None:
     """Adds the objects of images, a row of lists for each, and the sizes that are stated."""
-    indices, parts = [], []
-    for table in found.tables:
-        images, way = draft.match(table, "path", "image")
-        indices.append(images)
-        parts.append(table.rows)
+    rows, cells, matched, names = _join(draft, tables, "image", become_lists=False)
+    for table, (_, way) in zip(tables, matched, strict=True):
         draft.facts.append((f"annotations {table.file.path}", f"paths are {way}"))
-    names = first_names([table.file.path for table in found.tables], 3)
-    together = np.concatenate(indices)
-    counts = np.bincount(together[together >= 0], minlength=len(draft.images))
-    if (counts > 1).any():
-        path = draft.images[int(np.argmax(counts))].path
+    if (most := int(rows.counts.max())) > 1:
+        path = draft.images[int(np.argmax(rows.counts))].path
         raise InputError(
-            f"{draft.root}: {names} have {path} {count(int(counts.max()), 'time')}, "
+            f"{draft.root}: {names} have {path} {count(most, 'time')}, "
             "expected each image once: name the files that count in `annotations`"
         )
-    rows = _image_rows(draft, together, names)
-    cells = _join(draft, rows, parts, names)
     problems = rows.values_of(cells.pop(PROBLEM)).fill_null("").to_pylist()
     draft.problems = np.where(draft.problems == "", problems, draft.problems)
     draft.stated = {name: rows.values_of(cells.pop(name)) for name in STATED}
     boxes = rows.values_of(cells[FEATURE + BOX])
     numbers = pc.fill_null(pc.list_value_length(boxes), -1).to_numpy()
     empty = (numbers == 0) & (draft.problems == "")
-    if leaves_out_empty:
+    if getattr(draft.options, "without_objects", "") == "leave_out":
         draft.left_out[empty] = "no objects in it"
     without = count(int(np.count_nonzero(empty)), "image")
     total = count(int(numbers.clip(0).sum()), "object")
@@ -687,27 +678,16 @@ def _add_objects(draft: _Draft, found: ObjectFiles, *, leaves_out_empty: bool) -
 
 def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
     """Adds the splits of images by lists of their paths."""
-    seen = np.zeros(len(draft.images), np.bool_)
-    names = first_names([each.file.path for each in lists], 5)
-    for each in lists:
-        indices, way = draft.match(each, "path", "line")
-        mine = np.zeros(len(draft.images), np.bool_)
-        mine[indices[indices >= 0]] = True
-        draft.reject(
-            mine & seen & (draft.splits != each.split),
-            f"is in several splits by {names}: leave it in one of these lists",
-        )
-        draft.splits[mine] = each.split
-        seen |= mine
-        number = int(np.count_nonzero(mine))
+    _, _, matched, _ = _join(draft, lists, "line", become_lists=False)
+    for each, (images, way) in zip(lists, matched, strict=True):
+        number = len(np.unique(images[images >= 0]))
         fact = f"{count(number, draft.noun)} of split {each.split}, {way}"
         draft.facts.append((f"list {each.file.path}", fact))
-    draft.leave_unlisted(~seen, f"is in none of the lists {names}")
 
 
 def _finish(
     draft: _Draft,
-    found: FoundImages,
+    found: find.FoundImages,
     label_map: LabelMap | None,
     classes: tuple[str, ...],
 ) -> Annotations:
@@ -727,7 +707,7 @@ def _finish(
             pair += "; if it has none of their masks or texts, use `pair=none`"
         draft.warn(
             options.kind.unlisted,
-            f"{count(len(unlisted), options.kind.noun)} will be rejected, such as "
+            f"{count(len(unlisted), draft.noun)} will be rejected, such as "
             f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
             f"`unlisted=leave_out` to leave them out{pair}",
         )
@@ -738,7 +718,7 @@ def _finish(
     classes = _number(draft, valid, label_map, classes)
     if not kept.any():
         raise InputError(
-            f"{draft.root}: nothing is left of {len(draft.images):,} {options.kind.noun}s: "
+            f"{draft.root}: nothing is left of {len(draft.images):,} {draft.noun}s: "
             f"{skipped[0][0]}"
         )
     splits = _checked_splits(draft, valid)
@@ -748,12 +728,8 @@ def _finish(
         keys = pa.array(draft.splits[order], pa.string())
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
-            draft.facts.append(
-                (
-                    f"{options.kind.noun}s by split",
-                    _counted(dict(sorted(by_split.items()))),
-                )
-            )
+            told = _counted(dict(sorted(by_split.items())))
+            draft.facts.append((f"{draft.noun}s by split", told))
     # Most often they are in order, and then share their columns.
     is_same = len(order) == len(draft.images) and (np.diff(order) == 1).all()
     files = draft.images if is_same else draft.images.take(pa.array(order))
@@ -785,7 +761,7 @@ def _number(
     if labels is None:
         return ()
     if not draft.options.has_annotations:  # folders
-        return sorted_classes(labels.drop_null().to_pylist())
+        return find.sorted_classes(labels.drop_null().to_pylist())
     names = list(count_values(labels.filter(pa.array(valid))))
     if label_map is None:
         if known:
@@ -793,8 +769,16 @@ def _number(
             return known
         if not names and valid.any():
             raise InputError(f"{draft.root}: no {draft.noun} has a label")
-        classes = sorted_classes(names)
-        draft.warnings += _number_warnings(classes)
+        classes = find.sorted_classes(names)
+        numbers = map(int, classes) if all(map(find.is_whole_number, classes)) else ()
+        odd = next((at for at, number in enumerate(numbers) if at != number), None)
+        if odd is not None:
+            draft.warn(
+                "renumbered-labels",
+                "the classes are numbers that do not count from 0 without gaps: class "
+                f"{classes[odd]!r} gets the label {odd}. Name them with `label_map`, or use "
+                "`label_column=none` to keep numbers of a table as they are",
+            )
         return classes
     uri, class_of = label_map.uri, label_map.class_of
     for name in names:
@@ -829,22 +813,6 @@ def _number(
     return label_map.classes
 
 
-def _number_warnings(classes: Sequence[str]) -> list[InputWarning]:
-    """Returns a warning if classes are numbers, but not those that labels get."""
-    if not all(map(is_whole_number, classes)):
-        return []
-    return [
-        InputWarning(
-            "renumbered-labels",
-            f"the classes are numbers that do not count from 0 without gaps: class {name!r} "
-            f"gets the label {index}. Name them with `label_map`, or use "
-            "`label_column=none` to keep numbers of a table as they are",
-        )
-        for index, name in enumerate(classes)
-        if int(name) != index
-    ][:1]
-
-
 def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
     """Returns the splits, if every image is in one; a reject is put into the first."""
     hint = "use `table_split_column=none` if that column is not one of splits"
@@ -872,27 +840,27 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
 
 def _columns(draft: _Draft, order: I64) -> pa.Table:
     """Returns the table of the images in this order, then of rejected rows."""
-    rejects = draft.rejects
-    last = draft.splits[order[-1]]
-    splits = [*draft.splits[order], *[last] * len(rejects)]
-    problems = [*draft.problems[order], *[""] * len(rejects)]
-    places = np.zeros(len(order) + len(rejects), np.int64)
-    places[len(order) :] = [each.position for each in rejects]
+    rejects, size = draft.rejects, len(order)
+    at = pa.concat_arrays([pa.array(order), pa.nulls(len(rejects), pa.int64())])
+    splits, problems = (
+        pa.array(each, pa.string()).take(at) for each in (draft.splits, draft.problems)
+    )
+    places = np.zeros(size + len(rejects), np.int64)
+    places[size:] = [each.position for each in rejects]
     raw = pa.array([each.raw for each in rejects], pa.binary())
-    columns = {
-        SPLIT: pa.array(splits, pa.string()),
-        PROBLEM: pa.array(problems, pa.string()),
-        AT: pa.array(places),
-        RAW: pa.concat_arrays([pa.nulls(len(order), pa.binary()), raw]),
-    }
     more = {} if draft.labels is None else {LABEL: draft.labels}
     more |= {FEATURE + name: each for name, each in draft.features.items()}
     more |= draft.stated
     more |= {PARTNER + name: each for name, each in draft.partners.items()}
-    for name, each in more.items():
-        nulls = pa.nulls(len(rejects), each.type)
-        columns[name] = pa.concat_arrays([each.take(pa.array(order)), nulls])
-    return pa.table(columns)
+    return pa.table(
+        {
+            SPLIT: splits.fill_null(draft.splits[order[-1]]),
+            PROBLEM: problems.fill_null(""),
+            AT: pa.array(places),
+            RAW: pa.concat_arrays([pa.nulls(size, pa.binary()), raw]),
+            **{name: each.take(at) for name, each in more.items()},
+        }
+    )
 
 
 def appended(

@@ -43,9 +43,13 @@ from recordmill.transforms.sources.images.options import (
 )
 from recordmill.transforms.sources.listing import find_named, has_files, input_root
 from recordmill.transforms.storage.left_out import is_left_out
-from recordmill.transforms.storage.reading import is_local, local_path, read_range
+from recordmill.transforms.storage.reading import (
+    checksum_of,
+    is_local,
+    local_path,
+    read_head,
+)
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tfrecord import crc32c
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.images.pairs import Paired
@@ -104,9 +108,8 @@ def find_images(
             )
         if not file.size:
             return "empty"
-        size = min(file.size, SIGNATURE_BYTES)
-        head = read_range(file.uri, 0, size, storage, file.seen)
-        signatures.append(FileChecksum(file.path, 0, len(head), crc32c(head)))
+        head = read_head(file, SIGNATURE_BYTES, storage)
+        signatures.append(checksum_of(file.path, head))
         if kind.is_certain(head):
             return ""
         if other := kind.other_format(head):
@@ -243,27 +246,22 @@ class FolderLayout:
 
     def places(self, folders: Iterable[str]) -> list[Place]:
         """Returns split and class of the images in each folder."""
-        by_folder = {each.folder: each for each in self.given}
-        return [self._place(folder, by_folder) for folder in folders]
+        given = {each.folder: each for each in self.given}
+        return [self._place(f, given.get(_given_above(f, given))) for f in folders]
 
-    def _place(self, folder: str, given: Mapping[str, GivenLayout]) -> Place:
-        layout = given.get(_given_above(folder, given))
+    def _place(self, folder: str, layout: GivenLayout | None) -> Place:
         if layout is None:
             return Place("", "")
         parts = folder.split("/") if folder else []
-        split = "" if layout.split == _NO_FOLDER else self._name(parts, layout.split)
-        split = split.replace(" ", "_")
+        names = {at: folder_title(part) for at, part in enumerate(parts)}
+        names[_ROOT] = self.root_name
         label = layout.label
         if label == _PARENT:
             label = len(parts) - 1
             if label == layout.split:  # in the folder of the split itself
-                return Place(split, "")
-        return Place(split, self._name(parts, label))
-
-    def _name(self, parts: list[str], index: int) -> str:
-        if index == _ROOT:
-            return self.root_name
-        return folder_title(parts[index]) if index < len(parts) else ""
+                label = _NO_FOLDER
+        split = names.get(layout.split, "").replace(" ", "_")
+        return Place(split, names.get(label, ""))
 
 
 def _given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
@@ -329,12 +327,8 @@ def find_layout(
 ) -> tuple[FolderLayout, tuple[InputWarning, ...]]:
     """Finds the layout of an input, and warnings of what looks wrong with it."""
     split_from, label_from = options.split_from, options.label_from
-    split_column = options.table_split_column
-    if (
-        options.split_lists
-        or "split" in options.groups
-        or split_column not in (AUTO, NONE)
-    ):
+    by_column = options.table_split_column not in (AUTO, NONE)
+    if options.split_lists or "split" in options.groups or by_column:
         split_from = NONE
     if not options.labels_by_folder:
         label_from = "0"
@@ -383,13 +377,11 @@ def describe_folders(files: Inventory, options: FileOptions) -> str:
     Images are known by their names here. It is "" if all classes are the first folders
     below the input root, in no split.
     """
-    paired = find_paired(files, options)
+    paired, told = find_paired(files, options), ""
     if paired is not None:
-        files = paired.others(files)
+        files, told = paired.others(files), paired.describe()
     named = files.where(files.ends_with(options.kind.endings)) or files
-    told = ""
     if paired is not None:
-        told = paired.describe()
         named, options = paired.layout(named, options)
     try:
         layout, _ = find_layout(named, options)
@@ -704,21 +696,20 @@ def check_class_folders(
         )
     root = input_root(found.images)
     splits = {place.split for place in places}
-    others: dict[str, list[str]] = defaultdict(list)
+    others = defaultdict[str, list[str]](list)
+    paths = [file.path for file, _ in found.others]
     if all(each.label != _PARENT for each in layout.given):
-        paths = [file.path for file, _ in found.others]
-        above = [path.rpartition("/")[0] for path in paths]
-        for path, place in zip(paths, layout.places(above), strict=True):
-            if place.label and place.label not in labels and place.split in splits:
+        holders = (path.rpartition("/")[0] for path in paths)
+        for path, place in zip(paths, layout.places(holders), strict=True):
+            if place.label not in {"", *labels} and place.split in splits:
                 others[place.label].append(path)
-    given: dict[str, list[str]] = defaultdict(list)
+    given = defaultdict[str, list[str]](list)
     for file, _ in found.others:
         given[file.given].append(file.path)
-    for folder in found.images.table["given"].unique().to_pylist():
-        given.pop(folder, None)
-    for folder, paths in given.items():
+    with_images = {*found.images.table["given"].unique().to_pylist()}
+    for folder in [each for each in given if each not in with_images]:
         if not any(_is_below(f"{each}/", folder) for each in folders):
-            others[paths[0]] = paths
+            others[given[folder][0]] = given[folder]
     for paths in others.values():
         hint, above = _HINT, paths[0].split("/")[:-1]
         if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):

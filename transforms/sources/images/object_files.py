@@ -6,52 +6,39 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.columns import inside_lists
-from recordmill.transforms.images.objects import BOX
+from recordmill.transforms.images.objects import with_numbers
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NO_SPLITS, FileSplits
+from recordmill.transforms.sources.images import voc_yolo
+from recordmill.transforms.sources.images.annotations import NO_OBJECTS, ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
-    F64,
-    NO_OBJECTS,
     NO_OUTLINE,
     OTHERWISE,
-    ObjectFiles,
     Objects,
-    outside_facts,
     side_of,
-    table_of,
+    tables_of,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.images.tables import (
-    FEATURE,
-    MAX_BYTES,
-    LabelTable,
-    one_array,
-)
-from recordmill.transforms.sources.images.voc_yolo import (
-    find_voc,
-    find_yolo,
-    read_voc,
-    read_yolo,
-)
-from recordmill.transforms.storage.reading import read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.sources.images.tables import MAX_BYTES
+from recordmill.transforms.storage.reading import read_head, read_summed
 
 
 def find_objects(
@@ -60,7 +47,7 @@ def find_objects(
     images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
-) -> ObjectFiles | None:
+) -> ObjectFiles:
     """Finds objects in the files that are given, as (split, file), or else in others.
 
     Those in others count if they are of half of the images or more: a tree of classes may
@@ -72,8 +59,8 @@ def find_objects(
     files = given or [("", file) for file in others]
     coco = _find_coco(files, storage, is_named=bool(given))
     named = [file for _, file in files]
-    voc = find_voc(named, storage, is_named=bool(given))
-    yolo = find_yolo(named if given else (), others, images, storage)
+    voc = voc_yolo.find_voc(named, storage, is_named=bool(given))
+    yolo = voc_yolo.find_yolo(named if given else (), others, images, storage)
     found = {
         "COCO": [file for _, file in coco],
         "Pascal VOC": voc,
@@ -95,14 +82,13 @@ def find_objects(
             "(.xml) or YOLO (data.yaml, obj.names or classes.txt, beside labels): name "
             f"such files, {OTHERWISE}"
         )
+    objects = NO_OBJECTS
     if coco:
         objects = _read_coco(coco, options, storage, is_named=bool(given))
     elif voc:
-        objects = read_voc(voc, others, images, options, storage)
+        objects = voc_yolo.read_voc(voc, others, images, options, storage)
     elif yolo is not None:
-        objects = read_yolo(yolo, others, images, options, storage)
-    else:
-        return None
+        objects = voc_yolo.read_yolo(yolo, others, images, options, storage)
     number = sum(len(table.rows) for table in objects.tables)
     if given or not objects.tables or number * 2 >= len(images):
         return objects
@@ -131,7 +117,6 @@ _COCO_HEAD = re.compile(
 )
 _HEAD_BYTES = 256
 _AGAIN = re.compile(r"(^|/)(?:person_keypoints|captions|panoptic|stuff)_(?=[^/]*$)")
-_LEFT_OUT = "annotations left out"
 _MOST_JSON = 100  # files in one folder; where there are more, each is of one image
 
 
@@ -141,17 +126,15 @@ def _find_coco(
     """Returns those files that begin like COCO's."""
     found = [each for each in files if each[1].path.lower().endswith(".json")]
     per_folder = Counter(file.path.rpartition("/")[0] for _, file in found)
-    coco = []
-    for split, file in found:
-        if not is_named and per_folder[file.path.rpartition("/")[0]] > _MOST_JSON:
-            continue
-        stop = min(file.size, _HEAD_BYTES)
-        head = (
-            b"" if file.problem else read_range(file.uri, 0, stop, storage, file.seen)
+    return [
+        each
+        for each in found
+        if is_named
+        or (
+            per_folder[each[1].path.rpartition("/")[0]] <= _MOST_JSON
+            and _COCO_HEAD.match(read_head(each[1], _HEAD_BYTES, storage))
         )
-        if is_named or _COCO_HEAD.match(head):
-            coco.append((split, file))
-    return coco
+    ]
 
 
 def _kind_of(data: bytes) -> str:
@@ -231,21 +214,20 @@ def _parse(
     if any(isinstance(each["name"], float) for each in whole["categories"]):
         whole |= {"categories": json.loads(data, parse_float=str)["categories"]}
     every = [e if isinstance(e, dict) else {"id": e} for e in whole["annotations"]]
-    rows = [
-        [
-            {
-                "id": _told(each["id"]),
-                "file_name": str(each["file_name"]),
-                **{name: side_of(each.get(name)) for name in ("height", "width")},
-            }
-            for each in whole["images"]
-        ],
-        [
-            {"id": _told(each["id"]), "name": _class_name(each["name"])}
-            for each in whole["categories"]
-        ],
-        [_plain(each, outlines) for each in every if "image_id" in each],
+    images = [
+        {
+            "id": _told(each["id"]),
+            "file_name": str(each["file_name"]),
+            **{name: side_of(each.get(name)) for name in ("height", "width")},
+        }
+        for each in whole["images"]
     ]
+    categories = [
+        {"id": _told(each["id"]), "name": _class_name(each["name"])}
+        for each in whole["categories"]
+    ]
+    objects = [_plain(each, outlines) for each in every if "image_id" in each]
+    rows = images, categories, objects
     arrays = map(pa.array, rows, _columns(pa.string()).values())
     lost = [each for each in every if "image_id" not in each]
     return [pa.RecordBatch.from_struct_array(each) for each in arrays], lost
@@ -342,8 +324,8 @@ def _read_coco(
     is_named: bool,
 ) -> ObjectFiles:
     """Reads files of COCO, of which some may have no objects."""
-    tables, outside = list[LabelTable](), Counter[str]()
-    names, others = dict[str, str](), list[str]()
+    found, others = list[Objects](), list[str]()
+    names = dict[str, str]()
     used = set[str]()  # numbers of categories that objects have
     # COCO itself has the same images in files of keypoints and of captions, too.
     paths = {file.path for _, file in files}
@@ -363,19 +345,19 @@ def _read_coco(
                 f"memory and may have {human_bytes(MAX_BYTES)}: divide it into files of "
                 f"fewer images, {OTHERWISE}"
             )
-        read = partial(read_range, file.uri, 0, file.size, storage, file.seen)
-        data = read()
-        checksum = FileChecksum(file.path, 0, len(data), crc32c(data))
+        data, checksum = read_summed(file, storage)
         if problem := _kind_of(data):
             others.append(f"{file.uri}: {problem}")
             continue
-        own_split = split or splits.of(file)
         cut = _cut_outlines(data)
         del data  # has 400 MB of 500 in outlines
-        table, categories, own = _parse_coco(
-            file, cut, read, own_split, options, outside
+        objects, categories, own = _parse_coco(file, cut, storage)
+        own_split = split or splits.of(file)
+        objects = objects._replace(
+            checksums=(checksum,),
+            splits=[own_split] * len(objects.paths) if own_split else (),
         )
-        tables.append(table._replace(checksums=(checksum,)))
+        found.append(objects)
         for number, name in categories.items():
             if names.setdefault(number, name) != name and not options.label_map:
                 raise InputError(
@@ -394,55 +376,23 @@ def _read_coco(
                 "are one class, name the classes in `label_map`"
             )
     refused = [told for told in others if is_named or "has no" not in told]
-    if is_named and not tables:
+    if is_named and not found:
         raise InputError(
             f"{refused[0]}; expected COCO's objects, with bbox and category_id. Name a "
             f"file that has them in `annotations`, {OTHERWISE}"
         )
-    left_out = [(_LEFT_OUT, first_names(refused, 5))] if refused else []
-    if not tables:
+    left_out = [("annotations left out", first_names(refused, 5))] if refused else []
+    if not found:
         return NO_OBJECTS._replace(facts=tuple(left_out))
-    facts = [
-        ("annotation format", f"COCO, {count(len(tables), 'file')}"),
-        *splits.facts,
-        *left_out,
-    ]
+    tables, told = tables_of(found, options.boxes_outside)
     ordered = sorted(names, key=lambda number: (len(number), number))
+    fact = "annotation format", f"COCO, {count(len(tables), 'file')}"
     return ObjectFiles(
-        _with_same_columns(tables),
+        tables,
         tuple(dict.fromkeys(names[number] for number in ordered)),
-        (*facts, *outside_facts(outside, options.boxes_outside)),
+        (fact, *splits.facts, *left_out, *told),
         frozenset(table.file.path for table in tables),
     )
-
-
-def _with_same_columns(tables: Sequence[LabelTable]) -> tuple[LabelTable, ...]:
-    """Returns tables with all columns that one of them has; the others get zeros or []."""
-    kinds = dict[str, tuple[pa.DataType, str]]()
-    for table in tables:
-        for column in table.rows.schema:
-            kind, other = kinds.setdefault(column.name, (column.type, table.file.uri))
-            if kind != column.type:
-                raise InputError(
-                    f"{table.file.uri}: {column.name.removeprefix(FEATURE)} is "
-                    f"{column.type}, but {kind} in {other}; expected as many numbers in "
-                    "all files: convert them one by one"
-                )
-    found = []
-    for table in tables:
-        rows, lists = table.rows, one_array(table.rows[FEATURE + BOX])
-        for name in kinds.keys() - {*rows.column_names}:
-            leaf, shape = inside_lists(kinds[name][0])
-            number = len(lists.flatten()) * math.prod(side or 1 for side in shape[1:])
-            values = pa.repeat("[]", number)
-            if not pa.types.is_string(leaf):
-                values = pa.repeat(0, number).cast(leaf)
-            for side in reversed(shape[1:]):
-                values = pa.FixedSizeListArray.from_arrays(values, side)
-            column = pa.ListArray.from_arrays(lists.offsets, values)
-            rows = rows.append_column(name, column)
-        found.append(table._replace(rows=rows))
-    return tuple(found)
 
 
 def _raw_image(path: str, images: pa.RecordBatch, row: int) -> tuple[str, int, bytes]:
@@ -450,14 +400,9 @@ def _raw_image(path: str, images: pa.RecordBatch, row: int) -> tuple[str, int, b
 
 
 def _parse_coco(
-    file: InputFile,
-    cut: tuple[bytes, list[bytes]],
-    read: Callable[[], bytes],
-    split: str,
-    options: ImagesOptions,
-    outside: Counter[str],
-) -> tuple[LabelTable, dict[str, str], set[str]]:
-    """Returns the images of a file with their objects, names of categories, and those used."""
+    file: InputFile, cut: tuple[bytes, list[bytes]], storage: StorageOptions
+) -> tuple[Objects, dict[str, str], set[str]]:
+    """Returns the objects of a file, the names of its categories, and those used."""
     try:
         try:
             (images, categories, objects), lost = _parse(*cut)
@@ -467,7 +412,7 @@ def _parse_coco(
             for odd in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
                 json.loads(odd)
         except json.JSONDecodeError:
-            json.loads(read())  # its error tells the place in the file
+            json.loads(read_summed(file, storage)[0])  # its error tells the place
             raise
     except NOT_VALID as error:
         told = f"KeyError {error}" if isinstance(error, KeyError) else str(error)
@@ -489,8 +434,7 @@ def _parse_coco(
                 f"id, {OTHERWISE}"
             )
     found = pc.index_in(objects["image_id"], value_set=images["id"])
-    is_alone = pc.is_null(found)
-    alone = objects.filter(is_alone).select(["id", "image_id"]).to_pylist()
+    alone = objects.filter(pc.is_null(found)).select(["id", "image_id"]).to_pylist()
     rejects = tuple(
         Reject(
             file.path,
@@ -507,20 +451,14 @@ def _parse_coco(
     objects, of_image = objects.take(pa.array(order)), of_image[order]
     sides = [images[name].to_pylist() for name in ("height", "width")]
     sizes = np.array([[*map(side_of, each)] for each in sides], np.float64).T
-    has_box = np.asarray(objects["bbox"].is_valid(), np.bool_)
     boxes = np.full((len(order), 4), np.nan)
+    has_box = np.asarray(objects["bbox"].is_valid(), np.bool_)
     boxes[has_box] = objects["bbox"].flatten().to_numpy().reshape(-1, 4)
-    left, top, width, height = boxes.T
-    rows, columns = sizes[of_image].T
+    left_top, extent = boxes[:, :2], boxes[:, 2:]
     with np.errstate(divide="ignore", invalid="ignore"):
-        corners = np.column_stack(
-            [
-                top / rows,
-                left / columns,
-                (top + height) / rows,
-                (left + width) / columns,
-            ]
-        )
+        scale = sizes[of_image][:, ::-1]
+        x_and_y = np.hstack([left_top / scale, (left_top + extent) / scale])
+    corners = x_and_y[:, [1, 0, 3, 2]]
     numbers = pc.index_in(objects["category_id"], value_set=categories["id"])
     labels = pc.fill_null(categories["name"].take(numbers), "")
     texts, has_outline = (each.take(objects[_CUT]) for each in (outlines, are_valid))
@@ -528,65 +466,54 @@ def _parse_coco(
     counts = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
     of_points = np.repeat(np.arange(len(order)), counts)
     has_points = ~np.isin(np.arange(len(order)), of_points[~np.isfinite(points)])
-    poses = pc.if_else(pa.array(has_points), objects["keypoints"], None)
-    texts = pc.fill_null(texts, NO_OUTLINE)
-    more, left_out = _more(objects, texts, width * height, poses)
+    area = pc.coalesce(objects["area"], pa.array(extent.prod(axis=1)))
+    more = {
+        "is_crowd": pc.equal(pc.fill_null(objects["iscrowd"], 0), 1),
+        "area": area.cast(F32, safe=False),
+    }
+    ids = objects["id"].cast(pa.string()).fill_null("")
+    if pc.all(pc.match_substring_regex(ids, r"^\d{1,18}$"), min_count=0).as_py():
+        more["id"] = objects["id"].cast(pa.int64())
+    more["segmentation"] = pc.fill_null(texts, NO_OUTLINE)
+    more |= _poses(points[has_points[of_points]], np.where(has_points, counts, 0))
     are_right = np.array(
         [
-            np.isfinite(boxes).all(axis=1) & (width >= 0) & (height >= 0),
+            np.isfinite(boxes).all(axis=1) & (extent >= 0).all(axis=1),
             np.isfinite(more["area"].to_numpy()),
             np.asarray(pc.fill_null(has_outline, True), np.bool_),
             has_points,
         ]
     )
-    has_box = np.asarray(are_right.all(axis=0), np.bool_)
+    has_all = np.asarray(are_right.all(axis=0), np.bool_)
     has_size = np.all(sizes[of_image] > 0, axis=1)
     has_label = np.asarray(pc.not_equal(labels, ""), np.bool_)
     problems = dict[int, str]()
-    for at in np.flatnonzero(~(has_label & has_box & has_size)).tolist():
+    for at in np.flatnonzero(~(has_label & has_all & has_size)).tolist():
         what = f"category {objects['category_id'][at]} is not in its list"
         if not has_size[at]:
             what = "its image has no height and width"
-        elif not has_box[at]:
+        elif not has_all[at]:
             what = _EXPECTED[int(are_right[:, at].argmin())]
         problems.setdefault(
             int(of_image[at]), f"{file.path}, annotation {objects['id'][at]}: {what}"
         )
-    corners[~(has_box & has_size)] = 0, 0, 1, 1
-    if left_out:
-        outside[left_out] += 1
+    corners[~(has_all & has_size)] = 0, 0, 1, 1
     paths = images["file_name"].to_pylist()
-    all_found = Objects(paths, sizes, problems, of_image, corners, labels, more)
-    splits = [split] * len(paths) if split else []
-    table = LabelTable(
-        file,
-        split,
-        table_of(all_found, splits, options.boxes_outside, outside),
-        partial(_raw_image, file.path, images),
-        (),
-        rejects,
+    raw = partial(_raw_image, file.path, images)
+    all_found = Objects(
+        *(file, paths, sizes, problems, of_image, corners, labels, more),
+        raw=raw,
+        rejects=rejects,
     )
-    return table, names, {*map(str, objects["category_id"].unique().to_pylist())}
+    return all_found, names, {*map(str, objects["category_id"].unique().to_pylist())}
 
 
-def _more(
-    objects: pa.RecordBatch, outlines: pa.Array, areas: F64, poses: pa.ListArray
-) -> tuple[dict[str, pa.Array], str]:
-    """Returns other values of objects, by name, and what is left out."""
-    area = pc.coalesce(objects["area"], pa.array(areas)).cast(F32, safe=False)
-    is_crowd = pc.equal(pc.fill_null(objects["iscrowd"], 0), 1)
-    more, ids = {"is_crowd": is_crowd, "area": area}, objects["id"]
-    texts = ids.cast(pa.string()).fill_null("")
-    if pc.all(pc.match_substring_regex(texts, r"^\d{1,18}$"), min_count=0).as_py():
-        more["id"] = ids.cast(pa.int64())
-    more["segmentation"] = outlines
-    points = pc.fill_null(pc.list_value_length(poses), 0).to_numpy()
-    numbers = {*points.tolist()} - {0}
+def _poses(points: npt.NDArray[np.float32], counts: I64) -> dict[str, pa.Array]:
+    """Returns keypoints, of objects with so many numbers each; none if they differ."""
+    numbers = {*counts.tolist()} - {0}
     if len(numbers) != 1 or (number := numbers.pop()) % 3:
-        return more, "keypoints" if numbers else ""
-    values = np.zeros((len(ids), number), np.float32)
-    keypoints = poses.flatten().cast(F32, safe=False)
-    values[points > 0] = keypoints.to_numpy().reshape(-1, number)
-    triples = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 3)
-    each = pa.FixedSizeListArray.from_arrays(triples, number // 3)
-    return {**more, "keypoints": each}, ""
+        return {}
+    values = np.zeros((len(counts), number), np.float32)
+    values[counts > 0] = points.reshape(-1, number)
+    kind = pa.list_(pa.list_(F32, 3), number // 3)
+    return {"keypoints": with_numbers(kind, values.ravel())}

@@ -7,8 +7,8 @@ other tables are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,41 +16,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputWarning
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.images.objects import BOX
+from recordmill.transforms.images.objects import BOX, BOXES, OBJECTS, with_numbers
 from recordmill.transforms.sources.images.annotations import PROBLEM, STATED
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
     LABEL,
     SPLIT,
     LabelTable,
+    Raw,
+    no_raw,
 )
 
 F64 = npt.NDArray[np.float64]
 
 OTHERWISE = "or use `annotations=none` for images without boxes"
-
-
-NO_OUTLINE = "[]"  # of an object where others have one
-
-
-class ObjectFiles(NamedTuple):
-    """The objects of images, and the files that have them."""
-
-    tables: tuple[LabelTable, ...]  # a row for each image
-    classes: tuple[str, ...]  # in their order; () for that of their names
-    facts: tuple[tuple[str, str], ...]
-    used: frozenset[str]  # the paths of all files that were read
-    # (split, file) of lists of the images of a split
-    lists: tuple[tuple[str, InputFile], ...] = ()
-    warnings: tuple[InputWarning, ...] = ()
-
-
-NO_OBJECTS = ObjectFiles((), (), (), frozenset())
+_OUTLINE, NO_OUTLINE = "segmentation", "[]"  # of an object where others have one
+# The boxes of YOLO have six digits: what is this little outside was rounded.
+_ROUNDING = 2e-6
+_LEAST = 10  # boxes that tell something
+_BEYOND, _EMPTY = "beyond the image", "without an area in it"
 
 
 def side_of(value: str | None) -> float:
@@ -64,22 +53,73 @@ def side_of(value: str | None) -> float:
 
 
 class Objects(NamedTuple):
-    """Objects in the order of their images."""
+    """The objects that a file, or several together, have, in the order of their images."""
 
+    file: InputFile  # that has them, or the first of these
     paths: list[str]  # of the images
     sizes: F64  # height and width of each, as they are stated, or NaN
-    problems: dict[int, str]  # why an image is a reject, by its index
+    problems: Mapping[int, str]  # why an image is a reject, by its index
     images: I64  # the index of each object's image, rising
     boxes: F64  # ymin, xmin, ymax, xmax of each, over the size
     labels: pa.StringArray  # the name of each one's class
     more: dict[str, pa.Array]  # other values of each, by name
+    splits: Sequence[str] = ()  # of the images, if that is known
+    # as those of a LabelTable
+    raw: Raw = no_raw
+    checksums: tuple[FileChecksum, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+
+    def box(self, at: Any) -> tuple[str, str]:
+        """Returns the class of an object and its box, in words."""
+        box = ", ".join(f"{side:g}" for side in self.boxes[at])
+        return shown(self.labels[at].as_py()), box
 
 
-# The boxes of YOLO have six digits: what is this little outside was rounded.
-_ROUNDING = 2e-6
+def tables_of(
+    found: Sequence[Objects], rule: str
+) -> tuple[tuple[LabelTable, ...], list[tuple[str, str]]]:
+    """Returns a row for each image, with its objects as lists, and facts.
+
+    All files have the columns of one of them; others have zeros, or no outline, there.
+    """
+    kinds = dict[str, tuple[pa.DataType, str]]()
+    for each in found:
+        for name, column in each.more.items():
+            kind, other = kinds.setdefault(name, (column.type, each.file.uri))
+            if kind != column.type:
+                raise InputError(
+                    f"{each.file.uri}: {OBJECTS}{name} is {column.type}, but {kind} in "
+                    f"{other}; expected as many numbers in all files: convert them one by "
+                    "one"
+                )
+    outlines = [each.more[_OUTLINE] for each in found if _OUTLINE in each.more]
+    if not any(pc.any(pc.not_equal(each, NO_OUTLINE)).as_py() for each in outlines):
+        kinds.pop(_OUTLINE, None)
+    outside = Counter[str]()
+    tables = []
+    for each in found:
+        more = {
+            name: each.more[name]
+            if name in each.more
+            else pa.array([_nothing(kind)] * len(each.boxes), kind)
+            for name, (kind, _) in kinds.items()
+        }
+        rows = _rows_of(each._replace(more=more), rule, outside)
+        own = each.checksums, each.rejects
+        tables.append(LabelTable(each.file, "", rows, each.raw, *own))
+    kept = {"keep": "kept", "reject": "their images rejected"}.get(rule)
+    told = [
+        f"{count(outside[what], 'object')} {what}: {kept or way}"
+        for what, way in ((_BEYOND, "clipped"), (_EMPTY, "left out"))
+        if outside[what]
+    ]
+    return tuple(tables), [("boxes outside", "; ".join(told))] if told else []
 
 
-_LEAST = 10  # boxes that tell something
+def _nothing(kind: pa.DataType) -> Any:
+    if pa.types.is_fixed_size_list(kind):
+        return [_nothing(kind.value_type)] * kind.list_size
+    return NO_OUTLINE if pa.types.is_string(kind) else 0
 
 
 def _require_likely(
@@ -100,10 +140,10 @@ def _require_likely(
     odd = is_empty | (2 * after < before) | (after * pixels <= 1)
     if len(boxes) >= _LEAST and 2 * np.count_nonzero(odd) > len(boxes):
         at = int(np.flatnonzero(odd)[0])
-        box = ", ".join(f"{side:g}" for side in boxes[at])
+        label, box = found.box(at)
         raise InputError(
             f"{np.count_nonzero(odd):,} of {count(len(boxes), 'box')} lie outside of their "
-            f"images, or have no area there, such as that of a {shown(found.labels[at].as_py())} "
+            f"images, or have no area there, such as that of a {label} "
             f"in {found.paths[found.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
             "size. Expected are x, y, width and height in pixels in COCO, and the middle, "
             "width and height as parts of the sides in YOLO. Correct them, or use "
@@ -111,85 +151,48 @@ def _require_likely(
         )
 
 
-def table_of(
-    found: Objects, splits: Sequence[str], rule: str, outside: Counter[str]
-) -> pa.Table:
-    """Returns a row for each image, with its objects as lists.
-
-    `outside` counts boxes that are not inside the image, and those without an area.
-    """
+def _rows_of(found: Objects, rule: str, outside: Counter[str]) -> pa.Table:
+    """Returns a row for each image, and counts boxes that are not inside of it."""
     boxes, problems = found.boxes, dict(found.problems)
     clipped = boxes.clip(0, 1)
     is_outside = np.any((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING), axis=1)
     is_empty = np.any(clipped[:, :2] >= clipped[:, 2:], axis=1)
-    outside["outside"] += int(np.count_nonzero(is_outside & ~is_empty))
-    outside["empty"] += int(np.count_nonzero(is_empty))
+    outside[_BEYOND] += int(np.count_nonzero(is_outside & ~is_empty))
+    outside[_EMPTY] += int(np.count_nonzero(is_empty))
     kept: npt.NDArray[np.bool_] = np.ones(len(boxes), np.bool_)
     if rule == "clip":
         _require_likely(found, clipped, is_empty)
         boxes, kept = clipped, ~is_empty
     for at in np.flatnonzero(is_outside | is_empty) if rule == "reject" else ():
-        box = ", ".join(f"{side:g}" for side in boxes[at])
+        label, box = found.box(at)
         what = "has no area in it" if is_empty[at] else "is not inside it"
         problems.setdefault(
             int(found.images[at]),
-            f"the box of a {shown(found.labels[at].as_py())} {what}: ymin, xmin, ymax, xmax are "
+            f"the box of a {label} {what}: ymin, xmin, ymax, xmax are "
             f"{box} of its size, expected 0 to 1. Correct it, or use `boxes_outside=clip`",
         )
     with np.errstate(over="ignore"):
         narrow = boxes.astype(np.float32)
     for at in np.flatnonzero(~np.isfinite(narrow).all(axis=1)):
-        what = f"the box of a {shown(found.labels[at].as_py())} is too large for float32. Correct it"
+        label, _ = found.box(at)
+        what = f"the box of a {label} is too large for float32. Correct it"
         problems.setdefault(int(found.images[at]), what)
     size = len(found.paths)
-    offsets = offsets_of(np.bincount(found.images[kept], minlength=size))
-    order = pa.array(np.flatnonzero(kept))
-    flat = pa.array(narrow.ravel())
-    columns = {
+    starts = offsets_of(np.bincount(found.images[kept], minlength=size))
+    offsets, mask = pa.array(starts, pa.int32()), pa.array(kept)
+    of_objects = {
         LABEL: found.labels,
-        FEATURE + BOX: pa.FixedSizeListArray.from_arrays(flat, 4),
-        **{
-            f"{FEATURE}objects/{name}": each
-            for name, each in found.more.items()
-            if name != "segmentation" or pc.any(pc.not_equal(each, NO_OUTLINE)).as_py()
-        },
+        FEATURE + BOX: with_numbers(BOXES, narrow.ravel()),
+        **{f"{FEATURE}{OBJECTS}{name}": each for name, each in found.more.items()},
     }
-    lists = {
-        name: pa.ListArray.from_arrays(
-            pa.array(offsets, pa.int32()), column if kept.all() else column.take(order)
-        )
-        for name, column in columns.items()
-    }
+    columns = {"path": pa.array(found.paths, pa.string())}
+    if len(found.splits):
+        columns[SPLIT] = pa.array(found.splits, pa.string())
     reasons = [problems.get(at) for at in range(size)] if problems else [None] * size
-    return pa.table(
-        {
-            "path": pa.array(found.paths, pa.string()),
-            **({SPLIT: pa.array(splits, pa.string())} if splits else {}),
-            PROBLEM: pa.array(reasons, pa.string()),
-            **{
-                name: pa.array(side, pa.float64(), from_pandas=True).cast(pa.int64())
-                for name, side in zip(STATED, found.sizes.T, strict=True)
-            },
-            **lists,
-        }
-    )
-
-
-def outside_facts(outside: Counter[str], rule: str) -> list[tuple[str, str]]:
-    """Returns what was done with boxes that are not inside their images."""
-    done = {
-        "clip": ("clipped", "left out"),
-        "keep": ("kept", "kept"),
-        "reject": ("their images rejected", "their images rejected"),
-    }[rule]
-    told = [
-        f"{count(outside[name], 'object')} {what}: {way}"
-        for name, what, way in zip(
-            ("outside", "empty"),
-            ("beyond the image", "without an area in it"),
-            done,
-            strict=True,
-        )
-        if outside[name]
-    ]
-    return [("boxes outside", "; ".join(told))] if told else []
+    columns[PROBLEM] = pa.array(reasons, pa.string())
+    for name, sides in zip(STATED, found.sizes.T, strict=True):
+        columns[name] = pa.array(sides, from_pandas=True).cast(pa.int64())
+    for name, column in of_objects.items():
+        values = column if kept.all() else column.filter(mask)
+        columns[name] = pa.ListArray.from_arrays(offsets, values)
+    return pa.table(columns)

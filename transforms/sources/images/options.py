@@ -155,6 +155,10 @@ class FileOptions(SourceOptions):
     """Options of files that are a record each: their labels and splits."""
 
     kind: ClassVar[FileKind]
+    # whether files are named that have the objects in images, or looked for
+    has_objects: ClassVar[bool] = False
+    finds_objects: ClassVar[bool] = False
+    finds_pairs: ClassVar[bool] = False  # or such that belong to others
 
     label_table: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         "",
@@ -240,21 +244,6 @@ class FileOptions(SourceOptions):
         found = [("label_table", *each) for each in self.tables]
         found += [("split_lists", *each) for each in by_split(self.split_lists)]
         return found + [("label_map", "", name) for name in [self.label_map] if name]
-
-    @property
-    def has_objects(self) -> bool:
-        """Tests whether files are named that have the objects in images."""
-        return False
-
-    @property
-    def finds_pairs(self) -> bool:
-        """Tests whether files that belong to others are looked for, or named."""
-        return False
-
-    @property
-    def finds_objects(self) -> bool:
-        """Tests whether files with the objects in images are looked for."""
-        return False
 
     @property
     def groups(self) -> frozenset[str]:
@@ -445,7 +434,7 @@ class ImagesOptions(FileOptions):
         return [] if self.pair in (AUTO, NONE) else by_split(self.pair)
 
     @property
-    def finds_pairs(self) -> bool:
+    def finds_pairs(self) -> bool:  # type: ignore[override]
         return self.pair != NONE
 
     @property
@@ -480,11 +469,11 @@ class ImagesOptions(FileOptions):
         return COLUMN_NAMES[self.feature_names]
 
     @property
-    def has_objects(self) -> bool:
+    def has_objects(self) -> bool:  # type: ignore[override]
         return self.annotations not in (AUTO, NONE)
 
     @property
-    def finds_objects(self) -> bool:
+    def finds_objects(self) -> bool:  # type: ignore[override]
         by_label = self.label_table or "label" in self.groups
         return self.annotations == AUTO and self.label_from == AUTO and not by_label
 

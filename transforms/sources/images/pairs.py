@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,6 +37,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import MAX_CELL_BYTES, nested_lists
+from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
     CheckLevel,
@@ -50,7 +52,12 @@ from recordmill.transforms.images.transform import (
     samples_of,
     transform_mask,
 )
-from recordmill.transforms.inventory import Inventory, folders_of
+from recordmill.transforms.inventory import (
+    Inventory,
+    folders_of,
+    names_of,
+    without_endings,
+)
 from recordmill.transforms.sources.arrays.headers import read_npy
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
@@ -67,7 +74,6 @@ _IMAGES = re.compile(
     "frames|stills|scans|x)"
 )
 _BETWEEN = re.compile(r"[-_ .]")
-_ENDING = r"\.[^./]*$"
 _KINDS = ("image", "text", "json", "array")  # by the endings of the next line
 _ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",), (".npy",))
 _SAMPLED, _DECODED = 32, 8  # files of a pair, that tell what it is
@@ -76,10 +82,12 @@ Folder = tuple[str, ...]  # its parts
 
 
 class Match(NamedTuple):
-    """A folder of partners, and the one of their images; None if no name is the same."""
+    """A folder of partners, and the one of their images, if a name is the same."""
 
     folder: str
-    images: str | None
+    images: str | None = None
+    kind: str = "image"  # of its files
+    number: int = 0  # of names that are the same
     # the index of the part of the latter that only says: images
     cut: int | None = None
     suffix: str = ""  # what the names end with that does not count, of partners
@@ -95,9 +103,6 @@ class Pair(NamedTuple):
     matches: tuple[Match, ...]
 
 
-Found = tuple[int, str, Match]  # number of names that match, kind of the files
-
-
 class _Tree:
     """The names of files by folder and kind."""
 
@@ -111,7 +116,7 @@ class _Tree:
         columns = {
             "folder": self.codes,
             "kind": self.kinds,
-            "name": _stems(files.paths),
+            "name": without_endings(names_of(files.paths)),
         }
         groups = pa.table(columns).group_by(["folder", "kind"], use_threads=False)
         listed = groups.aggregate([("name", "list")]).to_pydict().values()
@@ -137,7 +142,7 @@ class _Tree:
         kinds: Sequence[str] = _KINDS,
         *,
         inside: bool = True,
-    ) -> Iterator[Found]:
+    ) -> Iterator[Match]:
         """Finds the folders of images for which folders of partners stand.
 
         Args:
@@ -163,20 +168,15 @@ class _Tree:
             ]
             yield max(
                 (
-                    (number, kind, Match(folder, "/".join(other), cut, *ends))
+                    Match(folder, "/".join(other), kind, number, cut, *ends)
                     for other, cut in [*others, *[((*before, *after), None)] * inside]
                     for kind in kinds
                     if (images := self.names("/".join(other)))
                     for number, ends in [_common(self.names(folder, kind), images)]
                 ),
-                key=lambda each: each[0],
-                default=(0, kinds[0], Match(folder, None)),
+                key=lambda each: each.number,
+                default=Match(folder),
             )
-
-
-def _stems(paths: pa.ChunkedArray) -> pa.Array:
-    names = pc.replace_substring_regex(paths, "^.*/", "")
-    return pc.replace_substring_regex(names, _ENDING, "").combine_chunks()
 
 
 def _common(own: Sequence[str], images: Sequence[str]) -> tuple[int, tuple[str, str]]:
@@ -203,9 +203,7 @@ def _end(names: Sequence[str]) -> str:
 def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
     """Finds the pairs that are named, or that the names of folders tell."""
     tree = _Tree(files)
-    found: dict[str, list[Found]] = defaultdict(list)
-    if not options.pairs:
-        found = _guess(tree)
+    found = defaultdict[str, list[Match]](list) if options.pairs else _guess(tree)
     named = [(name, tuple(path.strip("/").split("/"))) for name, path in options.pairs]
     others = {own[0] for _, own in named}
     for name, own in named:
@@ -217,39 +215,38 @@ def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
                 "them, give the folder that holds images and partners as the input, or use "
                 "`pair=none`"
             )
-        if not any(number for number, *_ in found[name]):
+        if not any(match.number for match in found[name]):
             raise InputError(
-                f"`pair`: {tree.root}{found[name][0][2].folder}: none of its files "
+                f"`pair`: {tree.root}{found[name][0].folder}: none of its files "
                 f"({' '.join(sum(_ENDINGS, ()))}) has the name of an image, expected "
                 "masks/1.png for images/1.jpg. Name each like its image, or use `pair=none`"
             )
     return tuple(_pair(tree, *each) for each in found.items())
 
 
-def _guess(tree: _Tree) -> dict[str, list[Found]]:
+def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
     """Finds folders of partners by their names, and by those of the images' folders."""
     every = {tuple(folder.split("/")) for folder in tree.folders}
     single = {parts[at : at + 1] for parts in every for at in range(len(parts))}
     double = {parts[at : at + 2] for parts in every for at in range(len(parts) - 1)}
-    found: dict[str, list[Found]] = defaultdict(list)
-    taken: set[Folder] = set()
-    doubtful: list[Match] = []
+    found = defaultdict[str, list[Match]](list)
+    taken, doubtful = set[Folder](), list[Match]()
     for own in [*sorted(single), *sorted(double)]:
         words = [word for part in own if (word := PARTNERS.fullmatch(part))]
         if len(words) < len(own) or own[:1] in taken:
             continue
         mask, base = words[-1]["mask"], words[0]["base"] or ""
         kinds = ("image", "json", "array") if mask else _KINDS
-        named = partial(_holds_images, base=base)
-        matches = list(tree.find(own, named, kinds, inside=not base))
+        holds_images = partial(_holds_images, base=base)
+        matches = [*tree.find(own, holds_images, kinds, inside=not base)]
         if any(
-            2 * number >= len(tree.names(match.folder, kind)) > 0
-            for number, kind, match in matches
+            2 * each.number >= len(tree.names(each.folder, each.kind)) > 0
+            for each in matches
         ):
             found[mask if base else own[-1]] += matches
             taken.add(own)
         elif not base:
-            doubtful += [match for number, _, match in matches if not number]
+            doubtful += [match for match in matches if not match.number]
     for folder, images, *_ in doubtful:
         if images is not None and tree.names(folder) and not taken:
             raise InputError(
@@ -269,18 +266,16 @@ def _holds_images(name: str, base: str) -> bool:
     return _IMAGES.fullmatch(rest) is not None or (bool(base) and not rest)
 
 
-def _pair(tree: _Tree, name: str, found: Sequence[Found]) -> Pair:
-    total: dict[str, int] = defaultdict(int)
-    for number, kind, _ in found:
-        total[kind] += number
+def _pair(tree: _Tree, name: str, found: Sequence[Match]) -> Pair:
+    total = Counter[str]()
+    for match in found:
+        total[match.kind] += match.number
     kind = max(total, key=total.__getitem__)
-    own = {match.folder for _, _, match in found}
+    own = {match.folder for match in found}
     is_own = np.array([folder in own for folder in tree.folders])[tree.codes]
     files = tree.files.where(pa.array(is_own & (tree.kinds == _KINDS.index(kind))))
     # The other folders have no images of these names.
-    matches = (
-        match if number else Match(match.folder, None) for number, _, match in found
-    )
+    matches = (match if match.number else Match(match.folder) for match in found)
     return Pair(name, kind, files, tuple(matches))
 
 
@@ -309,15 +304,11 @@ class Paired(NamedTuple):
         folders = images.folders
         shorter = [self._without(folder) for folder in folders.dictionary.to_pylist()]
         kept = pa.array(shorter, pa.string()).take(folders.indices)
-        last = pc.replace_substring_regex(images.paths, "^.*/", "").combine_chunks()
         slash = pc.if_else(pc.equal(kept, ""), "", "/")
-        paths = pc.binary_join_element_wise(kept, slash, last, "")
+        paths = pc.binary_join_element_wise(kept, slash, names_of(images.paths), "")
         images = images.having("path", pa.chunked_array([paths]))
         # Inputs that are a folder of images and one of masks are one input.
-        given = pa.chunked_array(
-            [pa.array([""]).take(pa.array(np.zeros(len(paths), int)))]
-        )
-        images = images.having("given", given)
+        images = images.having("given", pa.chunked_array([pa.repeat("", len(paths))]))
         top = os.path.commonpath(shorter)
         below = {folder.removeprefix(top).strip("/") for folder in shorter} - {""}
         is_flat = likely_splits(below) == below and not any(
@@ -329,16 +320,15 @@ class Paired(NamedTuple):
 
     def _without(self, folder: str) -> str:
         """Returns a folder without the part of its name that only says: images."""
-        matches = [
-            match for pair in self.pairs for match in pair.matches if match.images
-        ]
-        cuts = {match.images: match.cut for match in matches}
-        parts = folder.split("/")
+        cuts = {
+            m.images: m.cut for pair in self.pairs for m in pair.matches if m.images
+        }
         known = {
             images.split("/")[cut]
             for images, cut in cuts.items()
             if images and cut is not None
         }
+        parts = folder.split("/")
         every = (at for at, part in enumerate(parts) if part in known)
         cut = cuts[folder] if folder in cuts else next(every, None)
         return "/".join(part for at, part in enumerate(parts) if at != cut)
@@ -378,64 +368,57 @@ def _add(
     draft: _Draft, pair: Pair, options: ImagesOptions, storage: StorageOptions
 ) -> tuple[Partner, list[tuple[InputFile, str]]]:
     """Adds the partner of each image; returns what they are, and those without an image."""
-    files = pair.files.table
     own = {match.folder: (match.images, match.suffix) for match in pair.matches}
     of = {match.images: match for match in pair.matches if match.images is not None}
     keys = _keys(pair.files.paths, own)
     ends = {folder: (folder, match.image_suffix) for folder, match in of.items()}
     wanted = _keys(draft.images.paths, ends)
     found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
-    rows = files.take(found).combine_chunks()
+    rows = pair.files.table.take(found).combine_chunks()
     is_missing = pc.is_null(found)
     # Few, and each with its own reason.
-    for row in _where(is_missing):
+    for row in np.flatnonzero(_true(is_missing)).tolist():
         above, _, name = draft.images[row].path.rpartition("/")
         reason = f"no folder of {pair.name!r} belongs to its folder"
         if match := of.get(above):
-            stem = re.sub(_ENDING, "", name).removesuffix(match.image_suffix)
+            stem = os.path.splitext(name)[0].removesuffix(match.image_suffix)  # noqa: PTH122
             path = f"{match.folder}/{stem}{match.suffix}.*"
             reason = f"has no {pair.name!r}: expected a file {path!r}"
         draft.unlisted[row] = draft.unlisted[row] or reason
-    for row in _where(rows["problem"].is_valid()):
+    for row in np.flatnonzero(_true(rows["problem"].is_valid())).tolist():
         reason = f"{rows['path'][row]}: {rows['problem'][row]}"
         draft.problems[row] = draft.problems[row] or reason
     counted = pc.value_counts(keys)
     several = counted.field(0).filter(pc.greater(counted.field(1), 1))
+    is_twice = pc.is_in(wanted, value_set=several, skip_nulls=True)
     for is_wrong, what in (
-        (pc.is_in(wanted, value_set=several, skip_nulls=True), "several files"),
+        (is_twice, "several files"),
         (
             pc.greater(rows["size"], MAX_CELL_BYTES),
             f"more than {MAX_CELL_BYTES:,} bytes",
         ),
     ):
-        where = np.zeros(len(rows), np.bool_)
-        where[_where(is_wrong)] = True
-        draft.reject(
-            where, f"has {what} of {pair.name!r}, expected one that a record holds"
-        )
-    columns = [rows[name].chunk(0) for name in _COLUMNS]
+        reason = f"has {what} of {pair.name!r}, expected one that a record holds"
+        draft.reject(_true(is_wrong), reason)
     draft.partners[pair.name] = pa.StructArray.from_arrays(
-        columns, _COLUMNS, mask=is_missing
+        [rows[name].chunk(0) for name in _COLUMNS], _COLUMNS, mask=is_missing
     )
     is_known = pc.is_in(keys, value_set=wanted, skip_nulls=True)
     alone = pair.files.where(pc.invert(is_known))
     partner = _partner(pair, draft.root, options, storage)
-    told = first_names(
-        [match.folder or "the input folder" for match in pair.matches], 3
-    )
+    folders = [match.folder or "the input folder" for match in pair.matches]
     what = str(partner.samples or partner.kind)
     if partner.kind == "array":
         sides = shape_text(partner.shape)
         what = f"arrays of {partner.dtype} of shape {sides}, kept as they are"
-    number = len(rows) - pc.sum(is_missing).as_py()
-    draft.facts.append((f"pair {pair.name}", f"{number:,} of {what}, in {told}"))
+    number = len(rows) - found.null_count
+    told = f"{number:,} of {what}, in {first_names(folders, 3)}"
+    draft.facts.append((f"pair {pair.name}", told))
     return partner, [(f, f"no image is named like this {pair.name!r}") for f in alone]
 
 
-def _where(mask: pa.Array) -> list[int]:
-    return np.flatnonzero(
-        pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-    ).tolist()
+def _true(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.fill_null(mask, False), np.bool_)
 
 
 def _keys(
@@ -446,13 +429,13 @@ def _keys(
     `of` has the folder of images of each folder, and what names there end with.
     """
     folders = folders_of(paths)
-    names = folders.dictionary.to_pylist()
-    targets = pa.array([of.get(name, (None, ""))[0] for name in names], pa.string())
-    stems = _stems(paths)
-    for end in {end for _, end in of.values()} - {""}:
-        has = pa.array([of.get(name, (None, ""))[1] == end for name in names])
+    known = [of.get(name, (None, "")) for name in folders.dictionary.to_pylist()]
+    stems = without_endings(names_of(paths))
+    for end in {end for _, end in known} - {""}:
+        has = pa.array([own == end for _, own in known]).take(folders.indices)
         bare = pc.replace_substring_regex(stems, f"{re.escape(end)}$", "")
-        stems = pc.if_else(has.take(folders.indices), bare, stems)
+        stems = pc.if_else(has, bare, stems)
+    targets = pa.array([target for target, _ in known], pa.string())
     return pc.binary_join_element_wise(targets.take(folders.indices), stems, "/")
 
 
@@ -475,17 +458,11 @@ class Partner(NamedTuple):
         if self.samples is None:
             return FeatureSpec(self.name, Kind.BYTES, dtype="string")
         *sides, _ = rules.shape
-        shape = (*sides, self.samples.channels)
-        content = Content.IMAGE
+        shape, content = (*sides, self.samples.channels), Content.IMAGE
         if rules.transforms_all and rules.form == "raw":
             content = Content.TENSOR if None in shape else Content.ARRAY
-        return FeatureSpec(
-            self.name,
-            Kind.BYTES,
-            dtype=self.samples.dtype,
-            shape=shape,
-            content=content,
-        )
+        mask = FeatureSpec(self.name, Kind.BYTES, dtype=self.samples.dtype)
+        return replace(mask, shape=shape, content=content)
 
     def value(
         self,
@@ -507,14 +484,11 @@ class Partner(NamedTuple):
             text = data.decode()
             if self.kind == "json":
                 json.loads(text)
-        except UnicodeDecodeError as error:
-            problem = f"not UTF-8: byte {data[error.start]:#04x} at {error.start}"
-        except ImageHeaderError as error:
-            problem = str(error)
-            if self.is_guessed:
-                problem += ". If the folder has no masks, use `pair=none`"
-        except InputError as error:
-            problem = str(error)
+        except UnicodeDecodeError:
+            problem = utf8_reason(data, "file")
+        except (ImageHeaderError, InputError) as error:
+            hint = ". If the folder has no masks, use `pair=none`"
+            problem = f"{error}{hint if self.is_guessed else ''}"
         except (ValueError, RecursionError) as error:
             problem = f"not JSON: {error}"
         else:
@@ -554,9 +528,8 @@ def _partner(
     readable = pair.files.where(pc.is_null(pair.files.table["problem"]))
     at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
     sampled = list(readable.take(pa.array(at))) if len(readable) else []
-    found: dict[Any, int] = defaultdict(int)
-    problem, is_guessed = "", options.pair == AUTO
-    photos: list[bool] = []
+    found = Counter[Any]()
+    problem, is_guessed, photos = "", options.pair == AUTO, list[bool]()
     contents = read_files(((file.uri, file.seen) for file in sampled), storage)
     for file, data in zip(sampled, contents, strict=True):
         try:
@@ -585,8 +558,10 @@ def _partner(
                 f"Save masks as .png, use `pair={_spelled(pair, pair.name)}` for these "
                 "arrays, or `pair=none` for none"
             )
-        kinds = [(each[0], len(each[1])) for each in found for _ in range(found[each])]
-        dtype, axes = max(kinds, key=lambda each: (kinds.count(each), each))
+        kinds = Counter[tuple[str, int]]()
+        for (name, sides), number in found.items():
+            kinds[name, len(sides)] += number
+        dtype, axes = max(kinds, key=lambda each: (kinds[each], each))
         shape = next(s for name, s in found if (name, len(s)) == (dtype, axes))
         # Files of one size have arrays of one, as headers are padded.
         if len(found) > 1 or len(pc.unique(pair.files.table["size"])) > 1:

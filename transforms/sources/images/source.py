@@ -41,6 +41,7 @@ from recordmill.transforms.arrow import (
     views_of,
 )
 from recordmill.transforms.exchange.keys import text_hashes
+from recordmill.transforms.images import summary
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.objects import (
@@ -51,26 +52,6 @@ from recordmill.transforms.images.objects import (
     move_objects,
 )
 from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
-from recordmill.transforms.images.summary import (
-    CHANGED,
-    CROPPED,
-    DECODABLE_ENDINGS,
-    DECODABLE_FORMATS,
-    DECODED,
-    ENCODED,
-    FACT,
-    MADE_PNG,
-    UNDECODABLE,
-    all_decodable,
-    changes_told,
-    decodable_in,
-    named_undecodable,
-    observe,
-    require_decodable,
-    rules_told,
-    warn_undecodable,
-    warnings_of,
-)
 from recordmill.transforms.images.transform import (
     TURNED,
     Frame,
@@ -117,9 +98,14 @@ from recordmill.transforms.sources.images.options import (
 from recordmill.transforms.sources.images.tables import SPLIT
 from recordmill.transforms.sources.listing import NamedFile
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.reading import read_file, read_files, read_range
+from recordmill.transforms.storage.reading import (
+    checksum_of,
+    read_file,
+    read_files,
+    read_range,
+)
 from recordmill.transforms.storage.table_file import open_table, put_table
-from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 SLICE_FILES = 4096
 
@@ -244,17 +230,16 @@ def references_to(
     files: Sequence[InputFile],
     table: pa.Table,
     columns: Mapping[str, pa.Array],
-    values: Iterator[list[Any]],
+    to_write: Callable[[pa.Array], list[Any]],
 ) -> list[bytes]:
     """Returns the reference to each image, by its row of annotations.
 
-    The columns are what `Annotations.listed` returns of the table, and the values what
-    `to_write` returns of these.
+    The columns are what `Annotations.listed` returns of the table.
     """
     # Single labels are few: 0.1 us each, others 3 us.
     are_few = [pa.types.is_integer(each.type) for each in columns.values()] == [True]
     written: Callable[[Any], str] = cache(_ENCODE) if are_few else _ENCODE
-    rows = zip(*values, strict=True)
+    rows = zip(*map(to_write, columns.values()), strict=True)
     more = (table[name].to_pylist() for name in (PROBLEM, AT, RAW))
     found = []
     for file, values, problem, at, raw in zip(
@@ -347,6 +332,28 @@ HEAD_BYTES = 1 << 16  # these, which are also what a reject keeps of it
 _GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of them
 
 
+ReadFile = tuple[FileChecksum, bytes]  # that belongs to another
+
+
+class Taken(NamedTuple):
+    """What a record gets of a file."""
+
+    data: bytes
+    header: Any = None
+    notes: tuple[str, ...] = ()  # what is counted of files
+    partners: Sequence[bytes] = ()  # what belongs to it
+
+
+class TakenFiles(NamedTuple):
+    """What records get of files."""
+
+    contents: pa.Array
+    headers: Sequence[Any]
+    notes: Sequence[tuple[str, ...]]
+    paths: Sequence[str]
+    values: Sequence[Sequence[Any]]  # of their references
+
+
 @dataclass(frozen=True)
 class FilesSource(Source):
     """Files in a folder for each class, each read as one record.
@@ -395,28 +402,13 @@ class FilesSource(Source):
 
     @abstractmethod
     def _take(
-        self, data: bytes, values: Sequence[Any]
-    ) -> tuple[bytes, Any, tuple[str, ...]]:
-        """Checks and transforms a file, given the values of its reference.
-
-        Also returns its header and notes for `_note`.
-        """
+        self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
+    ) -> Taken:
+        """Checks and transforms a file, given the values of its reference."""
 
     @abstractmethod
-    def _batch(
-        self,
-        contents: pa.Array,
-        headers: Sequence[Any],
-        paths: Sequence[str],
-        values: Sequence[Sequence[Any]],
-        sink: RowSink,
-    ) -> pa.RecordBatch:
-        """Returns the columns of files, given the values of their references."""
-
-    def _note(
-        self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
-    ) -> None:
-        """Tells what was found in files, given what `_take` returned of each."""
+    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+        """Returns the columns of files, and tells what was found in them."""
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         listed = Inventory.of(files)
@@ -503,8 +495,7 @@ class FilesSource(Source):
             table = self.found.table.slice(start, stop - start)
         columns = self.found.listed(table)
         paths = [file.path for file in files]
-        values = self.found.to_write(columns)
-        references = references_to(files, table, columns, values)
+        references = references_to(files, table, columns, self.found.to_write)
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {
@@ -563,6 +554,14 @@ class FilesSource(Source):
             for window in named:
                 yield self._read(window, contents, sink)[0]
 
+    def _files_of(self, reference: Reference) -> list[tuple[str, Seen]]:
+        """Returns a file that is read and those that belong to it, as they were listed."""
+        files = [(reference.path, reference.seen)]
+        if self.found.partners and not reference.problem:
+            columns = reference.values[-len(self.found.partners) :]
+            files += [(e["path"], Seen(e["size"], e["version"])) for e in columns]
+        return files
+
     def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
         """Yields the bytes of each file that is read, and then of its partners.
 
@@ -570,10 +569,7 @@ class FilesSource(Source):
         """
         root, kind = self.found.root, self.options.kind
         read = (each for each in references if each.is_read)
-        if self.found.partners:
-            files = (file for each in read for file in self._with_partners(each))
-        else:
-            files = ((root + each.path, each.seen) for each in read)
+        files = ((root + path, seen) for e in read for path, seen in self._files_of(e))
         for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
             if not is_large:
                 yield from read_files(group, self.storage)
@@ -583,44 +579,22 @@ class FilesSource(Source):
                 is_odd = uri.lower().endswith(kind.endings) and not kind.format_of(head)
                 yield head if is_odd else read_file(uri, self.storage, seen)
 
-    def _with_partners(self, reference: Reference) -> Iterator[tuple[str, Seen]]:
-        yield self.found.root + reference.path, reference.seen
-        for path, seen in self._partners_of(reference):
-            yield self.found.root + path, seen
-
-    def _partners_of(self, reference: Reference) -> list[tuple[str, Seen]]:
-        """Returns path, size and version of the files that belong to one that is read."""
-        if reference.problem:
-            return []
-        columns = reference.values[-len(self.found.partners) :]
-        return [(each["path"], Seen(each["size"], each["version"])) for each in columns]
-
-    def _read_partners(
+    def _next_files(
         self, reference: Reference, contents: Iterator[bytes], sink: RowSink
-    ) -> list[tuple[str, bytes]]:
-        """Returns path and bytes of the files that belong to one that was read."""
-        found = []
-        for path, seen in self._partners_of(reference):
+    ) -> list[ReadFile]:
+        """Returns the files of a reference."""
+        found = list[ReadFile]()
+        for path, seen in self._files_of(reference):
             content = next(contents)
-            self._require_size(path, seen.size, content)
-            checksum = FileChecksum(path, 0, len(content), crc32c(content))
-            sink.checksums.append(checksum)
-            found.append((path, content))
+            is_head = seen.size > LARGE_BYTES and len(content) == HEAD_BYTES
+            if len(content) != seen.size and not is_head:
+                raise ChangedInputError(
+                    f"{self.found.root}{path}: has {len(content)} bytes, but had "
+                    f"{seen.size} when the run began; did it change meanwhile?"
+                )
+            found.append((checksum_of(path, content), content))
+            sink.checksums.append(found[-1][0])
         return found
-
-    def _require_size(self, path: str, size: int, content: bytes) -> None:
-        is_head = size > LARGE_BYTES and len(content) == HEAD_BYTES
-        if len(content) != size and not is_head:
-            raise ChangedInputError(
-                f"{self.found.root}{path}: has {len(content)} bytes, but had {size} "
-                "when the run began; did it change meanwhile?"
-            )
-
-    def _take_partners(
-        self, data: bytes, notes: Sequence[str], partners: Sequence[tuple[str, bytes]]
-    ) -> list[bytes]:
-        """Checks and transforms what belongs to a file that was taken."""
-        return [content for _, content in partners]
 
     def _read(
         self,
@@ -634,13 +608,13 @@ class FilesSource(Source):
         With `max_bytes`, reading ends with the file after which this much is held; without,
         all are read, and their bytes stay where they are.
         """
-        kept, known, data, headers, notes, crcs = [], [], list[bytes](), [], [], []
+        kept, known, found, crcs = list[int](), list[Sequence[Any]](), list[Taken](), []
         held, stop = 0, 0
         # A loop per file: each costs an open and a read, a hundred times its share of it.
         for index, each in enumerate(references):
             if max_bytes is not None and held >= max_bytes:
                 break
-            stop, size, path = index + 1, each.size, each.path
+            stop, size, values = index + 1, each.size, each.values
             if not each.is_read:
                 reason = (
                     f"has {size:,} bytes, more than a record can hold "
@@ -651,24 +625,14 @@ class FilesSource(Source):
                 raw = (each.unread or "").encode("latin-1")
                 # What has bytes is a row of a table that names no image.
                 code: RejectCode = "label" if raw else "row"
-                sink.rejects.append(Reject(path, each.at, reason, raw, code))
+                sink.rejects.append(Reject(each.path, each.at, reason, raw, code))
                 continue
-            content = next(contents)
-            self._require_size(path, size, content)
-            crc = crc32c(content)
-            sink.checksums.append(FileChecksum(path, 0, len(content), crc))
-            values = each.values
-            partners: Sequence[tuple[str, bytes]] = ()
-            if self.found.partners:
-                partners = self._read_partners(each, contents, sink)
+            (read, content), *partners = self._next_files(each, contents, sink)
+            crc = read.crc32c
             try:
                 if each.problem:
                     raise self.content_error(each.problem)
-                taken, header, noted = self._take(content, each.values)
-                if partners:
-                    made = self._take_partners(content, noted, partners)
-                    values = [*values[: -len(made)], *made]
-                    held += sum(map(len, made))
+                taken = self._take(content, values, partners)
             except self.content_error as error:
                 reason = str(error)
                 if size > LARGE_BYTES:
@@ -679,33 +643,28 @@ class FilesSource(Source):
                     content = content[:HEAD_BYTES]
                 held += len(content)
                 code = "label" if each.problem else "row"
-                sink.rejects.append(Reject(path, 0, reason, content, code))
+                sink.rejects.append(Reject(each.path, 0, reason, content, code))
                 continue
+            if made := taken.partners:
+                values = [*values[: -len(made)], *made]
             kept.append(index)
             known.append(values)
-            data.append(taken)
-            headers.append(header)
-            notes.append(noted)
+            found.append(taken)
             crcs.append(crc)
-            held += len(taken)
+            held += len(taken.data) + sum(map(len, made))
         paths = [references[index].path for index in kept]
-        self._note(notes, paths, sink)
         by_view = max_bytes is None and self.supports_references
-        found = ReferencedRows(
-            self._batch(
-                views_of(data) if by_view else pa.array(data, pa.binary()),
-                headers,
-                paths,
-                known,
-                sink,
-            ),
+        data, headers, notes, _ = zip(*found, strict=True) if found else ([],) * 4
+        views = views_of(data) if by_view else pa.array(data, pa.binary())
+        rows = ReferencedRows(
+            self._batch(TakenFiles(views, headers, notes, paths, known), sink),
             np.array(kept, np.int64),
             raw=lambda row: (paths[row], 0, data[row]),
             # Of files whose bytes were kept; others have no references.
             view_crcs=np.array(crcs, np.uint32) if by_view else None,
             view_values=data if by_view else None,
         )
-        return found, stop
+        return rows, stop
 
 
 class _Image(NamedTuple):
@@ -743,18 +702,18 @@ class ImagesSource(FilesSource):
     def _named_undecodable(self, found: Annotations) -> list[RowIssue]:
         # What is re-encoded is decodable, whatever the file was.
         keeps = not self.rules.transforms_all and self.options.undecodable == "keep"
-        return named_undecodable(found.files) if keeps else []
+        return summary.named_undecodable(found.files) if keeps else []
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = super().prepare(files, append)
         schema = None if append is None else append.schema
         odd = self._named_undecodable(source.found)
-        decodable = not odd if schema is None else decodable_in(schema)
+        decodable = not odd if schema is None else summary.decodable_in(schema)
         if odd and decodable:
             raise InputError(
                 f"{source.found.root}{odd[0].example}: readers of the dataset can decode "
-                f"all its images ({' '.join(DECODABLE_ENDINGS)}), but not this one; save "
-                f"it in one of these formats, {CONVERT_AGAIN}"
+                f"all its images ({' '.join(summary.DECODABLE_ENDINGS)}), but not this "
+                f"one; save it in one of these formats, {CONVERT_AGAIN}"
             )
         options, found = source.options, source.found
         if options.feature_names == "tfod" and not found.has_objects:
@@ -779,37 +738,33 @@ class ImagesSource(FilesSource):
         facts = (*told.facts, self._readers_get(decodable=self.decodable))
         if self.rules != AS_THEY_ARE:
             reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
-            facts += rules_told(self.rules, reencodes=reencodes)
+            facts += summary.rules_told(self.rules, reencodes=reencodes)
         named = self._named_undecodable(self.found)
-        warnings = (*told.warnings, *warn_undecodable(named))
+        warnings = (*told.warnings, *summary.warn_undecodable(named))
         return InputSummary(facts, warnings, told.passed_over)
 
     def _understood_at_end(self, found: Findings) -> InputSummary:
-        changed, undecodable = (
+        changed, undecodable, cropped = (
             [each for each in found.issues if each.code == code]
-            for code in (CHANGED, UNDECODABLE)
+            for code in (summary.CHANGED, summary.UNDECODABLE, summary.CROPPED)
         )
-        facts = (
-            self._readers_get(decodable=decodable_in(found.schema)),
-            *changes_told(changed),
-        )
-        cropped = [each for each in found.issues if each.code == CROPPED]
-        facts += tuple(
-            ("objects cropped away", f"{each.count:,}, the first of {each.example}")
-            for each in cropped
-        )
-        warnings = warnings_of(changed)
+        facts = [self._readers_get(decodable=summary.decodable_in(found.schema))]
+        facts += summary.changes_told(changed)
+        for each in cropped:
+            told = f"{each.count:,}, the first of {each.example}"
+            facts.append(("objects cropped away", told))
+        warnings = summary.warnings_of(changed)
         # What the names tell was told before the run.
         if self.decodable and not self.rules.transforms_all:
-            warnings = (*warn_undecodable(undecodable), *warnings)
-        return InputSummary(facts, warnings)
+            warnings = (*summary.warn_undecodable(undecodable), *warnings)
+        return InputSummary(tuple(facts), warnings)
 
     def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
-        found = DECODED if decodable else ENCODED
+        found = summary.DECODED if decodable else summary.ENCODED
         if self.rules.transforms_all:
-            told = {"raw": "arrays of pixels", "webp": ENCODED}
-            found = told.get(self.rules.form, DECODED)
-        return FACT, found
+            told = {"raw": "arrays of pixels", "webp": summary.ENCODED}
+            found = told.get(self.rules.form, summary.DECODED)
+        return summary.FACT, found
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         if self.rules == AS_THEY_ARE:
@@ -821,24 +776,17 @@ class ImagesSource(FilesSource):
         return _GROWTH * super().estimated_bytes(files)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        found = None if self.is_fixed else all_decodable(observed)
+        found = None if self.is_fixed else summary.all_decodable(observed)
         decodable = self.decodable if found is None else found
-        rules = self.rules
-        if rules.transforms_all and rules.form == "raw":
-            # The bytes of an array do not tell two sides; a tensor has them with it.
-            content = Content.TENSOR if None in rules.shape else Content.ARRAY
-            return self._schema("uint8", rules.shape, content)
+        rules, content = self.rules, Content.IMAGE
         if rules.transforms_all:  # of WebP readers get the encoded bytes
             decodable = rules.form != "webp"
-        form = ("uint8", rules.shape) if decodable else ("bytes", ())
-        return self._schema(*form)
-
-    def _schema(
-        self, dtype: str, shape: Shape, content: Content = Content.IMAGE
-    ) -> Schema:
-        image = FeatureSpec(
-            "image", Kind.BYTES, "image", dtype=dtype, shape=shape, content=content
-        )
+        if rules.form == "raw":
+            # The bytes of an array do not tell two sides; a tensor has them with it.
+            content = Content.TENSOR if None in rules.shape else Content.ARRAY
+        dtype, shape = ("uint8", rules.shape) if decodable else ("bytes", ())
+        of_bytes = FeatureSpec("image", Kind.BYTES, "image", dtype=dtype)
+        image = replace(of_bytes, shape=shape, content=content)
         more = [each.spec(self.rules) for each in self.found.partners]
         schema = file_schema(self.options.column_names, self.found, image, more)
         if not self.found.has_objects:
@@ -854,25 +802,16 @@ class ImagesSource(FilesSource):
             features = tuple(chain.from_iterable(parts))
         return Schema(features)
 
-    def _note(
-        self, notes: Sequence[tuple[str, ...]], paths: Sequence[str], sink: RowSink
-    ) -> None:
-        issues = observe(notes, paths)
+    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+        issues = summary.observe(taken.notes, taken.paths)
         # What was changed is a JPEG or a PNG now.
         is_undecodable = not self.rules.transforms_all and any(
-            each.code == UNDECODABLE for each in issues
+            each.code == summary.UNDECODABLE for each in issues
         )
-        sink.add(observed=(int(is_undecodable),) if notes else (), issues=issues)
-
-    def _batch(
-        self,
-        contents: pa.Array,
-        images: Sequence[_Image],
-        paths: Sequence[str],
-        values: Sequence[Sequence[Any]],
-        sink: RowSink,
-    ) -> pa.RecordBatch:
-        headers = [each.header for each in images]
+        observed = (int(is_undecodable),) if taken.notes else ()
+        sink.add(observed=observed, issues=issues)
+        headers = [each.header for each in taken.headers]
+        contents = taken.contents
         if self.rules.form == "raw" and None in self.rules.shape:
             contents = pixel_lists(contents, headers, self.rules.channels or 3)
         numbers = {
@@ -883,12 +822,12 @@ class ImagesSource(FilesSource):
             "image": contents,
             "format": pa.array([each.format for each in headers], pa.string()),
             **numbers,
-            "filename": pa.array(paths, pa.string()),
-            **self.found.columns(values),
-            **self._partner_columns(headers, values),
+            "filename": pa.array(taken.paths, pa.string()),
+            **self.found.columns(taken.values),
+            **self._partner_columns(headers, taken.values),
         }
         if self.found.has_objects:
-            columns = self._with_objects(columns, images, sink)
+            columns = self._with_objects(columns, taken.headers, sink)
         return pa.RecordBatch.from_pydict(columns)
 
     def _partner_columns(
@@ -905,18 +844,6 @@ class ImagesSource(FilesSource):
                 column = pixel_lists(column, headers, *partner.samples)
             columns[partner.name] = column
         return columns
-
-    def _take_partners(
-        self, data: bytes, notes: Sequence[str], partners: Sequence[tuple[str, bytes]]
-    ) -> list[bytes]:
-        frame = Frame(data, TURNED in notes)
-        level, max_pixels = self.options.check_images, self.options.max_pixels
-        return [
-            partner.value(path, content, frame, self.rules, level, max_pixels)
-            for partner, (path, content) in zip(
-                self.found.partners, partners, strict=True
-            )
-        ]
 
     def _with_objects(
         self, columns: dict[str, pa.Array], images: Sequence[_Image], sink: RowSink
@@ -938,7 +865,7 @@ class ImagesSource(FilesSource):
         paths = columns["filename"]
         sink.add(
             issues=[
-                RowIssue(CROPPED, BOX, int(dropped[at]), paths[int(at)].as_py())
+                RowIssue(summary.CROPPED, BOX, int(dropped[at]), paths[int(at)].as_py())
                 for at in np.flatnonzero(dropped)
             ]
         )
@@ -952,24 +879,23 @@ class ImagesSource(FilesSource):
         return columns
 
     def _take(
-        self, data: bytes, values: Sequence[Any]
-    ) -> tuple[bytes, _Image, tuple[str, ...]]:
+        self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
+    ) -> Taken:
         # Notes are its kind and what was changed.
         rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
         # What is decoded anyway need not be decoded for the check.
-        if rules.transforms_all and level == "decode":
-            level = "structure"
-        header = check_image(data, level=level, max_pixels=max_pixels)
+        once = "structure" if rules.transforms_all and level == "decode" else level
+        header = check_image(data, level=once, max_pixels=max_pixels)
         found = transform_image(data, header, rules, max_pixels)
-        kind: tuple[str, ...] = (header.kind,)
-        if found is None and header.kind not in DECODABLE_FORMATS:
+        notes: tuple[str, ...] = (header.kind,)
+        if found is None and header.kind not in summary.DECODABLE_FORMATS:
             if undecodable == "reject":
-                require_decodable(header.kind)
+                summary.require_decodable(header.kind)
             if undecodable == "reencode":
                 as_png = replace(rules, transforms_all=True, form="png")
                 found = transform_image(data, header, as_png, max_pixels)
-                kind = (header.kind, MADE_PNG)
+                notes = (header.kind, summary.MADE_PNG)
         image = _Image(header if found is None else found.header)
         if values and self.found.has_objects:
             at = [*self.found.value_types].index(STATED[0])
@@ -978,9 +904,15 @@ class ImagesSource(FilesSource):
             placement = place_objects(data, header, stated, found, max_pixels)
             image = image._replace(placement=placement)
             image = self._with_outlines(image, values, in_parts=stated is None)
-        if found is None:
-            return data, image, kind
-        return found.data, image, (*kind, *found.changes)
+        notes = notes if found is None else (*notes, *found.changes)
+        frame = Frame(data, TURNED in notes)
+        made = [
+            partner.value(read.path, content, frame, rules, level, max_pixels)
+            for partner, (read, content) in zip(
+                self.found.partners, partners, strict=False
+            )
+        ]
+        return Taken(data if found is None else found.data, image, notes, made)
 
     def _with_outlines(
         self, image: _Image, values: Sequence[Any], *, in_parts: bool

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, chain
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.inventory import Inventory, names_of
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.file_splits import AUTO, NONE, split_word
 from recordmill.transforms.sources.images.options import DEFAULTS, FileOptions
@@ -34,8 +34,7 @@ from recordmill.transforms.sources.text_columns import (
     long_warnings,
     missing_fact,
 )
-from recordmill.transforms.storage.reading import read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.reading import read_head, read_summed
 
 _ML_USE = "ml_use"
 # The usual names of columns, by the option that names another one.
@@ -127,6 +126,15 @@ def find_columns(
     return LabelColumns(path, label, split, others)
 
 
+# row -> the path of its file, where it begins in it, and its bytes
+Raw = Callable[[int], tuple[str, int, bytes]]
+
+
+def no_raw(row: int) -> NoReturn:
+    """Raises an error, as the paths of all rows are those of images."""
+    raise AssertionError(row)
+
+
 class LabelTable(NamedTuple):
     """The rows of a table, or the lines of a list."""
 
@@ -134,9 +142,8 @@ class LabelTable(NamedTuple):
     split: str  # of all its images, or ""
     # cells of CSV are text; a list has the paths, null for a blank line
     rows: pa.Table
-    # row -> the path of its file, where it begins in it, and its bytes
-    raw: Callable[[int], tuple[str, int, bytes]]
-    checksums: tuple[FileChecksum, ...]  # of all its bytes
+    raw: Raw = no_raw
+    checksums: tuple[FileChecksum, ...] = ()  # of all its bytes
     rejects: tuple[Reject, ...] = ()  # rows that could not be read
 
     def require_single(self, column: str, option: str, *, lists: bool = False) -> None:
@@ -150,8 +157,8 @@ class LabelTable(NamedTuple):
                 f"`{option}`"
             )
 
-    def annotations(self, columns: LabelColumns, options: FileOptions) -> pa.Table:
-        """Returns the rows with "path" and the columns of annotations."""
+    def annotations(self, columns: LabelColumns, options: FileOptions) -> LabelTable:
+        """Returns the table with "path" and the columns of annotations in its rows."""
         found = {"path": self.rows[columns.path]}
         if columns.label:
             lists = options.table_rows != "object"
@@ -168,7 +175,7 @@ class LabelTable(NamedTuple):
         elif self.split:
             found[SPLIT] = pa.array([self.split] * self.rows.num_rows)
         found |= {FEATURE + name: self.rows[name] for name in columns.features}
-        return pa.table(found)
+        return self._replace(rows=pa.table(found))
 
 
 def is_json(file: InputFile) -> bool:
@@ -213,11 +220,7 @@ def read_tables(
         columns = ()
     else:
         named = [name for name in given if name not in (AUTO, NONE)]
-        columns = (
-            *wanted,
-            *named,
-            *(name for names in _USUAL.values() for name in names),
-        )
+        columns = (*wanted, *named, *chain.from_iterable(_USUAL.values()))
     found = load_format("jsonl" if of_json else "csv")
     as_text = not of_json or wanted is not None
     asked = found.options()
@@ -235,7 +238,7 @@ def read_tables(
 
 def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
     """Returns the columns of an import file of Vertex AI; "" if a table is none."""
-    head = read_range(file.uri, 0, min(file.size, 4096), storage, file.seen)
+    head = read_head(file, 4096, storage)
     line = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
     found = _IMPORTED.fullmatch(line)
     if found is None:
@@ -276,32 +279,25 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
 
 def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTable:
     """Reads a list of paths; refuses one that is not text, or is empty."""
-    data, checksums = _read_bytes(file, storage, "; expected a path in each line")
+    data, checksum = read_summed(file, storage)
+    hint = "expected a path in each line"
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        told = f"{file.uri}: is not UTF-8 (byte {error.start}); {hint}"
+        raise InputError(told) from None
     lines = pa.array(data.split(b"\n"), pa.binary())
     offsets = offsets_of(pc.binary_length(lines).to_numpy() + 1)
     paths = text_cells(lines)
     if paths.null_count == len(paths):
-        raise InputError(f"{file.uri}: is empty; expected a path in each line")
+        raise InputError(f"{file.uri}: is empty; {hint}")
     return LabelTable(
         file,
         split,
-        pa.table({"path": paths}),
+        pa.table({"path": paths, SPLIT: pa.array([split] * len(paths))}),
         lambda row: (file.path, int(offsets[row]), paths[row].as_py().encode()),
-        checksums,
+        (checksum,),
     )
-
-
-def _read_bytes(
-    file: InputFile, storage: StorageOptions, hint: str
-) -> tuple[bytes, tuple[FileChecksum, ...]]:
-    """Returns the bytes of a file of text, and their checksum."""
-    data = read_range(file.uri, 0, file.size, storage, file.seen)
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        told = f"{file.uri}: is not UTF-8 (byte {error.start}){hint}"
-        raise InputError(told) from None
-    return data, (FileChecksum(file.path, 0, len(data), crc32c(data)),)
 
 
 _FORMS = "expected a name in each line, or CSV with the columns id,name"
@@ -321,47 +317,46 @@ class LabelMap(NamedTuple):
 
 def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
     """Reads a file of classes: a name in each line, or a table of numbers and names."""
-    uri, numbers, renumbered = file.uri, dict[int, str](), ""
-    if file.path.lower().endswith((".csv", ".tsv")):
-        (table,) = read_tables([("", file)], DEFAULTS, None, storage)
-        if table.rejects:
-            first = table.rejects[0]
-            raise InputError(f"{uri}: byte {first.position}: {first.reason}")
-        columns = {name.strip().casefold(): name for name in table.rows.column_names}
-        if columns.keys() != {"id", "name"}:
-            found = ",".join(table.rows.column_names)
-            raise InputError(f"{uri}: has the columns {found}; {_FORMS}")
-        ids, texts = (
-            text_cells(table.rows[columns[name]]).fill_null("").to_pylist()
-            for name in ("id", "name")
-        )
-        for text, name in zip(ids, texts, strict=True):
-            is_number = text.isascii() and text.isdigit()
-            if not is_number or not name or int(text) in numbers:
-                raise InputError(
-                    f"{uri}: class {shown(name)} has the number {shown(text)}; expected "
-                    "a name and another whole number from 0 for each class"
-                )
-            numbers[int(text)] = name
-        checksums = table.checksums
-        names = [numbers[number] for number in sorted(numbers)]
-        for index, number in enumerate(sorted(numbers)):
-            if index != number:
-                renumbered = f"class {names[index]!r} has the number {number}"
-                break
-    elif file.path.lower().endswith(".json"):
+    uri, renumbered = file.uri, ""
+    if file.path.lower().endswith(".json"):
         raise InputError(f"{uri}: is JSON; {_FORMS}")
-    else:
-        data, checksums = _read_bytes(file, storage, ": save it as UTF-8")
-        lines = data.decode("utf-8-sig").splitlines()
-        names = [line.strip() for line in lines if line.strip()]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"{uri}: names class {shown(min(twice))} twice: remove one")
-    if not names:
-        raise InputError(f"{uri}: names no class; {_FORMS}")
-    class_of = {str(number): name for number, name in numbers.items()}
-    class_of |= {name: name for name in names}
-    return LabelMap(uri, tuple(names), class_of, checksums, renumbered)
+    if not file.path.lower().endswith((".csv", ".tsv")):
+        from recordmill.transforms.sources.arrays.array_parts import read_names
+
+        classes, checksum = read_names(file, storage)
+        class_of = {name: name for name in classes}
+        return LabelMap(uri, classes, class_of, (checksum,))
+    (table,) = read_tables([("", file)], DEFAULTS, None, storage)
+    if table.rejects:
+        first = table.rejects[0]
+        raise InputError(f"{uri}: byte {first.position}: {first.reason}")
+    columns = {name.strip().casefold(): name for name in table.rows.column_names}
+    if columns.keys() != {"id", "name"}:
+        found = ",".join(table.rows.column_names)
+        raise InputError(f"{uri}: has the columns {found}; {_FORMS}")
+    ids, texts = (
+        text_cells(table.rows[columns[name]]).fill_null("").to_pylist()
+        for name in ("id", "name")
+    )
+    numbers = dict[int, str]()
+    for text, name in zip(ids, texts, strict=True):
+        is_number = text.isascii() and text.isdigit()
+        if not is_number or not name or int(text) in numbers:
+            raise InputError(
+                f"{uri}: class {shown(name)} has the number {shown(text)}; expected "
+                "a name and another whole number from 0 for each class"
+            )
+        if name in numbers.values():
+            raise InputError(f"{uri}: names class {shown(name)} twice: remove one")
+        numbers[int(text)] = name
+    ordered = sorted(numbers.items())
+    for index, (number, name) in reversed([*enumerate(ordered)]):
+        if index != number:
+            renumbered = f"class {name!r} has the number {number}"
+    classes = tuple(name for _, name in ordered)
+    class_of = {str(number): name for number, name in ordered}
+    class_of |= {name: name for name in classes}
+    return LabelMap(uri, classes, class_of, table.checksums, renumbered)
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -449,53 +444,57 @@ def match_paths(
     Returns the indices of the images, -1 for none, and how paths are read, in words.
     """
     paths = images.paths.combine_chunks()
-    wanted = pc.utf8_trim_whitespace(
-        named
-    )  # without "./" and the input folder in front
+    # Without "./" and the input folder in front.
+    wanted = pc.utf8_trim_whitespace(named)
     if root.strip("/"):
         is_absolute = pc.fill_null(pc.starts_with(wanted, root), False)
         below = pc.utf8_slice_codeunits(wanted, len(root))
         wanted = pc.if_else(is_absolute, below, wanted)
     # A cell may name an image where it was before, as in gs://bucket/cat/1.jpg.
     wanted = pc.replace_substring_regex(wanted, r"^(\./)+|^[\w+.-]+://[^/]+/", "")
-    best, best_way = np.full(len(named), -1, np.int64), ""
-    most, total = 0, len(named) - named.null_count
-    for keys, way in _ways(
-        paths, root, {*images.table["given"].unique().to_pylist()}, table
-    ):
-        for ending in (False, True):
-            if ending:
-                keys = pc.replace_substring_regex(keys, _ENDING, r"\1")
-                way += ", without their endings"
-            if ending or not way.startswith("relative"):
-                if len(keys.unique()) < len(keys) - max(0, keys.null_count - 1):
-                    continue  # two images would have one name
-            found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
-            if len(found) - found.null_count > most:
-                most = len(found) - found.null_count
-                best, best_way = pc.fill_null(found, -1).to_numpy(), way
-            if most == total:
-                return best.astype(np.int64), best_way
+    best, best_way = pa.nulls(len(named), pa.int32()), ""
+    for keys, way in _ways(images, root, table):
+        found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
+        if found.null_count < best.null_count:
+            best, best_way = found, way
+        if best.null_count == named.null_count:
+            break
     # Folders above those of the images may have had other names, as data/ in what CVAT
     # exports. One folder at least counts: 1.jpg may be an image of any.
-    for _ in range(_MOST_ABOVE if not most else 0):
+    for _ in range(_MOST_ABOVE if not best_way else 0):
         wanted = pc.replace_substring_regex(wanted, r"^/*[^/]+/(.*/)", r"\1")
-        found = pc.index_in(wanted, value_set=paths, skip_nulls=True)
-        if most := len(found) - found.null_count:
-            way = "relative to the input folder, without the first folders"
-            return pc.fill_null(found, -1).to_numpy().astype(np.int64), way
-    return best.astype(np.int64), best_way
+        best = pc.index_in(wanted, value_set=paths, skip_nulls=True)
+        if best.is_valid().true_count:
+            best_way = "relative to the input folder, without the first folders"
+            break
+    return pc.fill_null(best, -1).to_numpy().astype(np.int64), best_way
 
 
 def _ways(
-    paths: pa.StringArray, root: str, given: set[str], table: str
+    images: Inventory, root: str, table: str
 ) -> Iterator[tuple[pa.StringArray, str]]:
     """Yields what images are called in each way, and the way in words."""
+    for keys, way in _paths_from(images, root, table):
+        bare = pc.replace_substring_regex(keys, _ENDING, r"\1")
+        for names, told in (keys, way), (bare, f"{way}, without their endings"):
+            is_one_each = len(names.unique()) == len(names) - max(
+                0, names.null_count - 1
+            )
+            if is_one_each or (names is keys and way.startswith("relative")):
+                yield names, told
+
+
+def _paths_from(
+    images: Inventory, root: str, table: str
+) -> Iterator[tuple[pa.StringArray, str]]:
+    """Yields the paths of images from each place that they may begin at."""
+    paths = images.paths.combine_chunks()
+    given = images.table["given"].unique().to_pylist()
     folder = table.rpartition("/")[0] + "/"
     bases = {folder: "relative to the folder of the table"}
     bases.setdefault(root, "relative to the input folder")
     if len(given) == 1:
-        bases.setdefault(f"{root}{min(given)}/", "relative to the folder of the files")
+        bases.setdefault(f"{root}{given[0]}/", "relative to the folder of the files")
     above = root.rstrip("/").rpartition("/")[0]
     bases.setdefault(f"{above}/", "relative to the folder above the input")
     for base, way in bases.items():
@@ -507,12 +506,10 @@ def _ways(
             is_below = pc.starts_with(paths, within)
             below = pc.utf8_slice_codeunits(paths, len(within))
             yield pc.if_else(is_below, below, None), way
-    yield pc.replace_substring_regex(paths, "^.*/", ""), "the names of the files"
+    yield names_of(paths), "the names of the files"
     # As tools that write boxes have them: below the only folder of images, or, where names
     # are there twice, in the folder of the table's split.
-    folders = pc.unique(
-        pc.replace_substring_regex(paths, "(^|/)[^/]*$", "")
-    ).to_pylist()
+    folders = images.folders.dictionary.to_pylist()
     holders = {found[0] for each in folders if (found := _IMAGES.match(each))}
     word = split_word(table.rpartition("/")[2])
     split = [each for each in folders if word and split_word(each) == word]

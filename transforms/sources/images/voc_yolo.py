@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 from xml.etree import ElementTree
 
 import numpy as np
@@ -34,46 +33,42 @@ from recordmill.schemas.text import count, first_names, is_utf8
 from recordmill.schemas.yaml_lines import YamlDocument
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.inventory import Inventory, names_of, without_endings
 from recordmill.transforms.sources.file_splits import AUTO
+from recordmill.transforms.sources.images.annotations import ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
     OTHERWISE,
-    ObjectFiles,
     Objects,
-    outside_facts,
     side_of,
-    table_of,
+    tables_of,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.images.tables import LabelTable
-from recordmill.transforms.storage.reading import read_files, read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.reading import (
+    checksum_of,
+    read_files,
+    read_head,
+    read_summed,
+)
 
 _HEAD_BYTES = 4096
 _LABEL_BYTES = 1 << 16  # tell whether a file has labels
 _SAMPLE = 100  # files that are looked at, to know what all are
 _ASIDE = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
-_FOLDERS = r"^.*/"
-_NO_SIZE = (np.nan, np.nan)
-_ENDING = r"\.[^./]*$"
 
 
 def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
     """Returns the index of each image's file, or -1."""
-    paths = [
+    paths = (
         images.paths.combine_chunks(),
         pa.array([f.path for f in files], pa.string()),
-    ]
+    )
+    aside = [pc.replace_substring_regex(each, _ASIDE, r"\1") for each in paths]
     found = pa.nulls(len(images), pa.int32())
-    for pattern, way in ((_ASIDE, r"\1"), (_FOLDERS, "")):
-        keys = [
-            pc.replace_substring_regex(
-                pc.replace_substring_regex(each, pattern, way), _ENDING, ""
-            )
-            for each in paths
-        ]
-        if pattern is _ASIDE or all(len(each.unique()) == len(each) for each in keys):
-            found = pc.index_in(keys[0], value_set=keys[1])
+    for keys in aside, [*map(names_of, paths)]:
+        own, of_files = map(without_endings, keys)
+        is_unique = all(len(each.unique()) == len(each) for each in (own, of_files))
+        if keys is aside or is_unique:
+            found = pc.index_in(own, value_set=of_files)
         if found.null_count < len(found):
             break
     return np.asarray(pc.fill_null(found, -1), np.int64)
@@ -87,22 +82,12 @@ def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
     return owners
 
 
-def _read_all(
-    files: Sequence[InputFile], storage: StorageOptions, checksums: list[FileChecksum]
-) -> Iterator[tuple[InputFile, bytes]]:
-    readable = [file for file in files if not file.problem]
-    coming = read_files(((file.uri, file.seen) for file in readable), storage)
-    for file, data in zip(readable, coming, strict=True):
-        checksums.append(FileChecksum(file.path, 0, len(data), crc32c(data)))
-        yield file, data
-
-
 class _Labels(NamedTuple):
     """What a file says of its image."""
 
     # class, box (ymin, xmin, ymax, xmax in parts of the sides) and more values of each object
     objects: Sequence[tuple[Any, ...]] = ()
-    size: tuple[float, float] = _NO_SIZE
+    size: tuple[float, float] = (np.nan, np.nan)
     problem: str = ""
     image: str = ""  # the name of its image, if it has that
     is_certain: bool = True  # that it is such a file, whatever lies beside it
@@ -130,7 +115,10 @@ class _Read(NamedTuple):
         for file in files:
             for row in owners.get(file.path, ()) if file.problem else ():
                 found.labels[row] = file, _Labels(problem=file.problem)
-        for file, data in _read_all(files, storage, found.checksums):
+        readable = [file for file in files if not file.problem]
+        coming = read_files(((file.uri, file.seen) for file in readable), storage)
+        for file, data in zip(readable, coming, strict=True):
+            found.checksums.append(checksum_of(file.path, data))
             labels = parse(data)
             rows = owners.get(file.path, ())
             if labels is None or not (rows or labels.is_certain):
@@ -146,22 +134,22 @@ class _Read(NamedTuple):
                     found.labels[row] = file, labels
         return found
 
-    def table(
+    def objects(
         self,
+        file: InputFile,
         rows: Sequence[int],
         images: Inventory,
         kinds: Mapping[str, pa.DataType],
-        splits: Sequence[str],
-        rule: str,
-    ) -> tuple[pa.Table, list[tuple[str, str]]]:
-        """Returns these images with their objects, and what was done with boxes outside."""
-        none = images[0], _Labels()
-        of_rows = [self.labels.get(row, none) for row in rows]
+    ) -> Objects:
+        """Returns the objects of these images; a file stands for all."""
+        of_rows = [self.labels.get(row, (file, _Labels())) for row in rows]
         own = [() if each.problem else each.objects for _, each in of_rows]
         every = list(chain.from_iterable(own))
-        values = list(zip(*every, strict=True)) or [()] * (2 + len(kinds))
-        more = zip(kinds.items(), values[2:], strict=True)
-        objects = Objects(
+        labels, boxes, *more = (
+            zip(*every, strict=True) if every else [()] * (2 + len(kinds))
+        )
+        return Objects(
+            file,
             images.paths.take(pa.array(rows, pa.int64())).to_pylist(),
             np.array([each.size for _, each in of_rows], np.float64).reshape(-1, 2),
             {
@@ -170,17 +158,12 @@ class _Read(NamedTuple):
                 if each.problem
             },
             np.repeat(np.arange(len(rows)), [len(each) for each in own]),
-            np.array(values[1], np.float64).reshape(-1, 4),
-            pa.array(values[0], pa.string()),
-            {name: pa.array(column, kind) for (name, kind), column in more},
+            np.array(boxes, np.float64).reshape(-1, 4),
+            pa.array(labels, pa.string()),
+            dict(zip(kinds, map(pa.array, more, kinds.values()), strict=True)),
+            checksums=tuple(self.checksums),
+            rejects=tuple(self.rejects),
         )
-        outside = Counter[str]()
-        table = table_of(objects, splits, rule, outside)
-        return table, outside_facts(outside, rule)
-
-
-def _no_raw(row: int) -> NoReturn:
-    raise AssertionError(row)  # the paths of these rows are those of images
 
 
 def _takes_splits(options: ImagesOptions) -> bool:
@@ -277,9 +260,7 @@ def find_voc(
     together = zip_longest(*(each[:_SAMPLE] for each in folders.values()))
     sample = [each for row in together for each in row if each][:_SAMPLE]
     is_voc = is_named or any(
-        b"<annotation"
-        in read_range(each.uri, 0, min(each.size, _HEAD_BYTES), storage, each.seen)
-        for each in sample
+        b"<annotation" in read_head(each, _HEAD_BYTES, storage) for each in sample
     )
     return found if is_voc else []
 
@@ -301,14 +282,13 @@ def read_voc(
             "the name of an image; expected names like "
             f"{shown(images[0].path.rpartition('/')[2])}, with the ending .xml, {OTHERWISE}"
         )
-    table, told = read.table(rows, images, _VOC, (), options.boxes_outside)
-    first, number = read.labels[rows[0]][0], len(read.used) - len(read.rejects)
-    checksums, rejects = tuple(read.checksums), tuple(read.rejects)
-    tables = (LabelTable(first, "", table, _no_raw, checksums, rejects),)
-    facts = [("annotation format", f"Pascal VOC, {count(number, 'file')}"), *told]
+    objects = read.objects(read.labels[rows[0]][0], rows, images, _VOC)
+    tables, told = tables_of([objects], options.boxes_outside)
+    number = count(len(read.used) - len(read.rejects), "file")
+    facts = (("annotation format", f"Pascal VOC, {number}"), *told)
     lists = _voc_lists(others) if _takes_splits(options) else ()
     used = frozenset(read.used | {file.path for _, file in lists})
-    return ObjectFiles(tables, (), tuple(facts), used, lists)
+    return ObjectFiles(tables, facts=facts, used=used, lists=lists)
 
 
 def _voc_lists(others: Sequence[InputFile]) -> tuple[tuple[str, InputFile], ...]:
@@ -342,6 +322,15 @@ class Yolo(NamedTuple):
     labels: tuple[InputFile, ...]  # one for an image
     read: tuple[FileChecksum, ...]
 
+    def with_lists(self, data: bytes, checksum: FileChecksum) -> Self:
+        """Returns the same with the lists of splits that obj.data, beside obj.names, has."""
+        lines = data.decode("utf-8", "replace").splitlines()
+        pairs = (line.partition("=") for line in lines)
+        entries = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        wanted = ("train", "valid", "val", "test")
+        splits = tuple((name, entries[name]) for name in wanted if entries.get(name))
+        return self._replace(splits=splits, read=(*self.read, checksum))
+
 
 def find_yolo(
     named: Sequence[InputFile],
@@ -355,10 +344,8 @@ def find_yolo(
       InputError: several files have names of classes, or labels are named without such.
     """
     every = {file.path: file for file in (*named, *others)}
-    if named and not any(
-        path.lower().endswith((".yaml", ".yml", ".names", ".data", ".txt"))
-        for path in (file.path for file in named)
-    ):
+    endings = (".yaml", ".yml", ".names", ".data", ".txt")
+    if named and not any(file.path.lower().endswith(endings) for file in named):
         return None
     labels = [file for path, file in every.items() if path.lower().endswith(".txt")]
     paired = np.unique(_pair(labels, images)) if labels else np.array([-1])
@@ -366,19 +353,20 @@ def find_yolo(
     is_paired = bool(paired[-1] >= 0)
     if not labels or not (is_paired or _are_labels(labels, (), storage)):
         return None
-    checksums: list[FileChecksum] = []
     kinds: list[list[Yolo]] = [[], [], []]
-    for file in (f for f in named if f.path in every) if named else every.values():
-        name = file.path.rpartition("/")[2].lower()
-        endings = (".yaml", ".yml"), (".names",), ("classes.txt",)
-        kind = next((n for n, each in enumerate(endings) if name.endswith(each)), None)
+    of_kinds = (".yaml", ".yml"), (".names",), ("classes.txt",)
+    for file in named or every.values():
+        name = file.path.lower()
+        kind = next((n for n, each in enumerate(of_kinds) if name.endswith(each)), None)
         if kind is not None and not file.problem and file.size <= 1 << 20:
-            data = read_range(file.uri, 0, file.size, storage, file.seen)
-            checksum = FileChecksum(file.path, 0, len(data), crc32c(data))
+            data, checksum = read_summed(file, storage)
             if (classes := _class_names(file, data, is_yaml=kind == 0)) is not None:
-                splits = classes[1] or _obj_splits(file, every, storage, checksums)
-                read = (checksum,)
-                kinds[kind].append(Yolo(file, classes[0], splits, tuple(labels), read))
+                lists = every.get(re.sub(r"\.names$", ".data", file.path), file)
+                names, splits = classes
+                own = Yolo(file, names, splits, tuple(labels), (checksum,))
+                if not splits and lists is not file and not lists.problem:
+                    own = own.with_lists(*read_summed(lists, storage))
+                kinds[kind].append(own)
     found = next((each for each in kinds if each), [])
     is_doubtful = is_paired and found and not named
     if is_doubtful and not _are_labels(matched, found[0].classes, storage):
@@ -405,7 +393,7 @@ def find_yolo(
                 "one to the input"
             )
         return without._replace(labels=tuple(labels))
-    return found[0]._replace(read=(*found[0].read, *checksums)) if found else None
+    return found[0] if found else None
 
 
 def _are_labels(
@@ -414,9 +402,8 @@ def _are_labels(
     """Returns whether one of some files has objects, of these classes or inside the image."""
     sample = files[:: len(files) // _SAMPLE + 1]
     for file in [each for each in sample if not each.problem]:
-        stop = min(file.size, _LABEL_BYTES)
-        lines = read_range(file.uri, 0, stop, storage, file.seen)
-        whole = lines if stop == file.size else lines.rpartition(b"\n")[0]
+        lines = read_head(file, _LABEL_BYTES, storage)
+        whole = lines if len(lines) == file.size else lines.rpartition(b"\n")[0]
         found = _parse_yolo(whole, range(1 << 31))
         if found.is_certain and (
             max(label for label, *_ in found.objects) < len(classes)
@@ -463,26 +450,6 @@ def _class_names(
         for entry in [entries] if isinstance(entries, str) else entries:
             splits += [(split, f"{base}{entry}"), (split, str(entry))]
     return tuple(names), tuple(dict.fromkeys(splits))
-
-
-def _obj_splits(
-    names: InputFile,
-    every: dict[str, InputFile],
-    storage: StorageOptions,
-    checksums: list[FileChecksum],
-) -> tuple[tuple[str, str], ...]:
-    """Returns the lists of splits that obj.data, beside obj.names, has."""
-    file = every.get(re.sub(r"\.names$", ".data", names.path))
-    if file is None or file is names or file.problem:
-        return ()
-    data = read_range(file.uri, 0, file.size, storage, file.seen)
-    checksums.append(FileChecksum(file.path, 0, len(data), crc32c(data)))
-    pairs = (
-        line.partition("=") for line in data.decode("utf-8", "replace").splitlines()
-    )
-    entries = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    wanted = ("train", "valid", "val", "test")
-    return tuple((name, entries[name]) for name in wanted if entries.get(name))
 
 
 def _places(entry: str, folder: str) -> list[str]:
@@ -567,20 +534,17 @@ def read_yolo(
                 f"{read.rejects[0].path}, have no image. Rename one of them, or "
                 "leave out these labels with `exclude`"
             )
-    of_rows = [splits[row] for row in rows] if any(splits) else []
-    table, told = read.table(rows, images, _YOLO, of_rows, options.boxes_outside)
-    checksums, rejects = (*found.read, *read.checksums), tuple(read.rejects)
-    facts = [
-        ("annotation format", f"YOLO, {count(len(read.labels), 'file')} of labels")
-    ]
+    objects = read.objects(found.names, rows, images, _YOLO)
+    if any(splits):
+        objects = objects._replace(splits=[splits[row] for row in rows])
+    objects = objects._replace(checksums=(*found.read, *objects.checksums))
+    tables, told = tables_of([objects], options.boxes_outside)
+    number = count(len(read.labels), "file")
+    facts = [("annotation format", f"YOLO, {number} of labels")]
     facts += [("splits", f"by {found.names.path}")] * any(splits)
-    return ObjectFiles(
-        (LabelTable(found.names, "", table, _no_raw, checksums, rejects),),
-        found.classes,
-        (*facts, *told),
-        frozenset(aside | {each.path for each in found.read} | read.used),
-        tuple(lists),
-    )
+    used = frozenset(aside | {each.path for each in found.read} | read.used)
+    facts += told
+    return ObjectFiles(tables, found.classes, tuple(facts), used, tuple(lists))
 
 
 def _folder_key(path: str) -> str:

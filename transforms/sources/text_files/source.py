@@ -10,8 +10,15 @@ import pyarrow as pa
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
+from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.sources.base import RowSink
-from recordmill.transforms.sources.images.source import FilesSource, file_schema
+from recordmill.transforms.sources.images.source import (
+    FilesSource,
+    ReadFile,
+    Taken,
+    TakenFiles,
+    file_schema,
+)
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -27,26 +34,14 @@ class TextFilesSource(FilesSource):
         return file_schema(self.options.column_names, self.found, text)
 
     def _take(
-        self, data: bytes, values: Sequence[Any]
-    ) -> tuple[bytes, None, tuple[str, ...]]:
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"is not UTF-8: byte {data[error.start]:#04x} at byte {error.start}; save "
-                "it as UTF-8"
-            ) from None
-        return data.removeprefix(_BOM), None, ()
+        self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
+    ) -> Taken:
+        if problem := utf8_reason(data, "file"):
+            raise ValueError(f"is {problem}; save it as UTF-8")
+        return Taken(data.removeprefix(_BOM))
 
-    def _batch(
-        self,
-        contents: pa.Array,
-        headers: Sequence[Any],
-        paths: Sequence[str],
-        values: Sequence[Sequence[Any]],
-        sink: RowSink,
-    ) -> pa.RecordBatch:
+    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
         # Decoded above, so they are text as they are.
-        found = {"text": contents.cast(pa.string())}
-        found["filename"] = pa.array(paths, pa.string())
-        return pa.RecordBatch.from_pydict({**self.found.columns(values), **found})
+        found = {"text": taken.contents.cast(pa.string())}
+        found["filename"] = pa.array(taken.paths, pa.string())
+        return pa.RecordBatch.from_pydict({**self.found.columns(taken.values), **found})

@@ -38,8 +38,7 @@ from recordmill.transforms.decode.examples import ObservedFeatures, decode_recor
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.images.header import image_format
-from recordmill.transforms.storage.reading import read_range
-from recordmill.transforms.tfrecord import crc32c
+from recordmill.transforms.storage.reading import read_summed
 
 _MOST_BYTES = 64 << 20  # of a file beside the records
 
@@ -57,8 +56,7 @@ class BesideFiles:
         file = self._files.get(path)
         if file is None or file.size > _MOST_BYTES:
             return None
-        data = read_range(file.uri, 0, file.size, self._storage, file.seen)
-        self.checksums[path] = FileChecksum(path, 0, file.size, crc32c(data))
+        data, self.checksums[path] = read_summed(file, self._storage)
         return data
 
     def named(self, name: str) -> dict[str, bytes]:

@@ -30,6 +30,7 @@ from recordmill.schemas.text import count, is_utf8
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.columns import inside_lists
+from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.summary import (
@@ -366,8 +367,8 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | 
     try:
         decoded = data.decode()
         values = {name: decoded if kind == "text" else json.loads(decoded)}
-    except UnicodeDecodeError as error:
-        return f"{name}: not UTF-8: byte {data[error.start]:#04x} at {error.start}"
+    except UnicodeDecodeError:
+        return f"{name}: {utf8_reason(data, 'file')}"
     except json.JSONDecodeError as error:
         return f"{name}: not JSON: {error.msg} at character {error.pos}"
     except (ValueError, RecursionError) as error:
