@@ -282,7 +282,7 @@ _ANY_PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
     """Returns what a job file may hold; a placeholder may stand for any value."""
-    made = without_titles(job_file_model(formats).model_json_schema())
+    made = without_titles(job_file_model(*formats.items()).model_json_schema())
     made["properties"]["source"] |= {"enum": list(formats)}
     del made["properties"]["source"]["minLength"]
     sections = [made["properties"][name]["$ref"].rpartition("/")[2] for name in formats]

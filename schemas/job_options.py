@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -232,12 +233,13 @@ def _field_of(option: Option) -> tuple[Any, Any]:
     )
 
 
-def job_file_model(formats: Formats) -> type[BaseModel]:
+@lru_cache(maxsize=64)  # as it takes 15 ms
+def job_file_model(*formats: tuple[str, type[SourceOptions]]) -> type[BaseModel]:
     """Returns the model of all options: those declared, and a section for each format."""
     fields: dict[str, Any] = {
         _field_name(option.name): _field_of(option) for option in offered_by(JOB_FILE)
     }
-    for name, options in formats.items():
+    for name, options in formats:
         description = f"options of source: {name}"
         fields[name] = (options, Field(options(), description=description))
     doc = "A job: what is converted, where to, and how it is run."
@@ -332,7 +334,7 @@ def check_options(
     source = str(given.get("source"))
     chosen = {source: formats[source]} if source in formats else {}
     try:
-        file = job_file_model(chosen).model_validate(given)
+        file = job_file_model(*chosen.items()).model_validate(given)
     except ValidationError as error:
         for detail in error.errors():
             place = _place_of(detail["loc"], given)

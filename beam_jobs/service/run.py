@@ -235,7 +235,7 @@ def _submit_detached(
     """Submits the job if nobody waits for its end; returns if it is to be waited for."""
     from recordmill.beam_jobs.runners.embedded import only_translates
 
-    translates = only_translates(beam_options)
+    translates = bool(run.options.beam_args) and only_translates(beam_options)
     if not (translates or run.options.detach):
         return
     # Half of Beam's runners come with these: only where they are needed.

@@ -96,7 +96,7 @@ def test_job_files_take_it(option: Option) -> None:
 
 def test_job_files_take_nothing_else() -> None:
     names = {
-        field.alias or name for name, field in job_file_model({}).model_fields.items()
+        field.alias or name for name, field in job_file_model().model_fields.items()
     }
     assert names == {option.name for option in offered_by(JOB_FILE)}
     assert set(job_schema(FORMATS)["properties"]) == names | set(BUILT_IN)
