@@ -209,7 +209,7 @@ def test_a_store_gets_what_is_appended(store_place: Place, tmp_path: Path) -> No
         assert ran.status == 0, ran.err
 
 
-@pytest.mark.not_on("memory")
+@pytest.mark.not_on("s3")
 def test_killed_in_the_switch(store_place: Place, tmp_path: Path) -> None:
     """All but the manifest had been moved; then another file comes."""
     source = tmp_path / "in"

@@ -354,9 +354,10 @@ def test_commands_follow_latest_json(tmp_path: Path, command: str) -> None:
     assert recordmill(command, output, "--json").out == ran.out
 
 
-# It does what S3 does, in one process: the contract of stores and test_remote_output
-# show that.
-pytestmark = [pytest.mark.not_on("memory"), pytest.mark.usefixtures("cache")]
+pytestmark = pytest.mark.usefixtures("cache")
+# A store in memory does what S3 does, as the contract of stores and test_stores show: S3
+# has the test that does most.
+in_memory = pytest.mark.not_on("s3")
 
 
 def job_for(place: Place, *options: Argument) -> list[Argument]:
@@ -386,6 +387,7 @@ def tops(store: Store) -> set[str]:
     return {name.split("/")[0] for name in store.list()}
 
 
+@pytest.mark.not_on("memory")
 def test_each_change_is_the_next_version(
     store_place: Place, tmp_path: Path, cache: Path
 ) -> None:
@@ -409,6 +411,7 @@ def test_each_change_is_the_next_version(
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
+@in_memory
 def test_a_folder_that_is_a_dataset(store_place: Place) -> None:
     target = ["csv", IRIS, store_place.root, "--name", "iris"]
     reach = options_of(store_place.options)
@@ -420,6 +423,7 @@ def test_a_folder_that_is_a_dataset(store_place: Place) -> None:
     assert store_place.store.list() == before
 
 
+@in_memory
 def test_files_that_are_none_of_ours_stay(store_place: Place) -> None:
     store = store_place.store
     for name in ("0.9.9/thesis.txt", "notes/a", "0.9.8/chapter/1.txt"):
@@ -429,6 +433,7 @@ def test_files_that_are_none_of_ours_stay(store_place: Place) -> None:
     assert tops(store) == {"0.9.8", "0.9.9", "1.0.1", "notes", "latest.json"}
 
 
+@in_memory
 def test_what_another_job_left_half_done_goes(store_place: Place, cache: Path) -> None:
 
     with failing("stage"):
@@ -590,6 +595,7 @@ def test_a_killed_run_is_taken_over(shared_place: Place, mixed: MixedInput) -> N
     assert tops(store) == {"1.0.0", "latest.json"}
 
 
+@in_memory
 def test_the_lock_of_a_dead_machine_is_taken_over(store_place: Place) -> None:
     """Its lock says for how long it counts; nobody has renewed it since."""
     holder = replace(Holder.this_process(1.0), host="elsewhere", pid=7)
@@ -600,6 +606,7 @@ def test_the_lock_of_a_dead_machine_is_taken_over(store_place: Place) -> None:
     assert tops(store_place.store) == {"1.0.0", "latest.json"}
 
 
+@in_memory
 def test_nothing_moves_when_the_lease_was_lost(store_place: Place) -> None:
     """Taken over in mid-run: the version is whole, but latest.json stays."""
     publish_to(store_place)
