@@ -102,7 +102,10 @@ class FlinkCluster:
         log = self.folder / f"taskmanager{len(self.task_managers)}.log"
         command = self._java(
             "runtime.taskexecutor.TaskManagerRunner",
+            # All of the heap from the start, as Flink's own scripts have it.
             f"-Xmx{self.heap_mb + 128}m",
+            f"-Xms{self.heap_mb + 128}m",
+            "-XX:+AlwaysPreTouch",
             "-XX:MaxDirectMemorySize=320m",
             # Left alone, Beam's runner lives on without the thread that ran out of it.
             "-XX:+ExitOnOutOfMemoryError",
