@@ -18,14 +18,19 @@ from job_tools import Ran, command, examples_of
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.typedef import Record
+from store_servers import bucket_place, moto, s3_environment
 
 ROWS = pa.table({"id": [1, 2, 3, 4], "x": [1.5, 2.5, 3.5, 4.5]})
+PYICEBERG_FILES = "pyiceberg.io.fsspec.FsspecFileIO"
 DAYS = ROWS.append_column("day", pa.array(["a", "a b%/ü", "b", None]))
 
 
-def catalog_in(folder: Path) -> SqlCatalog:
-    """Returns a catalog in memory of Iceberg tables in a folder."""
-    catalog = SqlCatalog("any", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+def catalog_in(folder: Path | str, **settings: str) -> SqlCatalog:
+    """Returns a catalog in memory of Iceberg tables in a folder, or below a URL."""
+    warehouse = f"file://{folder}" if isinstance(folder, Path) else folder
+    catalog = SqlCatalog(
+        "any", uri="sqlite:///:memory:", warehouse=warehouse, **settings
+    )
     catalog.create_namespace("of")
     return catalog
 
@@ -47,8 +52,8 @@ def delta(folder: Path) -> DeltaTable:
     return DeltaTable(folder)
 
 
-def iceberg(folder: Path) -> Any:
-    catalog = catalog_in(folder)
+def iceberg(folder: Path | str, **settings: str) -> Any:
+    catalog = catalog_in(folder, **settings)
     table = catalog.create_table("of.rows", schema=ROWS.schema)
     table.append(ROWS)
     table.append(ROWS.slice(0, 2))
@@ -72,6 +77,25 @@ def test_files_with_other_columns_are_left_out_as_the_error_says(
     assert ran.status == 0, ran.err
     assert "version 1, 1 file" in ran.err
     assert rows_of(tmp_path / "out") == expected(ROWS)  # of x, which both have
+
+
+def test_iceberg_table_in_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found by the options that all inputs have, and no settings of pyiceberg."""
+    with moto(tmp_path) as address:
+        for name, value in s3_environment(address).items():
+            monkeypatch.setenv(name, value)
+        place = bucket_place("s3", {"endpoint_url": address})
+        warehouse = place.root.removesuffix("/some/out")
+        settings = {"s3.endpoint": address, "py-io-impl": PYICEBERG_FILES}
+        table = iceberg(warehouse, **settings)
+        left = expected(table.scan().to_arrow())
+        options = ("--storage-option", f"endpoint_url={address}")
+        ran = convert(f"{warehouse}/of/rows", tmp_path / "out", *options)
+    assert ran.status == 0, ran.err
+    assert "of other versions left out" in ran.err
+    assert rows_of(tmp_path / "out") == left
 
 
 def test_delta_table_is_read_at_its_version(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def only_current(
         found = (
             _delta_snapshot(uri, folder, own, storage)
             if is_delta
-            else _iceberg_snapshot(uri, own)
+            else _iceberg_snapshot(uri, own, storage)
         )
         kind = "Delta" if is_delta else "Iceberg"
         named = {file.path.removeprefix(folder) for file in own}
@@ -192,14 +192,28 @@ def _delta_snapshot(
     return Snapshot(version, {path: {} for path in paths})
 
 
-def _iceberg_snapshot(uri: str, own: Sequence[InputFile]) -> Snapshot:
-    table_module = _load("pyiceberg.table", uri)
+def _open_iceberg(uri: str, metadata: str, storage: StorageOptions) -> Any:
+    """Opens a table, of which a store is read as all other inputs are."""
+    table = _load("pyiceberg.table", uri).StaticTable
+    if is_local(metadata):
+        return table.from_metadata(metadata)
+    files = _load("pyiceberg.io.fsspec", uri).FsspecFileIO({})
+    files.get_fs = lambda *_: filesystem_of(metadata, storage)[0]
+    read = _load("pyiceberg.serializers", uri).FromInputFile.table_metadata
+    catalog = _load("pyiceberg.catalog.noop", uri).NoopCatalog("none")
+    found = read(files.new_input(metadata))
+    return table((metadata,), found, metadata, files, catalog)
+
+
+def _iceberg_snapshot(
+    uri: str, own: Sequence[InputFile], storage: StorageOptions
+) -> Snapshot:
     pyarrow = _load("pyiceberg.io.pyarrow", uri)
     named = [file for file in own if _ICEBERG.fullmatch(file.path)]
     # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
     newest = max(named, key=lambda file: (_number(file.path), file.path))
     try:
-        table = table_module.StaticTable.from_metadata(newest.uri)
+        table = _open_iceberg(uri, newest.uri, storage)
         tasks = list(table.scan().plan_files())
         location = table.location().rstrip("/") + "/"
         snapshot = table.current_snapshot()
