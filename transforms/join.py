@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms.temporary import gather, take_batches
+from recordmill.transforms.temporary import TEMPORARY, gather, take_batches
 
 RUN_ROWS = 1 << 18
 """Rows that are sorted at once."""
@@ -51,6 +51,7 @@ def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
         if pc.any(falls(keys[:-1], keys[1:])).as_py():
             return False
         last = keys[-1]
+        TEMPORARY.drop_pages()
     return True
 
 
@@ -83,6 +84,7 @@ def windows(
         if start < len(run)
     ]:
         yield _read(own, min(keys)), _read(there, min(keys))
+        TEMPORARY.drop_pages()
 
 
 def _read(runs: list[list[Any]], key: str) -> pa.Table:
