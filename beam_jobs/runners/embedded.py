@@ -8,7 +8,6 @@ processes (transforms/tasks/processes.py).
 
 from __future__ import annotations
 
-import bz2
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,6 @@ from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import (
     DirectOptions,
     GoogleCloudOptions,
@@ -181,9 +179,6 @@ def run_pipeline(
         return
 
     def run() -> None:
-        # Both for good: a thread has one run, and other runs may not be over yet.
-        _steps.are_plain = True
-        setattr(cloudpickle_pickler, "bz2", _steps)  # noqa: B010
         with keeping_arguments():
             pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
             build(pipeline)
@@ -234,25 +229,6 @@ def _replacing(module: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(module, name, before)
-
-
-class _Steps(threading.local):
-    """Leaves the steps of a pipeline as they are, where Beam compresses them.
-
-    In a run that is 500 times, 70 ms, for what never leaves this process. What other
-    threads pickle, for pipelines of their own, is compressed.
-    """
-
-    are_plain = False  # in this thread
-
-    def compress(self, data: bytes, **how: int) -> bytes:
-        return data if self.are_plain else bz2.compress(data, **how)
-
-    def decompress(self, data: bytes) -> bytes:
-        return bz2.decompress(data) if data.startswith(b"BZh") else data
-
-
-_steps = _Steps()
 
 
 # Flink holds each group of GroupByKey in memory as one value, and makes one bundle of all
