@@ -355,11 +355,11 @@ CASES = {  # parameters: arguments
 WRONG = [
     (
         [],
-        "give job_file, or source (images, audio, cifar, csv, parquet, arrow, jsonl, text, binary, idx, numpy, tfrecord, webdataset), inputs and output",
+        "give job_file, or source (images, audio, text, cifar, csv, parquet, arrow, jsonl, binary, idx, numpy, tfrecord, webdataset), inputs and output",
     ),
     (
         ["--source=cvs"],
-        "source: expected one of images, audio, cifar, csv, parquet, arrow, jsonl, text, binary, idx, numpy, tfrecord, webdataset, got cvs",
+        "source: expected one of images, audio, text, cifar, csv, parquet, arrow, jsonl, binary, idx, numpy, tfrecord, webdataset, got cvs",
     ),
     (["--source=csv", "--output=o"], "source=csv also needs inputs"),
     (["--job_file=j", "--inputs=i"], "inputs: not an option of recordmill run"),

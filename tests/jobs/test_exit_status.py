@@ -135,9 +135,10 @@ def test_a_file_reaches_the_size_that_the_process_allows(
     assert ran.status == EXIT_STATUS["no_room"]
     told = ran.err[ran.err.index("Error: ") :].splitlines()
     assert told[0].startswith(f"Error: {tmp_path / 'out'}/")
-    assert "tfrecord-00000-of-00001: cannot be written: File too large; " in told[0]
+    name = "inputs.arrow" if max_bytes == 1_000 else "tfrecord-00000-of-00001"
+    assert f"{name}: cannot be written: File too large; " in told[0]
     assert "ulimit -f" in told[0]
-    assert len(told) == 2
+    assert len(told) == (1 if max_bytes == 1_000 else 2)  # nothing to resume yet
     # The way out that the message names: with a higher limit, the same command again.
     assert recordmill(*arguments).status == 0
 

@@ -618,7 +618,7 @@ def test_ways_out_of_arrays(tmp_path: Path) -> None:
     times = np.array(["2026-01-01", "2026-01-02"], "M8[s]")
     for array, told, repaired in (
         (objects, "numpy.array(values.tolist())", np.array(objects.tolist())),
-        (times, "save array.astype(...)", times.astype(np.int64)),
+        (times, "Save array.astype(...)", times.astype(np.int64)),
         (np.array(3), "save array[numpy.newaxis]", np.array(3)[np.newaxis]),
     ):
         np.save(path, array, allow_pickle=True)

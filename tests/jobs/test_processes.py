@@ -24,6 +24,7 @@ from job_tools import (
     assert_unpublished,
     assert_whole,
     children,
+    command,
     contents,
     convert,
     ended,
@@ -143,7 +144,7 @@ def assert_ends_and_resumes(folder: Path, workers: list[int]) -> None:
     output = folder / "out"
     wait_until(lambda: not any(map(is_alive, workers)))
     assert_unpublished(output)
-    ran = recordmill(*job_of(folder), *PROCESSES)
+    ran = command(*job_of(folder), *PROCESSES)
     assert ran.status == 0, ran.err
     assert_whole(output)
     assert not list(output.glob(".recordmill/*/*"))

@@ -85,7 +85,7 @@ def test_columns_are_labels_and_splits(
     example = next(examples_of(tmp_path / "out"))
     assert sorted(example.features.feature) == ["animal", "id"]
     assert "label: animal, 4 classes: 7, cat, dog, emu" in ran.err
-    assert "rows by column part: train 5, 1 2, test 2, val 1; it is no" in ran.err
+    assert "rows by column part: train 5, 1 2, test 2, val 1; it does not" in ran.err
     assert_whole(tmp_path / "out")
     if source == "csv":  # whose types follow from the cells
         convert(source, table, tmp_path / "engine", *job, "--exchange", "engine")

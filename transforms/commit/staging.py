@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 
@@ -430,15 +430,13 @@ def stage(
             schema = schema_of(manifest, class_names(store, manifest))
         manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
     staged = described | unnamed
-    own_files = {workspace.store_name(f"staging/{n}"): staged[n] for n in staged}
-    own_files[workspace.store_name(SEEN_NAME)] = manifest_digest(seen).encode()
-    store.put_all(own_files)
+    store.put_all({workspace.store_name(f"staging/{n}"): staged[n] for n in staged})
     _stage_rejects(context)
-    staged_manifest = own.model_copy(update={"appended": context.part})
-    checks = [partial(_verify_staged, context, staged_manifest)]
     if read is not None:
-        checks.insert(0, partial(_require_same_inputs, context, read))
-    store.for_each(lambda check: check(), checks)
+        _require_same_inputs(context, read)
+    _verify_staged(context, own.model_copy(update={"appended": context.part}))
+    # Not before the checks: a manifest of an earlier launch may be staged, too.
+    store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 

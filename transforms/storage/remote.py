@@ -154,7 +154,8 @@ class RemoteStore(Store):
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         pairs = tuple(pairs)
         self.for_each(lambda pair: self._move(*pair), pairs)
-        self.delete(source for source, _ in pairs)
+        if self._cloud.objects:  # these have no moves: they were copied
+            self.delete(source for source, _ in pairs)
 
     def for_each(
         self, action: Callable[[_Item], _Result], items: Iterable[_Item]

@@ -11,6 +11,7 @@ from typing import IO
 
 import pyarrow as pa
 
+from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.local import LocalStore
 from recordmill.transforms.storage.store import Store
@@ -38,15 +39,25 @@ def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) 
 
 @contextmanager
 def open_table(store: Store, name: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Opens an Arrow file; of one in the cloud Arrow reads its end and what is asked for."""
+    """Opens an Arrow file; of one in the cloud Arrow reads its end and what is asked for.
+
+    Raises:
+      OutputError: it is missing or damaged.
+    """
+    if (size := store.size(name)) is None:
+        raise MissingFileError(f"{store.uri_of(name)}: is missing")
     if isinstance(store, LocalStore):
         source = pa.OSFile(str(Path(store.root, name)), "rb")
     else:
-        size = store.size(name) or 0
         file = InputStream(partial(store.read_range, name), size)
         source = pa.PythonFile(file, "r")
-    with source, pa.ipc.open_file(source) as reader:
-        yield reader
+    with source:
+        try:
+            reader = pa.ipc.open_file(source)
+        except pa.ArrowInvalid as error:
+            raise OutputError(f"{store.uri_of(name)}: is damaged: {error}") from None
+        with reader:
+            yield reader
 
 
 def read_table(store: Store, name: str) -> pa.Table:

@@ -6,7 +6,7 @@
         rejects/    *.jsonl, one file per range or shard that rejected rows
         staging/    finished shards and metadata, under their final names
         errors/     one JSON file per error of a task
-        inventory.jsonl.gz   what the run listed; in the store, like staging
+        inputs.arrow   what the run listed
         input.json  input root and format, to find the lines of rejects
         run.log
 
@@ -63,8 +63,8 @@ from recordmill.transforms.temporary import gather
 # of one launch of a detached job.
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 
-# In the scratch folder, if there is one.
 INPUTS_NAME = "inputs.arrow"  # of the list of inputs, for the end of the run
+# In the scratch folder, if there is one.
 _IN_SCRATCH = ("runs", "facts", "inventory.arrow", INPUTS_NAME)
 _EXCHANGE_FILE = "facts/exchange"
 # Raise it when inputs are cut into other ranges, or workspaces hold other files.
@@ -327,7 +327,7 @@ def load_checksums(
         yield few.batch
         for name in workspace.names(CHECKPOINTS):
             for batch in _kept(workspace, name) if name.endswith(_ENDING) else ():
-                wanted -= len(batch)
+                wanted -= len(batch) if name != f"{PREPARE}{_ENDING}" else 0
                 yield batch
 
     found = gather(batches(), CHECKSUMS)

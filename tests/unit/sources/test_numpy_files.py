@@ -111,7 +111,7 @@ def npz(**arrays: Any) -> bytes:
 
 WRONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "objects": ("a.npy", lambda: npy(np.array([{}, 1], object)), "holds Python objects"),
-    "times": ("a.npy", lambda: npy(np.array(["2026-01-01"], "M8[s]")), r"save array\.astype"),
+    "times": ("a.npy", lambda: npy(np.array(["2026-01-01"], "M8[s]")), r"Save array\.astype"),
     "complex": ("a.npy", lambda: npy(np.array([1j])), "one array for each part of a complex"),
     "no axis": ("a.npy", lambda: npy(np.array(1)), r"has 0 axes, .*save array\[numpy\.newaxis\]"),
     "empty": ("a.npy", lambda: b"", "begins with nothing"),
