@@ -46,6 +46,7 @@ from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
+from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.machine import available_memory, usable_cores
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
@@ -53,8 +54,8 @@ from recordmill.transforms.sources.map import map_rows
 from recordmill.transforms.sources.other_format import naming_other_format
 from recordmill.transforms.sources.registry import (
     describe_inputs,
+    folder_keys,
     make_source,
-    unread_keys,
 )
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
@@ -97,7 +98,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     if run.append_plan is not None:
         if fixed_schema is not None:  # one that is declared stays the same by itself
             _require_same_schema(run.append_plan, source)
-    _check_schema(job, source, run.expected)
+    _check_schema(job, source, run.expected, inputs.files)
     if not ranges and run.append_plan is None:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
@@ -106,7 +107,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     check_names(job, run.store, names)
     understood = describe_archives(inputs.files).updated(inputs.told)
     understood = understood.updated(source.understood())
-    if keys := unread_keys(job, inputs.files):
+    if keys := folder_keys(job, inputs.files, are_read=False):
         told = "folders not read as columns", ", ".join(f"{key}=..." for key in keys)
         understood = understood.updated(InputSummary((told,)))
     limits = None
@@ -232,7 +233,9 @@ def _require_same_schema(append_plan: AppendPlan, source: RowSource) -> None:
         )
 
 
-def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> None:
+def _check_schema(
+    job: JobSpec, source: RowSource, expected: Schema | None, files: Inventory
+) -> None:
     """Refuses before the run what can never fit: columns, types, the payload."""
     # Only here: they import all that casts and encodes, which "nothing to do" need not.
     from recordmill.transforms.cast.cast_batch import check_columns
@@ -255,7 +258,13 @@ def _check_schema(job: JobSpec, source: RowSource, expected: Schema | None) -> N
     else:
         schema = source.schema()
         check_types(source.columns(), schema)
-    check_payload(schema, job.payload)
+    try:
+        check_payload(schema, job.payload)
+    except SchemaError as error:
+        keys = folder_keys(job, files, are_read=True)
+        if job.payload != "raw" or not {*keys} & {*source.columns().names}:
+            raise
+        raise SchemaError(f"{error}, or use `partitions=none`") from error
     require_schema(expected, schema, job)
 
 

@@ -247,8 +247,18 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     assert splits_of(out) == {"train": {"0.jpg", "1.jpg"}, "val": {"3.jpg"}}
     assert not (out / "label.labels.txt").exists()
     reasons = recordmill("rejects", out).out
-    assert "its lines of train.txt, val.txt are in several splits" in reasons
+    lists = "train.txt, val.txt"
+    assert f"its lines of {lists} are in several splits: leave it in one of" in reasons
     assert "7.jpg" in reasons
+    one = (
+        "--label-from",
+        "none",
+        "--split-lists",
+        "train=train.txt",
+        "--max-rejects=9",
+    )
+    converted(photos, *one, "--overwrite")
+    assert "no line of train.txt names it" in recordmill("rejects", out).out
 
 
 def test_a_label_that_the_file_of_classes_does_not_name(photos: Path) -> None:

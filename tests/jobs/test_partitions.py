@@ -16,6 +16,8 @@ from plain_runner import without_beam
 from tables_in_formats import FORMATS, write_table
 
 from recordmill import open_dataset
+from recordmill.transforms.sources import registry
+from recordmill.transforms.sources.partitions import NO_PARTITIONS
 
 FOLDERS = {
     "kind=cat/year=2025/code=007": [1, 2],
@@ -267,3 +269,88 @@ def test_split_is_a_column_where_another_folder_tells_splits(tmp_path: Path) -> 
     convert("parquet", given, tmp_path / "out", "--split-from", 1)
     assert "split" in [f["name"] for f in manifest_of(tmp_path / "out")["features"]]
     assert sorted(manifest_of(tmp_path / "out")["splits"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["text", "csv", "jsonl"])
+def test_datasets_from_before_folders_were_columns_take_new_files(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message names the way out, and it works, once and again."""
+    given, out = tmp_path / "in", tmp_path / "out"
+
+    def add(year: int) -> None:
+        path = write_table(given / f"y={year}/0", "csv", {"id": [year]})
+        text = json.dumps({"id": year}) + "\n" if kind == "jsonl" else path.read_text()
+        path.rename(path.with_suffix({"text": ".txt"}.get(kind, f".{kind}")))
+        next(path.parent.iterdir()).write_text(text)
+
+    add(1)
+    add(2)
+    with monkeypatch.context() as before:
+        before.setattr(registry, "_reads_partitions", lambda _: False)
+        before.setattr(registry.Request, "partitions", lambda *_: NO_PARTITIONS)
+        convert(kind, given, out)
+    ran = recordmill("convert", kind, given, out)
+    assert "which folders are read as columns" in ran.err
+    assert "append with --partitions none" in ran.err
+    convert(kind, given, out, "--append", "--partitions", "none")
+    add(3)
+    ran = recordmill("convert", kind, given, out, "--append")
+    assert "they also have y; use --partitions none" in ran.err
+    for year in (3, 4):
+        add(year)
+        convert(kind, given, out, "--append", "--partitions", "none")
+    column = "text" if kind == "text" else "id"
+    assert [f["name"] for f in manifest_of(out)["features"]] == [column]
+    assert len(list(examples_of(out))) == (8 if kind == "text" else 4)
+    # Of a dataset that has them it is another job still.
+    convert(kind, given, tmp_path / "new")
+    refused = ("--append", "--partitions", "none")
+    ran = recordmill("convert", kind, given, tmp_path / "new", *refused)
+    assert "was made by another job" in ran.err
+
+
+def test_text_leaves_out_folders_that_a_schema_does_not_have(tmp_path: Path) -> None:
+    (tmp_path / "in/label=cat").mkdir(parents=True)
+    (tmp_path / "in/label=cat/0.txt").write_text("one\n")
+    (tmp_path / "s.yaml").write_text("features:\n  text: string\n")
+    for more in ((), ("--payload", "raw")):
+        out = tmp_path / f"out{len(more)}"
+        ran = convert(
+            "text", tmp_path / "in", out, "--schema", tmp_path / "s.yaml", *more
+        )
+        assert "columns left out: label" in ran.err
+        assert "columns by folder" not in ran.err
+    raw = ("convert", "text", tmp_path / "in", tmp_path / "raw", "--payload", "raw")
+    assert "--partitions none" in recordmill(*raw).err
+    assert recordmill(*raw, "--partitions", "none").status == 0
+    ran = recordmill(
+        "convert",
+        "text",
+        tmp_path / "in",
+        tmp_path / "w",
+        "--whole-files",
+        "--partitions=none",
+    )
+    assert "--partitions: with --whole-files each file is a record" in ran.err
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_column_that_is_a_folder_too_is_named_with_its_file(
+    kind: str, tmp_path: Path
+) -> None:
+    """Wherever the file is, and if others are left out."""
+    for k, (without, own) in enumerate((("a", "b"), ("b", "a"))):
+        given = tmp_path / str(k)
+        for folder, table in ((without, {"id": [1]}), (own, {"id": [1], "k": [99]})):
+            write_table(given / f"k={folder}/0", kind, table)
+        for more in ("error", "ignore"):
+            out = tmp_path / f"out-{k}-{more}"
+            job: list[Argument] = [kind, given, out, "--extra-columns", more]
+            ran = recordmill("convert", *job)
+            assert ran.status == 65
+            assert (
+                f"k={own}/0.{kind}: has a column 'k', and lies in a folder" in ran.err
+            )
+            if more == "ignore" and own == "b":
+                convert(*job, "--partitions", "none")

@@ -35,10 +35,11 @@ from recordmill.transforms.inventory import (
     NO_FILES,
     FileTable,
     Inventory,
+    folders_of,
     joined,
 )
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.registry import describe_inputs
+from recordmill.transforms.sources.registry import describe_inputs, folder_keys
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.storage.shard_file import gzip_packer
@@ -573,13 +574,34 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
             f"format ({kept.format_version}, now {FORMAT_VERSION}); {CONVERT_ALL}"
         )
     # What new files have beside the dataset's columns says nothing of its records.
-    free = ("columns", "extra_columns")
+    free = ["columns", "extra_columns"]
+    if _reads_no_folders(job, manifest, parts):
+        free.append("partitions")
     if changes := list(option_changes(kept.job, fixed_fields(job), free)):
         raise OutputRefusedError(
             f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
             f"with the options of the first run, or {CONVERT_ALL}"
         )
     return _joined(parts)
+
+
+def _reads_no_folders(
+    job: JobSpec, manifest: Manifest, parts: Sequence[KeptInputs]
+) -> bool:
+    """Tells whether a job takes folders for no columns, and its dataset has none of them.
+
+    It was made before folders were columns, or has inputs in other folders.
+    """
+    if getattr(job.source_options, "partitions", "") != "none" or job.map is not None:
+        return False
+    # Only here: no other run needs it.
+    from recordmill.transforms.sources.partitions import values_in
+
+    declared, names = job.declared, {feature.name for feature in manifest.features}
+    if declared is not None:
+        names |= {declared.column_of(name) for name in declared.features}
+    folders = folders_of(_joined(parts).paths).dictionary.to_pylist()
+    return not any(names & values_in(f"{folder}/").keys() for folder in folders)
 
 
 def _joined(parts: Sequence[KeptInputs]) -> KeptFiles:
@@ -689,6 +711,11 @@ def dataset_changes(
         changes.append(f"input files: {', '.join(told)}")
     if manifest.appended and not changes:
         changes.append(f"rows that {count(manifest.appended, 'append')} added")
+    if not changes and folder_keys(job, files, are_read=True):
+        changes.append(
+            "which folders are read as columns: to keep the records as they are, append "
+            "with `partitions=none`"
+        )
     if not changes and describe_inputs(job, files):
         changes.append("which folders are read as splits and as classes")
     return changes

@@ -357,6 +357,7 @@ class ObjectsSource(Source):
         splits = self.splits.found_in(files, kept)
         partitions = self.partitions.found_in(files, splits, kept)
         observed: dict[str, ObservedColumn] = {}
+        owners: dict[str, str] = {}  # the first file that has a column
         share = max(self.least_bytes, SAMPLE_BYTES // len(files))
         chosen = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
         sampled, problem, is_sampled = 0, "", len(chosen) < len(files)
@@ -368,6 +369,7 @@ class ObjectsSource(Source):
                 problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
                 sampled += len(rows)
                 for name in dict.fromkeys(chain.from_iterable(rows)):
+                    owners.setdefault(name, file.uri)
                     column = observed.setdefault(name, ObservedColumn())
                     column.add([row.get(name) for row in rows])
                 if batch is not None:
@@ -387,10 +389,12 @@ class ObjectsSource(Source):
             partitions, left_out = partitions.only(wanted)
             left_out |= observed.keys() - {*wanted}
             observed = {name: observed[name] for name in observed if name in wanted}
-        partitions.require_apart(files[0].uri, observed)
+        for name in observed:
+            partitions.require_apart(owners[name], [name])
         types = self._types_of(observed, files[0].uri)
         if fixed is not None:
-            require_features([*types, *partitions.keys], fixed, may_lack=True)
+            names, keys = (*types, *partitions.keys), partitions.keys
+            require_features(names, fixed, folders=keys, may_lack=True)
             types = types_to_append(fixed)
             types = {n: k for n, k in types.items() if n not in partitions.keys}
         return replace(

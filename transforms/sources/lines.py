@@ -36,7 +36,7 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
-from recordmill.transforms.sources.plain_types import require_features
+from recordmill.transforms.sources.plain_types import left_out_fact, require_features
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     UNPACKED_TIMES,
@@ -187,10 +187,12 @@ class TextSource(Source):
     range_bytes: int = RANGE_BYTES
     splits: FileSplits = NO_SPLITS
     partitions: Partitions = NO_PARTITIONS
+    wanted: tuple[str, ...] = ()  # columns that a declared schema has, if there is one
     storage: StorageOptions = NO_OPTIONS
     fixed_schema: Schema | None = None
     # of all files, once prepared
     compression: str = ""
+    left_out: tuple[str, ...] = ()  # folders that no feature is made of
     passed_over: tuple[SkippedFiles, ...] = ()
 
     tells_checksums = True
@@ -203,23 +205,28 @@ class TextSource(Source):
         schema = append.schema if append else None
         splits = self.splits.found_in(full, kept)
         partitions = self.partitions.found_in(full, splits, kept)
+        left_out = set[str]()
+        if self.wanted:
+            partitions, left_out = partitions.only(self.wanted)
         partitions.require_apart(full[0].uri, TEXT.names)
         if schema is not None:
-            require_features([*TEXT.names, *partitions.keys], schema)
+            keys = partitions.keys
+            require_features([*TEXT.names, *keys], schema, folders=keys)
         empty = [("empty", file.path) for file in files if not file.size]
         return replace(
             self,
             compression=find_compression(full[0], self.storage),
             splits=splits,
             partitions=partitions,
+            left_out=tuple(left_out),
             fixed_schema=schema,
             passed_over=SkippedFiles.counted(empty),
         )
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         facts = (("file", self.compression),) if self.compression else ()
-        facts = (*facts, *self.splits.facts, *self.partitions.facts)
-        return InputSummary(facts, (), self.passed_over)
+        facts = (*left_out_fact(self.left_out), *facts, *self.splits.facts)
+        return InputSummary((*facts, *self.partitions.facts), (), self.passed_over)
 
     def columns(self) -> pa.Schema:
         return pa.schema([*TEXT, *self.partitions.types])

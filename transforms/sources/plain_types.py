@@ -299,14 +299,23 @@ _LEAVES = {
 
 
 def require_features(
-    names: Iterable[str], schema: Schema, *, may_lack: bool = False
+    names: Iterable[str],
+    schema: Schema,
+    *,
+    folders: Iterable[str] = (),
+    may_lack: bool = False,
 ) -> None:
-    """Checks that the columns of new files are the features of their dataset."""
+    """Checks that the columns of new files are the features of their dataset.
+
+    `folders` are those columns that folders make.
+    """
     features = {feature.name for feature in schema.features}
     extra = sorted({*names} - features)
     missing = [] if may_lack else sorted(features - {*names})
     if extra or missing:
         way_out = "" if missing else f"{LEAVE_OUT}, or "
+        if extra and {*extra} <= {*folders}:
+            way_out = "use `partitions=none`, so that folders are no columns, or "
         found = [f"lack {', '.join(missing)}"] if missing else []
         found += [f"also have {', '.join(extra)}"] if extra else []
         raise SchemaError(

@@ -246,10 +246,15 @@ def _reads_partitions(options: SourceOptions) -> bool:
     return is_read and not getattr(options, "whole_files", False)
 
 
-def unread_keys(job: JobSpec, files: Sequence[InputFile]) -> list[str]:
-    """Returns the keys of folders named key=value that become neither columns nor splits."""
+def folder_keys(
+    job: JobSpec, files: Sequence[InputFile], *, are_read: bool
+) -> list[str]:
+    """Returns the keys of folders named key=value, if they become columns or if not.
+
+    Those that become splits are left out.
+    """
     options = job.source_options
-    if _reads_partitions(options) or not isinstance(options, FilesOptions):
+    if not isinstance(options, FilesOptions) or _reads_partitions(options) != are_read:
         return []
     found: list[str] = _load("partitions.partition_keys")(files)
     return [key for key in found if key != "split" or options.split_from == "none"]

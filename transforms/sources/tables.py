@@ -325,7 +325,7 @@ class ColumnarSource(Source):
         meaning.classes = {n: c for n, c in meaning.classes.items() if n in types}
         if schema:
             sizes = [each.name for each in meaning.sizes()]
-            require_features([*types, *sizes], schema)
+            require_features([*types, *sizes], schema, folders=partitions.keys)
             for feature in schema.features:
                 if feature.class_names and feature.column in types:
                     # A file without metadata has the labels of the dataset, too.

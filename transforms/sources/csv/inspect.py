@@ -43,6 +43,7 @@ from recordmill.transforms.sources.csv.quotes import (
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.other_format import BINARY, HEAD_BYTES, recognize
+from recordmill.transforms.sources.partitions import Partitions
 from recordmill.transforms.sources.plain_types import columns_differ
 from recordmill.transforms.sources.text_columns import (
     TypeFlag,
@@ -608,6 +609,7 @@ def find_rows(
     storage: StorageOptions,
     *,
     leaves_out: bool = False,
+    partitions: Partitions,
 ) -> tuple[RangeRows, list[str], set[str]]:
     """Returns the rows of files with bytes: their packing, dialect and columns are found.
 
@@ -654,6 +656,7 @@ def find_rows(
                 "in the first file; expected the same of all: convert such files apart"
             )
         own, begin = read_header(read, file.uri, rows.dialect)
+        partitions.require_apart(file.uri, own)
         if rows.packing.is_plain and begin >= file.size:
             without_rows.append(file.path)
         if not names:

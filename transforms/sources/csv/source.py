@@ -275,9 +275,11 @@ _FLAGS = {
 }
 
 
-def _flags_to_append(names: Sequence[str], schema: Schema) -> TypeFlags:
+def _flags_to_append(
+    names: Sequence[str], schema: Schema, folders: Sequence[str]
+) -> TypeFlags:
     """Returns the type flags of columns whose types a dataset has decided."""
-    require_features(names, schema)
+    require_features(names, schema, folders=folders)
     flags = {}
     for feature in schema.features:
         dtype = feature.dtype
@@ -357,7 +359,8 @@ class CsvSource(Source):
     def _fixed_types(self) -> TypeFlags:
         """Returns the type flags that a dataset has decided, or ()."""
         schema = self.fixed_schema
-        return _flags_to_append(self.names, schema) if schema is not None else ()
+        folders = self.rows.partitions.keys
+        return _flags_to_append(self.names, schema, folders) if schema else ()
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         wanted, empty = self.wanted, [file.path for file in files if not file.size]
@@ -378,8 +381,8 @@ class CsvSource(Source):
         rows, without_rows, left_out = inspect.find_rows(
             *(files, self.asked, self.asked_packing, wanted, self.storage),
             leaves_out=leaves_out,
+            partitions=partitions,
         )
-        partitions.require_apart(files[0].uri, rows.names)
         first, problem = inspect.inspect(
             rows,
             files[0],

@@ -585,7 +585,8 @@ def _join(
     names = first_names([table.file.path for table in tables], 3)
     images = np.concatenate([each for each, _ in matched])
     rows = _ImageRows.of(images, len(draft.images), become_lists=become_lists)
-    draft.leave_unlisted(rows.counts == 0, f"no row of {names} names it")
+    one, those = ("line", "lists") if noun == "line" else ("row", "tables")
+    draft.leave_unlisted(rows.counts == 0, f"no {one} of {names} names it")
     parts = [table.rows for table in tables]
     joined = pa.concat_tables(parts, promote_options="default").drop_columns("path")
     cells = {name: one_array(joined[name]) for name in joined.column_names}
@@ -599,7 +600,10 @@ def _join(
         draft.splits[listed] = splits[rows.first[listed]]
         own = np.full(len(splits), "", np.object_)
         own[rows.ordered] = np.repeat(draft.splits, rows.counts)
-        reason = f"its {noun}s of {names} are in several splits: give them one"
+        way_out = "give them one"
+        if any(table.split for table in tables):
+            way_out = f"leave it in one of these {those}"
+        reason = f"its {noun}s of {names} are in several splits: {way_out}"
         draft.reject(rows.with_any(splits != own), reason)
     return rows, cells, matched, names
 

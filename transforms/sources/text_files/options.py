@@ -81,7 +81,10 @@ class TextOptions(FileOptions, FilesOptions):
 
     def require_consistent(self) -> None:
         """Refuses options of lines for files, and the other way round."""
-        what, others = "with `whole_files` each file is a record", {"blank_lines"}
+        what, others = (
+            "with `whole_files` each file is a record",
+            {"blank_lines", "partitions"},
+        )
         if not self.whole_files:
             what = "each line is a record: use `whole_files`, which has labels"
             others = FileOptions.model_fields.keys() - {"split_from"}
@@ -106,6 +109,7 @@ def make_source(options: TextOptions, request: Request) -> Source:
         keeps_blank=options.blank_lines == "keep",
         splits=request.file_splits(options.split_from),
         partitions=request.partitions(options.partitions),
+        wanted=request.columns if request.as_text else (),
         storage=request.storage,
     )
 
