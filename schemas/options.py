@@ -219,8 +219,8 @@ OPTIONS = (
                "them, like date=train,2026-01-01,test", default_text="`splits` decide",
                metavar="COLUMN=A,TIME,B", page="splits.md#by-time"),
         Option("duplicates", "choice", "CRJT",
-               "look for records with the same content in several splits. report: list "
-               "them. fail: publish nothing", default="ignore",
+               "look for records with the same content in several splits. report: count "
+               "them, with a warning. fail: publish nothing", default="ignore",
                choices=get_args(Duplicates),
                page="splits.md#the-same-content-in-several-splits"),
         Option("shuffle", "flag", "CRJT",

@@ -293,7 +293,7 @@ def _plan_lines(plan: RunPlan) -> list[str]:
     for split in estimate.splits:
         each = human_bytes(split.bytes // split.shards) if split.shards else "nothing"
         lines.append(
-            f"  {split.name:<8} {about}{split.records:,} records in "
+            f"  {split.name:<8} {about}{count(split.records, 'record')} in "
             f"{count(split.shards, 'shard')} of {each}"
         )
     lines.append(f"  exchange {prepared.context.exchange}")

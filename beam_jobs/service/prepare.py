@@ -107,7 +107,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     check_names(job, run.store, names)
     understood = describe_archives(inputs.files).updated(inputs.told)
     understood = understood.updated(source.understood())
-    if keys := folder_keys(job, inputs.files, are_read=False):
+    if keys := folder_keys(job, inputs.files, unread_by=source.input):
         told = "folders not read as columns", ", ".join(f"{key}=..." for key in keys)
         understood = understood.updated(InputSummary((told,)))
     limits = None
@@ -261,7 +261,7 @@ def _check_schema(
     try:
         check_payload(schema, job.payload)
     except SchemaError as error:
-        keys = folder_keys(job, files, are_read=True)
+        keys = folder_keys(job, files)
         if job.payload != "raw" or not {*keys} & {*source.columns().names}:
             raise
         raise SchemaError(f"{error}, or use `partitions=none`") from error

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from archive_tools import tar_of
-from job_tools import Argument, convert, examples_of, ints, manifest_of, recordmill
+from job_tools import (
+    SAMPLES,
+    Argument,
+    convert,
+    examples_of,
+    ints,
+    manifest_of,
+    recordmill,
+)
 from plain_runner import without_beam
 from tables_in_formats import FORMATS, write_table
 
@@ -185,16 +193,39 @@ def test_lines_and_samples_have_the_columns_of_their_folders(tmp_path: Path) -> 
 
 
 def test_other_formats_tell_that_folders_are_not_read(tmp_path: Path) -> None:
-    """Records have features of their own; a folder of whole files is their class."""
+    """Records have features of their own; a folder of whole files is their class.
+
+    No column is lost with the folder that is the class: its name is that of the class.
+    """
     given = write(tmp_path / "in", "csv", {"label=cat": [1], "label=dog": [2]})
     convert("text", given, tmp_path / "t/label=cat", "--partitions", "none")
-    for name, data in (("tfrecord", tmp_path / "t"), ("text --whole-files", given)):
-        ran = convert(*name.split(), data, tmp_path / f"out-{name}")
-        assert "folders not read as columns: label=..." in ran.err
+    year = tmp_path / "whole/year=2026"
+    write(year, "csv", {"label=cat": [1], "label=dog": [2]})
+    shutil.copytree(SAMPLES / "cifar", tmp_path / "cifar/year=2026")
+    for source, name in (
+        ("images", "images/textures/gravel.png"),
+        ("audio", "sounds/tone/0.wav"),
+    ):
+        for label in ("cat", "dog"):
+            folder = tmp_path / source / "year=2026" / f"label={label}"
+            folder.mkdir(parents=True)
+            shutil.copy(SAMPLES / name, folder)
+    for name, folder, key in (
+        ("tfrecord", "t", "label"),
+        ("text --whole-files", "whole", "year"),
+        ("images", "images", "year"),
+        ("audio", "audio", "year"),
+        ("cifar", "cifar", "year"),
+    ):
+        ran = convert(*name.split(), tmp_path / folder, tmp_path / f"out-{name}")
+        assert f"folders not read as columns: {key}=...\n" in ran.err
         stored = json.loads((tmp_path / f"out-{name}" / "run.json").read_text())
-        assert "folders not read as columns" in stored["understood"]["facts"]
-    labels = (tmp_path / "out-text --whole-files" / "label.labels.txt").read_text()
-    assert labels.split() == ["label=cat", "label=dog"]
+        assert (
+            stored["understood"]["facts"]["folders not read as columns"] == f"{key}=..."
+        )
+    for name in ("text --whole-files", "images", "audio"):
+        labels = (tmp_path / f"out-{name}" / "label.labels.txt").read_text()
+        assert labels.split() == ["label=cat", "label=dog"]
 
 
 def test_small_tables_are_joined_with_the_columns_of_their_folders(

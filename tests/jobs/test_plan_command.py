@@ -336,3 +336,12 @@ def test_what_the_run_would_say(
         assert (ran.status, ran.out) == (status, "")
         assert message in ran.err
         assert recordmill("convert", *typed.split()).status == status
+
+
+def test_one_row_is_told_in_the_singular(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"a": 1}\n')
+    told = recordmill(
+        "convert", "jsonl", tmp_path / "one.jsonl", tmp_path / "out", "--plan"
+    )
+    assert "  train    1 record in 1 shard " in told.out
+    assert "  types: by the 1 row\n" in told.out

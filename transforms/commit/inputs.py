@@ -711,7 +711,7 @@ def dataset_changes(
         changes.append(f"input files: {', '.join(told)}")
     if manifest.appended and not changes:
         changes.append(f"rows that {count(manifest.appended, 'append')} added")
-    if not changes and folder_keys(job, files, are_read=True):
+    if not changes and folder_keys(job, files):
         changes.append(
             "which folders are read as columns: to keep the records as they are, append "
             "with `partitions=none`"

@@ -434,7 +434,7 @@ class ObjectsSource(Source):
 
     def understood(self, found: Findings | None = None) -> InputSummary:
         columns = ", ".join(f"{each.name} {each.type}" for each in self.columns())
-        basis = "the first" if self.is_sampled else "all"
+        basis = "the first" if self.is_sampled else "all" if self.sampled > 1 else "the"
         basis = f"by {basis} {count(self.sampled, self.row_name)}"
         facts = (("columns", columns), ("types", basis), *self._left_out(found))
         facts = (*facts, *self.splits.facts, *self.partitions.facts)

@@ -22,10 +22,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.input_files import folder_title
 from recordmill.schemas.job import DEFAULT_SPLITS
 from recordmill.schemas.source_options import (
     AS_TEXT,
@@ -39,6 +41,7 @@ from recordmill.transforms.sources.file_splits import FileSplits
 if TYPE_CHECKING:
     from recordmill.schemas.input_files import InputFile
     from recordmill.schemas.job import JobSpec
+    from recordmill.transforms.inventory import Inventory
     from recordmill.transforms.sources.base import Source
     from recordmill.transforms.sources.partitions import Partitions
 
@@ -247,17 +250,26 @@ def _reads_partitions(options: SourceOptions) -> bool:
 
 
 def folder_keys(
-    job: JobSpec, files: Sequence[InputFile], *, are_read: bool
+    job: JobSpec, files: Inventory, *, unread_by: Source | None = None
 ) -> list[str]:
-    """Returns the keys of folders named key=value, if they become columns or if not.
+    """Returns the keys of folders named key=value that become columns.
 
-    Those that become splits are left out.
+    With a source, those that it makes neither columns, splits nor classes of.
     """
-    options = job.source_options
-    if not isinstance(options, FilesOptions) or _reads_partitions(options) != are_read:
+    folders = files.folders.dictionary.to_pylist()
+    every = {folder_title(part) for folder in folders for part in folder.split("/")}
+    parts = {part for part in every if "=" in part}
+    if not parts:
         return []
-    found: list[str] = _load("partitions.partition_keys")(files)
-    return [key for key in found if key != "split" or options.split_from == "none"]
+    options = _format_and_options(job)[1]
+    if _reads_partitions(options) == (unread_by is not None):
+        return []
+    if unread_by is not None and not unread_by.infers_types:
+        features = unread_by.schema().features
+        parts -= {name for feature in features for name in feature.class_names}
+    keys = {unquote(part.partition("=")[0]) for part in parts}
+    by_key = getattr(options, "split_from", "none") != "none"
+    return sorted(keys - ({"", "split"} if by_key else {""}))
 
 
 def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]:
