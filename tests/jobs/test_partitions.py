@@ -385,3 +385,18 @@ def test_a_column_that_is_a_folder_too_is_named_with_its_file(
             )
             if more == "ignore" and own == "b":
                 convert(*job, "--partitions", "none")
+
+
+def test_messages_tell_all_columns_and_name_one_file_of_a_name(tmp_path: Path) -> None:
+    given = write(tmp_path / "in", "csv", {"shop=a/year=1": [1]})
+    write_table(given / "shop=a/year=1/part-0", "csv", {"id": [1], "v": [2]})
+    schema = tmp_path / "s.yaml"
+    schema.write_text("features:\n  id: int64\n  shop: string\n")
+    ran = convert("csv", given, tmp_path / "out", "--schema", schema)
+    assert "columns: 4 (id, v, shop, year)" in ran.err
+    assert "columns left out: v, year" in ran.err
+    mixed = write(tmp_path / "mixed", "csv", {"train": [1], "test": [2], "": [3]})
+    job: list[Argument] = ["csv", mixed, tmp_path / "out-mixed"]
+    assert "with --exclude /part-0.csv" in recordmill("convert", *job).err
+    convert(*job, "--exclude", "/part-0.csv")
+    assert sorted(manifest_of(tmp_path / "out-mixed")["splits"]) == ["test", "train"]

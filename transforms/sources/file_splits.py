@@ -304,7 +304,13 @@ def _mixed(
     one_each = {split: file.path for file, split in reversed(pairs) if split}
     shown = [f"{path}: {split}" for split, path in sorted(one_each.items())]
     is_one = len(others) == 1 and not _UNSAFE.search(others[0])
-    exclude = f"`exclude={others[0]}`" if is_one else "`exclude`"
+    exclude = "`exclude`"
+    if is_one:
+        # Only here: help texts need this module, and not what this imports.
+        from recordmill.transforms.sources.globs import matching
+
+        named_so = matching([file.path for file in files], others[0])
+        exclude = f"`exclude={'/' if len(named_so) > 1 else ''}{others[0]}`"
     root = files[0].uri.removesuffix(files[0].path)
     again = "convert all inputs again, without `append`, with" if is_append else "use"
     named = "name them like splits"

@@ -427,7 +427,10 @@ class CsvSource(Source):
         if schema is not None:
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
-        rows = replace(self.rows, names=self.names)
+        names = self.names  # with those that a schema leaves out, of folders, too
+        if not self.rows.leaves_out:
+            names = tuple(dict.fromkeys((*names, *sorted(self.left_out))))
+        rows = replace(self.rows, names=names)
         told = inspect.describe(rows, self.asked, dtypes, basis, warnings)
         facts = (*left_out_fact(self.left_out), *facts, *comment_fact(issues))
         facts = (*told.facts, *facts, *self.splits.facts, *rows.partitions.facts)
