@@ -256,7 +256,13 @@ def folder_keys(
 
     With a source, those that it makes neither columns, splits nor classes of.
     """
-    folders = files.folders.dictionary.to_pylist()
+    # Only here: help texts need this module, and not Arrow.
+    import pyarrow.compute as pc
+
+    named = files.where(
+        pc.match_substring(files.paths, "=")
+    )  # of millions, mostly none
+    folders = named.folders.dictionary.to_pylist()
     every = {folder_title(part) for folder in folders for part in folder.split("/")}
     parts = {part for part in every if "=" in part}
     if not parts:
