@@ -827,7 +827,8 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
     names = sorted(counts.keys() - {""}, key=lambda name: (name != "train", name))
     for name in names:
         if not SPLIT_PATTERN.fullmatch(name):
-            first = draft.images[int(np.flatnonzero(draft.splits == name)[0])].path
+            # NumPy's == leaves out a NUL at the end of a text.
+            first = draft.images[draft.splits.tolist().index(name)].path
             raise InputError(
                 f"{first}: is in the split {shown(name)}, expected letters, digits, '_' "
                 f"and '-': rename it, or {hint}"
