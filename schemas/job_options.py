@@ -284,7 +284,9 @@ def _split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]
         )
     column = given.get("label")
     if column is not None and column == given.get("split_column"):
-        what = f"{column} is the column of `split_column`, too, which does not become a feature"
+        what = (
+            f"{column} is the column of `split_column`, too, which becomes no feature"
+        )
         yield "label", what + _ONE
     others = ("splits", "split_by", "split_exact", "stratify_by")
     for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -169,9 +169,6 @@ def _make_folders(workspace: Workspace, exchange: str) -> None:
         )
 
 
-_version_of = cache(version)  # which reads a file
-
-
 def run_metadata(
     context: RunContext,
     beam_options: PipelineOptions,
@@ -187,7 +184,7 @@ def run_metadata(
     launch = context.workspace.name
     return {
         **({"launch": launch} if is_launch(launch) else {}),
-        "recordmill": _version_of("recordmill"),
+        "recordmill": version("recordmill"),
         "beam": apache_beam.__version__,
         "python": platform.python_version(),
         "runner": runner_name(beam_options, processes),

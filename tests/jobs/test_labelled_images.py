@@ -345,6 +345,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     [
         ("test", "its files are in 2 splits, expected at most 1: use --table-split-"),
         ("no/split", "is in the split 'no/split', expected letters, digits"),
+        ("test\0", r"is in the split 'test\x00', expected letters, digits"),
     ],
 )
 def test_a_column_that_is_not_one_of_splits(

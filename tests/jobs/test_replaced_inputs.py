@@ -21,6 +21,7 @@ from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check
+from recordmill.transforms.commit.commit import SEEN_NAME
 from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 from recordmill.transforms.sources.base import RowSink
@@ -101,6 +102,8 @@ def test_nothing_is_published(
     assert f"{file}: " in ran.err
     assert message in ran.err
     assert not (output / "manifest.json").exists()
+    # Nor is noted what it would replace: a manifest of an earlier launch may be staged.
+    assert not list(output.glob(f".recordmill/*/{SEEN_NAME}"))
 
 
 def replaced_in_disguise(file: Path) -> None:

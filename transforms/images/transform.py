@@ -1,9 +1,10 @@
 """Transforms images and masks as rules say: decodes, turns, scales, crops, pads, encodes.
 
 A JPEG that is to become much smaller is decoded at a half, a quarter or an eighth of its
-size, which its decoder does in less time; never below twice the size that is asked for,
-so that the filter still has pixels to choose from, or below once if it is `:scaled`. The filter is Pillow's bicubic one,
-which takes all pixels into account that a pixel of the smaller image covers.
+size, which its decoder does in less time; never below twice the size that is asked for, so
+that the filter still has pixels to choose from (with `:scaled`, never below that size
+itself). The filter is Pillow's bicubic one, which takes all pixels into account that a pixel
+of the smaller image covers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Arrays of positions and sizes are int64. The extension raises ValueError if a position is
 outside its buffer, before anything is read or written there. NumPy has no fast path for
-`jpeg`, `files`, `cells`, `objects`, `numbers` and `long_numbers`: it answers as the extension does for input that is
-not plain.
+`jpeg`, `files`, `cells`, `objects`, `numbers` and `long_numbers`: it answers as the extension
+does for input that is not plain.
 
 Examples are written column by column: for
 each column the lengths of its payloads are known first, so the place of every header and

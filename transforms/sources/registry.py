@@ -22,7 +22,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
-from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -259,12 +258,10 @@ def folder_keys(
     # Only here: help texts need this module, and not Arrow.
     import pyarrow.compute as pc
 
-    named = files.where(
-        pc.match_substring(files.paths, "=")
-    )  # of millions, mostly none
-    folders = named.folders.dictionary.to_pylist()
-    every = {folder_title(part) for folder in folders for part in folder.split("/")}
-    parts = {part for part in every if "=" in part}
+    # Of millions of files there is mostly none below such a folder.
+    named = files.where(pc.match_substring(files.paths, "="))
+    folders = "/".join(named.folders.dictionary.to_pylist()).split("/")
+    parts = {folder_title(part) for part in folders if "=" in part}
     if not parts:
         return []
     options = _format_and_options(job)[1]
@@ -273,9 +270,9 @@ def folder_keys(
     if unread_by is not None and not unread_by.infers_types:
         features = unread_by.schema().features
         parts -= {name for feature in features for name in feature.class_names}
-    keys = {unquote(part.partition("=")[0]) for part in parts}
+    keys = _load("partitions.values_in")("/".join([*parts, ""])).keys()
     by_key = getattr(options, "split_from", "none") != "none"
-    return sorted(keys - ({"", "split"} if by_key else {""}))
+    return sorted(keys - ({"split"} if by_key else set()))
 
 
 def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]:
