@@ -228,6 +228,22 @@ def test_other_formats_tell_that_folders_are_not_read(tmp_path: Path) -> None:
         assert labels.split() == ["label=cat", "label=dog"]
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("images", "images/textures/gravel.png"), ("audio", "sounds/tone/0.wav")],
+)
+def test_folders_below_those_of_values_are_the_classes(
+    tmp_path: Path, source: str, name: str
+) -> None:
+    for folder in ("year=2026/cat", "year=2027/dog"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        shutil.copy(SAMPLES / name, tmp_path / "in" / folder)
+    ran = convert(source, tmp_path / "in", tmp_path / "out")
+    assert "folders not read as columns: year=...\n" in ran.err
+    labels = (tmp_path / "out" / "label.labels.txt").read_text()
+    assert labels.split() == ["cat", "dog"]
+
+
 def test_small_tables_are_joined_with_the_columns_of_their_folders(
     tmp_path: Path,
 ) -> None:

@@ -48,11 +48,14 @@ def likely_splits(names: Iterable[str]) -> frozenset[str]:
     """Returns which folders that lie side by side are named like splits.
 
     Each is named with a word for a split, or several are with the same text around it.
-    Case does not matter, nor do the digits of that text.
+    Case does not matter, nor do the digits of that text. Or some are named split=...
 
     >>> sorted(likely_splits(["seg_train", "seg_test", "train_station"]))
     ['seg_test', 'seg_train']
     """
+    names = {*names}
+    if by_key := frozenset(name for name in names if name.startswith(_FOLDER)):
+        return by_key
     around = defaultdict[tuple[str, str], dict[str, set[str]]](dict)
     for name in names:
         folded = re.sub(r"[0-9]+", "0", name.casefold())
@@ -90,7 +93,7 @@ def _of_shard(name: str) -> str:
     return found[1] if found else ""
 
 
-def _of_folder(name: str) -> str:
+def split_of_folder(name: str) -> str:
     """Returns the split that a folder stands for, if it is one of a split."""
     if name.startswith(_FOLDER):
         split = unquote(name.removeprefix(_FOLDER))
@@ -128,12 +131,10 @@ class FileSplits:
             # The folders above the input root, too: level 0 may be that itself.
             above = file.uri.split("/")[: -len(folders) - 1]
             at = len(above) + given + int(self.asked) - 1
-            return (
-                _of_folder([*above, *folders][at]) if at < len(above + folders) else ""
-            )
+            return split_of_folder("".join([*above, *folders][at : at + 1]))
         own = _BY_NAME[self.by_name](name) if named is None else named
         folder = folders[self.index] if self.index < len(folders) else ""
-        found = _of_folder(folder) if folder in self.folders else ""
+        found = split_of_folder(folder) if folder in self.folders else ""
         return (own if self.by_name else "") or found
 
     def found_in(
@@ -238,8 +239,9 @@ class FileSplits:
                 levels[index][name] += number
         best, most = self, (0, 0)
         for index, names in sorted(levels.items()):
-            likely = frozenset(name for name in names if name.startswith(_FOLDER))
-            likely = likely or likely_splits(name for name in names if "=" not in name)
+            likely = likely_splits(
+                name for name in names if name.startswith(_FOLDER) or "=" not in name
+            )
             weight = sum(names[name] for name in likely), len(likely)
             if (weight[1] > 1, weight) > (most[1] > 1, most):
                 best, most = replace(self, index=index, folders=likely), weight

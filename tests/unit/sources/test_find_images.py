@@ -225,6 +225,22 @@ def found(
         ("2026/cat//1 2026/dog//2", ":cat :dog"),
         ("train_set//cat/1 test_set//dog/2", "train_set:cat test_set:dog"),
         ("train_set/cat//1 test_set/cat//2", "train_set:cat test_set:cat"),
+        # A folder key=value is a class only if no other in it can be, or by its key.
+        ("year=2026/cat/1 year=2027/dog/2", ":cat :dog"),
+        ("year=2026/cat/1 year=2027/cat/2", ":cat :cat"),
+        ("year=2026/cat/1", ":cat"),
+        ("year=2026/month=1/cat/1 year=2027/month=2/dog/2", ":cat :dog"),
+        ("train/year=2026/cat/1 test/year=2027/dog/2", "train:cat test:dog"),
+        ("year=2026/train/cat/1 year=2027/test/dog/2", "train:cat test:dog"),
+        ("split=dev/label=cat/1 split=test/label=dog/2", "dev:label=cat test:label=dog"),
+        ("year=2026/label=cat/1 year=2027/Class=dog/2", ":label=cat :Class=dog"),
+        ("label=cat/1 label=dog/2", ":label=cat :label=dog"),
+        ("label=cat/tabby/1 label=dog/2", ":label=cat :label=dog"),
+        ("label=cat/year=2026/1 label=dog/year=2026/2", ":label=cat :label=dog"),
+        ("year=2026/1 year=2027/2", ":year=2026 :year=2027"),
+        ("year=2026/month=1/1 year=2027/month=2/2", ":year=2026 :year=2027"),
+        ("split=fold1/cat/1 split=fold2/dog/2", "fold1:cat fold2:dog"),
+        ("split=a/cat//1 split=b/dog//2", "a:cat b:dog"),
     ],
 )  # fmt: skip
 def test_what_folders_are(paths: str, expected: str) -> None:
@@ -325,6 +341,15 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
             "the split test has one folder, 'images', which no other split has, expected "
             "classes like 'cat', 'dog'. If these files have no labels, leave them out",
             (("1", "auto", "train:cat train:dog test:images"),),
+        ),
+        (
+            "year=2026/cat/1 year=2026/2 dog/3",
+            "'year=2026' would be classes, and folders in them, such as 'cat', would be "
+            "none. If such folders are the classes, use `label_from=2`; if not, `lab",
+            (
+                ("auto", "2", ":cat : :"),
+                ("auto", "1", ":year=2026 :year=2026 :dog"),
+            ),
         ),
         (
             "a_train/a_train/x/1 a_test/a_test/2",

@@ -35,7 +35,12 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
+from recordmill.transforms.sources.file_splits import (
+    AUTO,
+    NONE,
+    likely_splits,
+    split_of_folder,
+)
 from recordmill.transforms.sources.images.options import (
     FileKind,
     FileOptions,
@@ -196,6 +201,8 @@ def find_paired(files: Inventory, options: FileOptions) -> Paired | None:
     return Paired(pairs, options) if pairs else None
 
 
+_CLASS_KEY = re.compile("(labels?|class(es|_name)?|categor(y|ies))=", re.IGNORECASE)
+
 # Folders are counted from each given input: 1 is a folder in it, 0 the input itself, -1
 # the folder above it.
 #
@@ -260,7 +267,7 @@ class FolderLayout:
             label = len(parts) - 1
             if label == layout.split:  # in the folder of the split itself
                 label = _NO_FOLDER
-        split = names.get(layout.split, "").replace(" ", "_")
+        split = split_of_folder(names.get(layout.split, ""))
         return Place(split, names.get(label, ""))
 
 
@@ -341,6 +348,8 @@ def find_layout(
     if not options.labels_by_folder:
         return layout, ()
     places = layout.places(folder for _, folder in folders)
+    if label_from == AUTO:
+        _require_no_values(every, root)
     if split_from == label_from == AUTO:
         _require_labels(places, every, root)
     if label_from == AUTO:
@@ -452,20 +461,36 @@ def _find_levels(
 def _wrappers(trees: Sequence[list[list[str]]]) -> int:
     """Returns how many folders, one in the other, hold all others of each tree.
 
+    Folders key=value in which each file is in the folder of a class do, too, though there
+    may be several side by side.
+
     >>> _wrappers([[["data", "cat"], ["data", "dog"]]])
     1
     """
-    for level in range(
-        min((len(parts) for tree in trees for parts in tree), default=0)
-    ):
+    every = [parts for tree in trees for parts in tree]
+    passed = 0
+    for level in range(min(map(len, every), default=0)):
         tops = [{parts[level] for parts in tree} for tree in trees]
         names = frozenset[str]().union(*tops)
         likely = likely_splits(names)
+        if likely != names and all(_values_above(parts[level:]) for parts in every):
+            passed = level + 1
+            continue
         if max(map(len, tops)) > 1 or (len(names) > 1 and likely != names):
             return level
         if likely and len(trees) == 1:
             return level
-    return 0  # one folder in the other: the first may be a class
+    return passed  # one folder in the other: the first may be a class
+
+
+def _values_above(parts: Sequence[str]) -> int:
+    """Returns how many folders key=value a path begins with, above that of a class.
+
+    >>> [_values_above(path.split("/")) for path in ("year=1/cat", "year=1", "label=a/b")]
+    [1, 0, 0]
+    """
+    may_be_class = ("=" not in part or _CLASS_KEY.match(part) for part in parts)
+    return next((at for at, may_be in enumerate(may_be_class) if may_be), 0)
 
 
 def _find_splits(given: _Given, label_from: str, root: str) -> list[InputWarning]:
@@ -569,6 +594,21 @@ def _require_labels(
                 f"other split has, expected classes like {_quoted(others)}. If "
                 "these files have no labels, leave them out with `exclude`; if it is a "
                 f"class, use `split_from={level}`"
+            )
+
+
+def _require_no_values(every: Iterable[_Given], root: str) -> None:
+    """Refuses classes key=value if some of them hold folders that may be classes."""
+    for given in every:
+        level = given.label
+        own = [parts[level - 1 :] for parts in given.below if level > 0]
+        if odd := [parts for parts in own if _values_above(parts)]:
+            number = _values_above(odd[0])
+            raise InputError(
+                f"{root}: {_quoted({parts[0] for parts in odd})} would be classes, and "
+                f"folders in them, such as {odd[0][number]!r}, would be none. If such "
+                f"folders are the classes, use `label_from={level + number}`; if not, "
+                f"`label_from={level}`"
             )
 
 
