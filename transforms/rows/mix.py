@@ -161,8 +161,8 @@ class Mix(Dataset):
         places = checked_numbers(np.asarray(indices, np.int64), len(self))
         return super().take(self._first_epoch[places])
 
-    def order_key(self) -> int:
-        keys = [member.order_key() for member in self._members]
+    def _order_key(self) -> int:
+        keys = [member._order_key() for member in self._members]
         return crc32c(repr((keys, self._draws, self._seed)).encode())
 
     def _order(self, seed: int | None, epoch: int) -> Order:

@@ -672,14 +672,14 @@ class Dataset(Sequence[Row]):
             rows = mixed(rows, seed, epoch, worker, buffer)
         yield from itertools.islice(rows, read, None)
 
-    def order_key(self) -> int:
+    def _order_key(self) -> int:
         """Returns a checksum of all that an order depends on beside seed and epoch."""
         shards = [
             (s.entry.records, s.entry.bytes, s.entry.crc32c) for s in self._shards
         ]
         return crc32c(repr((self._block, shards)).encode())
 
-    def checked_start(self, start: int) -> int:
+    def _checked_start(self, start: int) -> int:
         """Returns a number of rows after which an epoch can continue, or raises UsageError."""
         if not isinstance(start, SupportsIndex) or not 0 <= start <= len(self):
             raise UsageError(
@@ -703,7 +703,7 @@ class Dataset(Sequence[Row]):
         if size < 1:
             raise UsageError(f"batches of {size} rows: expected 1 row or more")
         require_share("worker", worker, "num_workers", num_workers)
-        self.checked_start(start)
+        self._checked_start(start)
         how = {"start": start, "worker": worker, "num_workers": num_workers}
         return share_of(len(self), size, **how, read=read)
 

@@ -156,7 +156,7 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
                 f"state after {rows_consumed} rows: expected whole batches of "
                 f"`batch_size={size}` rows, that of the loader, from each rank"
             )
-        return self._state(epoch, self._data.checked_start(min(place, count)))
+        return self._state(epoch, self._data._checked_start(min(place, count)))
 
     def state_dict(self) -> dict[str, int | None]:
         """Returns the state of this copy, in its worker; StatefulDataLoader asks for it."""
@@ -190,13 +190,13 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
                 )
         place = _Place(state["epoch"], state["start"], state.get("read", 0))
         require_whole(**place._asdict())
-        self._data.checked_start(place.start)
+        self._data._checked_start(place.start)
         self._loaded, self._begun, self._read = place, None, place.read
         self._taker = torch.full((), _NOBODY).share_memory_()
 
     def _state(self, epoch: int, start: int) -> dict[str, int | None]:
         return {
-            "data": self._data.order_key(),
+            "data": self._data._order_key(),
             "seed": self._seed,
             "epoch": epoch,
             "start": start,
