@@ -20,7 +20,12 @@ from recordmill.transforms.sources.registry import InstalledFormats
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
-KUSTOMIZATIONS = sorted(path.parent for path in DEPLOY.rglob("kustomization.yaml"))
+# A base is looked at within those that complete it.
+KUSTOMIZATIONS = sorted(
+    path.parent
+    for path in DEPLOY.rglob("kustomization.yaml")
+    if path.parent.name != "base"
+)
 DAY = date(2026, 11, 20)
 
 Manifest = dict[str, Any]

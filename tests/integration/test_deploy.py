@@ -311,7 +311,7 @@ def test_these_are_the_job_files() -> None:
         "airflow/events.yaml",
         "airflow/local.yaml",
         "flink/submit/job.yaml",
-        "kubernetes/job.yaml",
+        "kubernetes/nightly/job.yaml",
         "systemd/users.yaml",
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -53,6 +54,28 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_second_job_has_names_of_its_own(tmp_path: Path) -> None:
+    """A user's copy of nightly/, as the page says."""
+    shutil.copytree(DEPLOY / "kubernetes" / "base", tmp_path / "base")
+    second = tmp_path / "orders"
+    shutil.copytree(DEPLOY / "kubernetes" / "nightly", second)
+    file = second / "kustomization.yaml"
+    text = file.read_text().replace("namespace: recordmill", "namespace: data")
+    text = text.replace("newTag: 0.1.0", "newTag: 0.2.0").replace("30 1 *", "0 5 *")
+    file.write_text(f"{text}nameSuffix: -orders\n")
+    made = [*yaml.safe_load_all(built(second))]
+    names = {one["kind"]: one["metadata"]["name"] for one in made}
+    assert names.pop("Namespace") == "data"
+    assert names.pop("ConfigMap").startswith("recordmill-job-orders-")
+    assert set(names.values()) == {"recordmill-orders"}
+    assert {one["metadata"].get("namespace", "data") for one in made} == {"data"}
+    (cron,) = [one for one in made if one["kind"] == "CronJob"]
+    pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert cron["spec"]["schedule"] == "0 5 * * *"
+    assert pod["serviceAccountName"] == "recordmill-orders"
+    assert pod["containers"][0]["image"].endswith("/recordmill:0.2.0")
+
+
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda folder: folder.name)
 def test_manifests_are_valid(folder: Path, schemas: Path, tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
@@ -82,7 +105,7 @@ def test_yaml_is_tidy(tmp_path: Path) -> None:
 
 def test_there_is_something_to_look_at() -> None:
     assert {folder.name for folder in KUSTOMIZATIONS} == {
-        "kubernetes",
+        "nightly",
         "cluster",
         "submit",
     }
@@ -195,7 +218,7 @@ def test_the_one_pod_uses_no_more_than_it_has() -> None:
     (cron,) = of_kind("CronJob")
     pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     limits = pod["containers"][0]["resources"]["limits"]
-    workers = load(DEPLOY / "kubernetes" / "job.yaml").options.workers
+    workers = load(DEPLOY / "kubernetes" / "nightly" / "job.yaml").options.workers
     assert workers == int(limits["cpu"]) > 0
 
 
@@ -263,7 +286,7 @@ def test_the_one_pod_reaches_the_pushgateway() -> None:
     assert arguments is not None
     push, _, group = str(parse(arguments).params["metrics_push"]).partition("/metrics/")
     # A job file that cannot be read does not tell the name.
-    name = load(DEPLOY / "kubernetes" / "job.yaml").job.name
+    name = load(DEPLOY / "kubernetes" / "nightly" / "job.yaml").job.name
     assert group == f"job/recordmill/dataset/{name}"
     rules = [rule["ports"] for rule in policy["spec"]["egress"]]
     assert push.rpartition(":")[2] in [
