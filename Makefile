@@ -86,9 +86,12 @@ soak: $(VENV)/.ready
 	$(BIN)/python tests/bench/soak.py --seconds $(SOAK_SECONDS)
 
 # deploy/Dockerfile is built and run, on stand-ins for its bases. Needs root and some GB;
-# takes minutes, so it is started by hand.
+# takes minutes, so it is started by hand: a test asks for that when one of these files
+# changed. The packages of the product are not among them, as other tests run them.
+IMAGE_INPUTS := .dockerignore deploy/Dockerfile deploy/dataflow/main.py deploy/requirements.lock deploy/requirements-build.lock pyproject.toml setup.py
 image: $(VENV)/.ready $(CONTAINERS) $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container
 	$(BIN)/python -m pytest tests/integration/test_image.py --durations=0
+	sha256sum $(IMAGE_INPUTS) > deploy/image.sha256
 
 # All tests at length: fifty times the examples of `make test`, every step of a run that
 # can be killed, every way to store every dtype. Takes hours.
