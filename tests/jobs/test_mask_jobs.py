@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ def pixels(png: bytes) -> Any:
         assert image.format == "PNG"
         assert image.mode in ("L", "I;16")
         return np.asarray(image)
+
+
+def by_name() -> list[tuple[str, dict[str, Any]]]:
+    every = open_dataset("out", "train")
+    return [(Path(str(row["filename"])).stem, row) for row in every]
+
+
+def pixels_of(mask: Any) -> Any:
+    return pixels(mask) if isinstance(mask, bytes) else np.array(mask)
 
 
 def test_masks_are_a_feature_and_no_class(data: Path) -> None:
@@ -179,22 +189,92 @@ def test_arrays_without_values_are_arrays(data: Path) -> None:
     assert shapes == {name: (4, number) for number, name in enumerate(NAMES)}
 
 
-def test_masks_that_are_arrays_are_asked_for_where_pixels_move(data: Path) -> None:
+def arrays_for_masks(change: Callable[[Any], Any]) -> None:
     for path in Path("data/masks").glob("*.png"):
-        np.save(path.with_suffix(".npy"), np.asarray(Image.open(path)))
+        np.save(path.with_suffix(".npy"), change(np.asarray(Image.open(path))))
         path.unlink()
+
+
+MOVING: dict[str, list[str]] = {
+    "resize": ["--resize", "8x6"],
+    "crop": ["--crop", "11x9"],
+    "crop after it": ["--resize", "shorter=8", "--crop", "8x6"],
+    "pad": ["--resize", "longer=16", "--pad", "16x18", "--mask-pad", "77"],
+    "turn": ["--orientation", "apply"],
+    "turn by another option": ["--reencode", "png"],
+    "raw": ["--pixels", "raw"],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("case", MOVING)
+def test_masks_that_are_arrays_move_as_images_do(data: Path, case: str) -> None:
+    exchange = ["--exchange", "engine" if case == "crop" else "scratch"]
+    converted(*MOVING[case], *exchange)
+    wanted = {name: pixels_of(row["masks"]) for name, row in by_name()}
+    # Numbers that no image holds, a second one of each pixel, and one drawn on what
+    # viewers show where the image is turned.
+    arrays_for_masks(lambda mask: np.stack([mask * 1e9 + 0.5, mask], axis=2))
+    if case != "resize":
+        turned = np.rot90(np.load("data/masks/b.npy"), -1)
+        np.save("data/masks/b.npy", turned)
+    ran = converted(*MOVING[case], *exchange, "--overwrite")
+    told = "5 of arrays of float64 of shape ["
+    assert told in ran.out + ran.err
+    assert "moved with their images, in masks" in ran.out + ran.err
+    found = {name: np.array(row["masks"]) for name, row in by_name()}
+    assert sorted(found) == list(NAMES)
+    for name, mask in wanted.items():
+        assert found[name].shape == (*mask.shape, 2)
+        assert np.array_equal(found[name][:, :, 1], mask)
+        # The dataset has numbers of 32 bits where sides differ.
+        inside = mask != 77
+        first = np.where(inside, mask * 1e9 + 0.5, 77)
+        assert np.allclose(found[name][:, :, 0], first, rtol=1e-6)
+
+
+def test_an_array_of_other_sides_than_its_image_is_a_reject(data: Path) -> None:
+    arrays_for_masks(lambda mask: mask > 9)
+    np.save("data/masks/c.npy", np.zeros((5, 20), bool))
+    converted("--resize", "8x6", "--max-rejects", "1")
+    told = recordmill("rejects", "out").out
+    assert (
+        "masks/c.npy: has 5 x 20 pixels, expected those of its image, 14 x 20" in told
+    )
+    said = refused_by("--resize", "longer=4", "--pad", "8x6", "--overwrite")
+    assert "--mask-pad: arrays of 'masks' are bool, expected a value" in said
+    assert "such as 0, found 255" in said
+    pad = ["--resize", "longer=4", "--pad", "8x6", "--mask-pad", "0"]
+    converted(*pad, "--overwrite", "--max-rejects", "1")
+
+
+def test_masks_with_other_axes_are_asked_for_where_pixels_move(data: Path) -> None:
+    arrays_for_masks(lambda mask: mask[None])
     converted()
-    for options in (["--resize", "longer=9"], ["--orientation", "apply"]):
-        said = refused_by("--overwrite", *options)
-        name = options[0].removeprefix("--")
-        assert "masks: is named like a folder of masks, but arrays stay as they" in said
-        assert f"and --{name} moves the pixels" in said
+    for name, value in {"resize": "8x6", "reencode": "png"}.items():
+        option = [f"--{name}", value]
+        said = refused_by("--overwrite", *option)
+        moving = name if name == "resize" else "orientation"
+        assert "masks: is named like a folder of masks, but its arrays" in said
+        assert (
+            f"height and width of their images, whose pixels --{moving} moves" in said
+        )
+        assert "Save masks as arrays of (height, width) or as .png" in said
         # The ways out.
         assert (
-            "use --pair masks=masks for these arrays, or --pair none for none" in said
+            "use --pair masks=masks to keep the arrays as they are, or --pair" in said
         )
-        converted("--overwrite", *options, "--pair", "masks=masks")
-        converted("--overwrite", *options, "--pair", "none", "--label-from", "none")
+        converted("--overwrite", *option, "--pair", "masks=masks")
+        converted("--overwrite", *option, "--pair", "none", "--label-from", "none")
+
+
+def test_a_list_beside_each_image_is_no_mask(data: Path) -> None:
+    Path("data/masks").rename("data/labels")
+    for path in Path("data/labels").glob("*.png"):
+        np.save(path.with_suffix(".npy"), np.arange(3))
+        path.unlink()
+    ran = converted("--resize", "8x6")
+    assert "5 of arrays of int64 of shape [3], kept as they are" in ran.out + ran.err
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])

@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -700,20 +700,7 @@ def transform_mask(
     if rules.transforms_all and level == "decode":
         level = "structure"
     header = check_image(data, level=level, max_pixels=max_pixels)
-    own, other, orientation = header, read_header(frame.data), UPRIGHT
-    is_same = (own.height, own.width) == (other.height, other.width)
-    if frame.is_turned or not is_same:
-        with open_image(frame.data, other, MAX_PIXELS) as image:
-            orientation = _orientation(image, other)
-    if not is_same:
-        is_exchanged = (own.width, own.height) == (other.height, other.width)
-        if not is_exchanged or orientation < FIRST_EXCHANGED:
-            raise ImageHeaderError(
-                f"has {own.height:,} x {own.width:,} pixels, expected those of its image, "
-                f"{other.height:,} x {other.width:,}"
-            )
-        # It was drawn on the image as viewers show it.
-        orientation = UPRIGHT if frame.is_turned else TURNED_BACK[orientation]
+    orientation = _turn_of((header.height, header.width), frame)
     changes = rules.transforms_all or orientation > UPRIGHT
     if not changes and _is_plain(data, header, samples):
         return data
@@ -733,6 +720,51 @@ def transform_mask(
     if rules.form == "raw" and rules.transforms_all:
         return np.asarray(made).tobytes()
     return write_png(made)
+
+
+def transform_array(
+    array: npt.NDArray[Any], frame: Frame, rules: PixelRules
+) -> npt.NDArray[Any]:
+    """Returns an array, whose first sides are those of its image, moved as a mask is.
+
+    Raises:
+      ImageHeaderError: its sides are others.
+    """
+    from PIL import Image
+
+    height, width = array.shape[:2]
+    orientation = _turn_of((height, width), frame)
+    size = (height, width) if orientation >= FIRST_EXCHANGED else (width, height)
+    placement = place(*size, rules, orientation)
+    if not placement.moves:
+        return array
+    # The number of each pixel is moved, for values of any type and length.
+    values = array.reshape(height * width, *array.shape[2:])
+    _check_bytes(placement.size[::-1], array.itemsize * values[:1].size, "would have")
+    numbers = np.arange(len(values), dtype=np.int32).reshape(height, width)
+    at = np.asarray(placed_mask(Image.fromarray(numbers), placement, -1))
+    made: npt.NDArray[Any] = values[at]
+    made[at < 0] = rules.mask_pad
+    return made
+
+
+def _turn_of(size: Sides, frame: Frame) -> int:
+    """Returns how what has this height and width is turned with its image."""
+    header, orientation = read_header(frame.data), UPRIGHT
+    other = header.height, header.width
+    if frame.is_turned or size != other:
+        with open_image(frame.data, header, MAX_PIXELS) as image:
+            orientation = _orientation(image, header)
+    if size == other:
+        return orientation
+    if size != other[::-1] or orientation < FIRST_EXCHANGED:
+        raise ImageHeaderError(
+            "has {:,} x {:,} pixels, expected those of its image, {:,} x {:,}".format(
+                *size, *other
+            )
+        )
+    # It was drawn on the image as viewers show it.
+    return UPRIGHT if frame.is_turned else TURNED_BACK[orientation]
 
 
 def _is_plain(data: bytes, header: ImageHeader, samples: Samples) -> bool:

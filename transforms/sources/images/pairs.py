@@ -16,6 +16,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,7 @@ from recordmill.transforms.images.transform import (
     Samples,
     has_many_values,
     samples_of,
+    transform_array,
     transform_mask,
 )
 from recordmill.transforms.inventory import (
@@ -405,12 +407,19 @@ def _add(
     )
     is_known = pc.is_in(keys, value_set=wanted, skip_nulls=True)
     alone = pair.files.where(pc.invert(is_known))
-    partner = _partner(pair, draft.root, options, storage)
+
+    def image_of(file: InputFile) -> InputFile | None:
+        key = _keys(pa.chunked_array([[file.path]]), own)
+        row = pc.index_in(key, value_set=wanted)[0].as_py()
+        return None if row is None or draft.problems[row] else draft.images[row]
+
+    partner = _partner(pair, draft.root, options, storage, image_of)
     folders = [match.folder or "the input folder" for match in pair.matches]
     what = str(partner.samples or partner.kind)
     if partner.kind == "array":
         sides = shape_text(partner.shape)
-        what = f"arrays of {partner.dtype} of shape {sides}, kept as they are"
+        how = "moved with their images" if partner.is_placed else "kept as they are"
+        what = f"arrays of {partner.dtype} of shape {sides}, {how}"
     number = len(rows) - found.null_count
     told = f"{number:,} of {what}, in {first_names(folders, 3)}"
     draft.facts.append((f"pair {pair.name}", told))
@@ -447,7 +456,8 @@ class Partner(NamedTuple):
     samples: Samples | None = None  # of masks
     is_guessed: bool = False  # whether the names of folders alone tell
     dtype: str = ""  # of arrays
-    shape: Shape = ()  # of these; None for each side if they differ
+    shape: Shape = ()  # of these as they are stored; None for each side if they differ
+    is_placed: bool = False  # whether their first sides are those of their images
 
     def spec(self, rules: PixelRules) -> FeatureSpec:
         """Returns the feature."""
@@ -480,7 +490,7 @@ class Partner(NamedTuple):
                     data, self.samples, frame, rules, level, max_pixels
                 )
             if self.kind == "array":
-                return self._array(data)
+                return self._array(data, frame, rules)
             text = data.decode()
             if self.kind == "json":
                 json.loads(text)
@@ -495,15 +505,16 @@ class Partner(NamedTuple):
             return data
         raise ImageHeaderError(f"its {self.name}, {path}: {problem}")
 
-    def _array(self, data: bytes) -> bytes:
+    def _array(self, data: bytes, frame: Frame, rules: PixelRules) -> bytes:
         """Returns the numbers of an array, and before them its sides if these differ."""
         array, sides = read_npy(data, "the file"), self.shape
-        is_one = (
-            len(array.shape) == len(sides) if None in sides else array.shape == sides
-        )
+        found, is_one = array.shape, len(array.shape) == len(sides)
+        if is_one and self.is_placed:
+            array = transform_array(array, frame, rules)
+        is_one = is_one and (None in sides or array.shape == sides)
         if array.dtype.name != self.dtype or not is_one:
             raise ImageHeaderError(
-                f"has {array.dtype} of shape {shape_text(array.shape)}, expected "
+                f"has {array.dtype} of shape {shape_text(found)}, expected "
                 f"{self.dtype} of shape {shape_text(sides)}, as others have"
             )
         head = np.array(array.shape if None in sides else (), "<i8").tobytes()
@@ -520,7 +531,11 @@ class Partner(NamedTuple):
 
 
 def _partner(
-    pair: Pair, root: str, options: ImagesOptions, storage: StorageOptions
+    pair: Pair,
+    root: str,
+    options: ImagesOptions,
+    storage: StorageOptions,
+    image_of: Callable[[InputFile], InputFile | None],
 ) -> Partner:
     """Finds out what partners are, by the content of some of them."""
     if pair.kind in ("text", "json"):
@@ -530,12 +545,14 @@ def _partner(
     sampled = list(readable.take(pa.array(at))) if len(readable) else []
     found = Counter[Any]()
     problem, is_guessed, photos = "", options.pair == AUTO, list[bool]()
+    arrays = []
     contents = read_files(((file.uri, file.seen) for file in sampled), storage)
     for file, data in zip(sampled, contents, strict=True):
         try:
             if pair.kind == "array":
                 array = read_npy(data, file.path)
-                found[array.dtype.name, array.shape] += 1
+                found[pair.kind] += 1
+                arrays.append((array.dtype.name, array.shape, image_of(file)))
                 continue
             found[samples_of(data, options.max_pixels)] += 1
             if is_guessed and len(photos) < _DECODED:
@@ -548,25 +565,7 @@ def _partner(
             f"at can be read{problem}. Mend them, or use `pair=none`"
         )
     if pair.kind == "array":
-        moving = ("resize", "crop", "pad", "orientation")
-        moved = [n for n in moving if getattr(options, n) not in ("", AUTO, "keep")]
-        parts = map(PARTNERS.fullmatch, pair.matches[0].folder.split("/"))
-        if is_guessed and moved and any(part and part["mask"] for part in parts):
-            raise InputError(
-                f"{root}{pair.matches[0].folder}: is named like a folder of masks, but "
-                f"arrays stay as they are, and `{moved[0]}` moves the pixels of images. "
-                f"Save masks as .png, use `pair={_spelled(pair, pair.name)}` for these "
-                "arrays, or `pair=none` for none"
-            )
-        kinds = Counter[tuple[str, int]]()
-        for (name, sides), number in found.items():
-            kinds[name, len(sides)] += number
-        dtype, axes = max(kinds, key=lambda each: (kinds[each], each))
-        shape = next(s for name, s in found if (name, len(s)) == (dtype, axes))
-        # Files of one size have arrays of one, as headers are padded.
-        if len(found) > 1 or len(pc.unique(pair.files.table["size"])) > 1:
-            shape = (None,) * len(shape)
-        return Partner(pair.name, pair.kind, dtype=dtype, shape=shape)
+        return _array_partner(pair, root, options, arrays, _are_placed(arrays, storage))
     if 2 * sum(photos) > len(photos):
         folder, images, *_ = next(
             each for each in pair.matches if each.images is not None
@@ -587,6 +586,66 @@ def _partner(
             f"{options.mask_pad}"
         )
     return Partner(pair.name, "image", samples, is_guessed)
+
+
+# The type and the sides of an array, and the image that it belongs to.
+_Array = tuple[str, tuple[int, ...], InputFile | None]
+
+
+def _are_placed(arrays: Sequence[_Array], storage: StorageOptions) -> bool:
+    """Returns whether most arrays begin with the height and width of their images."""
+    known = [(sides, image) for _, sides, image in arrays if image is not None]
+    contents = read_files(((image.uri, image.seen) for _, image in known), storage)
+    number = 0
+    for (sides, _), data in zip(known, contents, strict=True):
+        with suppress(ImageHeaderError):
+            header = read_header(data)
+            number += sorted(sides[:2]) == sorted((header.height, header.width))
+    return 2 * number > len(known)
+
+
+def _array_partner(
+    pair: Pair,
+    root: str,
+    options: ImagesOptions,
+    arrays: Sequence[_Array],
+    is_placed: bool,
+) -> Partner:
+    """Returns what arrays are, by some of them."""
+    kinds = Counter((dtype, len(sides)) for dtype, sides, _ in arrays)
+    kind = dtype, axes = max(kinds, key=lambda each: (kinds[each], each))
+    shape: Shape = next(s for name, s, _ in arrays if (name, len(s)) == kind)
+    rules = options.pixel_rules()
+    moved = [name for name in ("resize", "crop", "pad") if getattr(rules, name)]
+    moved += ["orientation"] * rules.turns
+    parts = map(PARTNERS.fullmatch, pair.matches[0].folder.split("/"))
+    is_mask = options.pair == AUTO and any(part and part["mask"] for part in parts)
+    if moved and axes > 1 and is_mask and not is_placed:
+        raise InputError(
+            f"{root}{pair.matches[0].folder}: is named like a folder of masks, but its "
+            f"arrays, such as one of shape {shape_text(shape)}, do not begin with the "
+            f"height and width of their images, whose pixels `{moved[0]}` moves. Save "
+            "masks as arrays of (height, width) or as .png, use "
+            f"`pair={_spelled(pair, pair.name)}` to keep the arrays as they are, or "
+            "`pair=none` for none"
+        )
+    # Files of one size have arrays of one, as headers are padded.
+    if (
+        len({each[:2] for each in arrays}) > 1
+        or len(pc.unique(pair.files.table["size"])) > 1
+    ):
+        shape = (None,) * axes
+    if is_placed and moved:
+        shape = (*rules.shape[:2], *shape[2:])
+        shape = (None,) * axes if None in shape else shape
+        with np.errstate(over="ignore"):
+            is_held = np.array(rules.mask_pad).astype(dtype) == rules.mask_pad
+        if rules.pad and not is_held:
+            raise InputError(
+                f"`mask_pad`: arrays of {pair.name!r} are {dtype}, expected a value that it "
+                f"holds, such as 0, found {rules.mask_pad}"
+            )
+    return Partner(pair.name, pair.kind, dtype=dtype, shape=shape, is_placed=is_placed)
 
 
 def _spelled(pair: Pair, name: str = "mask") -> str:
