@@ -24,7 +24,7 @@ from plain_runner import without_beam
 from tables_in_formats import FORMATS, write_table
 
 from recordmill import open_dataset
-from recordmill.transforms.sources import registry
+from recordmill.transforms.sources import json_lines, registry
 from recordmill.transforms.sources.partitions import NO_PARTITIONS
 
 FOLDERS = {
@@ -401,6 +401,37 @@ def test_a_column_that_is_a_folder_too_is_named_with_its_file(
             )
             if more == "ignore" and own == "b":
                 convert(*job, "--partitions", "none")
+
+
+@pytest.mark.parametrize("more", ["error", "ignore", "schema"])
+def test_a_later_row_with_a_key_that_its_folder_is_too(
+    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a reject, though the rows that told the columns do not have it."""
+    monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 10)
+    monkeypatch.setattr(json_lines.ObjectsSource, "least_bytes", 1 << 10)
+    monkeypatch.setattr(json_lines, "BATCH_BYTES", 1 << 10)
+    given = tmp_path / "in/k=7/0.jsonl"
+    given.parent.mkdir(parents=True)
+    rows = [{"id": n} for n in range(400)] + [{"id": 400, "k": 8}, {"id": 401}]
+    given.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    schema = tmp_path / "s.yaml"
+    schema.write_text("features:\n  id: int64\n  k: int64\n")
+    out, with_schema = tmp_path / "out", ["--schema", schema]
+    options = with_schema if more == "schema" else ["--extra-columns", more]
+    job: list[Argument] = ["jsonl", tmp_path / "in", out, "--max-rejects", "1"]
+    convert(*job, *options)
+    assert sorted(set(ints(out, "k"))) == [7]
+    told = recordmill("rejects", out).out
+    assert "k: is a key of the row, and its file lies in a folder k=..., too" in told
+    # The ways out.
+    assert "Rename the folders, or use `partitions=none` and move such a row to" in told
+    if more == "schema":
+        schema.write_text("features:\n  id: int64\n  k: int64?\n")
+    given.write_text("".join(f"{json.dumps(row)}\n" for row in reversed(rows)))
+    convert(*job, *options, "--partitions", "none", "--overwrite")
+    found = [each.features.feature["k"].int64_list.value for each in examples_of(out)]
+    assert [value for values in found for value in values] == [8]
 
 
 def test_messages_tell_all_columns_and_name_one_file_of_a_name(tmp_path: Path) -> None:

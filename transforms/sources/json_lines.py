@@ -455,6 +455,12 @@ class ObjectsSource(Source):
 
     def _unknown_in(self, row: Row) -> str:
         """Returns why a row with keys of no column cannot be converted, or ""."""
+        if both := next((key for key in self.partitions.keys if key in row), ""):
+            return (
+                f"{both}: is a key of the row, and its file lies in a folder {both}=..., "
+                "too; expected one of them. Rename the folders, or use `partitions=none` "
+                "and move such a row to the start of the first file"
+            )
         if self.as_declared or self.leaves_out or row.keys() <= self._names:
             return ""
         name = shown(next(name for name in row if name not in self._names))
@@ -462,7 +468,8 @@ class ObjectsSource(Source):
             return f"{name}: is not a feature of the dataset; {LEAVE_OUT}"
         return (
             f"{name}: is in none of the {count(self.sampled, self.row_name)} that were "
-            f"looked at for columns; {LEAVE_OUT}, or a schema file that has it (`schema`)"
+            f"looked at for columns; {LEAVE_OUT}, or move such a {self.row_name} to the "
+            "start of the first file"
         )
 
     def _count_extra(self, rows: Iterable[Row], sink: RowSink) -> None:
