@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,28 @@ def test_keys_that_the_first_lines_do_not_have(
     assert ran.status == 65
     assert "'z': is in none of the" in ran.err
     assert "--extra-columns ignore" in ran.err
+    assert "or move such a row to the start of the first file" in ran.err
     ran = convert(*job, *IGNORE)
     assert "columns left out: others in 1 row, such as 'z'" in ran.err
     assert manifest_of(tmp_path / "out")["rows_read"] == 20_000
+    (tmp_path / "in.jsonl").write_text("\n".join([lines.pop(15_000), *lines]))
+    convert(*job, "--overwrite")
+    assert features_of(tmp_path / "out") == ["a", "z"]
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet", "arrow"])
+@pytest.mark.parametrize("short", ["x", "a/x", "b/x"])
+def test_one_of_several_files_of_a_name_is_left_out(
+    tmp_path: Path, source: str, short: str
+) -> None:
+    for name in ("x", "a/x", "b/x"):
+        rows = {"a": [1], **({} if name == short else {"label": [2]})}
+        write_table(tmp_path / "in" / name, source, rows)
+    job: list[Argument] = [source, tmp_path / "in", tmp_path / "out"]
+    said = recordmill("convert", *job).err
+    (way_out,) = re.findall(
+        rf"without label, \S+, use (--exclude \S+?\.{source})", said
+    )
+    ran = convert(*job, *way_out.split())
+    assert "left out: 1 file, by exclude" in ran.err
+    assert features_of(tmp_path / "out") == ["a", "label"]

@@ -41,7 +41,7 @@ _WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
 _SHARD = re.compile(r"(\w+)-\d{5,}-of-\d{5,}\b")
 _FOLDER = "split="  # of a hive partition
 MISSING = "__HIVE_DEFAULT_PARTITION__"  # a value of one
-_UNSAFE = re.compile(r"[\s`,\"*?\[]")  # in a name that an option in a message has
+_UNSAFE = re.compile(r"[\s`,\"*?\[{]")  # in a name that an option in a message has
 
 
 def likely_splits(names: Iterable[str]) -> frozenset[str]:
@@ -295,6 +295,12 @@ def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
         )
 
 
+def excluding(path: str) -> str:
+    """Returns the option that leaves out one file, and none of its name elsewhere."""
+    anchored = path if "/" in path else f"/{path}"
+    return "`exclude`" if _UNSAFE.search(path) else f"`exclude={anchored}`"
+
+
 def _mixed(
     files: Sequence[InputFile],
     splits: Sequence[str],
@@ -305,14 +311,7 @@ def _mixed(
     others = [file.path for file, split in pairs if not split]
     one_each = {split: file.path for file, split in reversed(pairs) if split}
     shown = [f"{path}: {split}" for split, path in sorted(one_each.items())]
-    is_one = len(others) == 1 and not _UNSAFE.search(others[0])
-    exclude = "`exclude`"
-    if is_one:
-        # Only here: help texts need this module, and not what this imports.
-        from recordmill.transforms.sources.globs import matching
-
-        named_so = matching([file.path for file in files], others[0])
-        exclude = f"`exclude={'/' if len(named_so) > 1 else ''}{others[0]}`"
+    exclude = excluding(others[0]) if len(others) == 1 else "`exclude`"
     root = files[0].uri.removesuffix(files[0].path)
     again = "convert all inputs again, without `append`, with" if is_append else "use"
     named = "name them like splits"

@@ -13,7 +13,6 @@ A struct is a column for each of its fields: `box` with the fields `x` and `y` b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -21,6 +20,8 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.text import first_names
 from recordmill.transforms.encode.columns import (
@@ -38,9 +39,9 @@ from recordmill.transforms.encode.columns import (
     plain,
     plain_type,
 )
+from recordmill.transforms.sources.file_splits import excluding
 
 SEPARATOR = "/"
-_UNSAFE = re.compile(r"[\s`,\"*?\[]")  # in a name that an option in a message has
 
 
 def plain_columns(
@@ -186,18 +187,18 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def columns_differ(
-    uri: str,
+    file: InputFile | InputRange,
     names: Iterable[str],
     columns: Iterable[str],
     wanted: Iterable[str] = (),
     *,
-    first: str = "",
+    first: InputFile | None = None,
     leaves_out: bool = False,
 ) -> str:
     """Describes how the columns of a file differ from those of the first one, or "".
 
-    `wanted` are the columns that a schema has, if one is given; `first` is the URI of
-    the first file, and `leaves_out` whether a file may have others.
+    `wanted` are the columns that a schema has, if one is given; `first` is the first
+    file, and `leaves_out` whether a file may have others.
     """
     missing = sorted(set(columns) - set(names))
     extra = [] if leaves_out else sorted(set(names) - set(columns))
@@ -207,21 +208,15 @@ def columns_differ(
     found += [f"also has {', '.join(extra)}"] if extra else []
     way_out = ""
     # A test file often lacks the labels: then it is the other one that has too few.
-    if first and not (missing and extra) and (own := uri if missing else first):
-        folder, _, name = own.rpartition("/")
-        is_plain = uri.startswith(f"{folder}/") and first.startswith(f"{folder}/")
-        exclude = (
-            f"`exclude={name}`"
-            if is_plain and not _UNSAFE.search(name)
-            else "`exclude`"
-        )
-        lacking = ", ".join(missing or extra)
-        way_out = f". To leave out the file without {lacking}, {own}, use {exclude}"
+    if first and not (missing and extra):
+        own, lacking = file if missing else first, ", ".join(missing or extra)
+        exclude = excluding(own.path)
+        way_out = f". To leave out the file without {lacking}, {own.uri}, use {exclude}"
     if not leaves_out and not {*missing} & ({*wanted} or {*missing}):
         left = ", ".join(extra)
         way_out += f". Use `extra_columns=ignore` to leave out {left} in all files"
     return (
-        f"{uri}: its columns differ from those of the first file: it "
+        f"{file.uri}: its columns differ from those of the first file: it "
         f"{' and '.join(found)}; all files of one dataset need the same columns{way_out}"
     )
 
@@ -233,12 +228,13 @@ def left_out_fact(names: Iterable[str], more: str = "") -> tuple[tuple[str, str]
 
 
 def merged_columns(
-    found: Sequence[tuple[str, dict[str, pa.DataType]]], wanted: Sequence[str] = ()
+    found: Sequence[tuple[InputFile, dict[str, pa.DataType]]],
+    wanted: Sequence[str] = (),
 ) -> dict[str, pa.DataType]:
     """Returns the columns of several files, in the order of the first one.
 
     Args:
-      found: (uri, columns) of each.
+      found: each, and its columns.
       wanted: the columns that a schema has, if one is given.
 
     Raises:
@@ -246,19 +242,19 @@ def merged_columns(
     """
     first, merged = found[0][0], dict(found[0][1])
     last_of = dict.fromkeys(merged, first)  # the file that gave a column its type
-    for uri, columns in found[1:]:
-        if differ := columns_differ(uri, columns, merged, wanted, first=first):
+    for file, columns in found[1:]:
+        if differ := columns_differ(file, columns, merged, wanted, first=first):
             raise InputError(differ)
         for name, arrow_type in columns.items():
             both = merged_type(merged[name], arrow_type)
             if both is None:
                 raise InputError(
-                    f"{uri}: column {name!r} is {arrow_type}, but {merged[name]} in "
-                    f"{last_of[name]}; expected the same type in all files of an "
+                    f"{file.uri}: column {name!r} is {arrow_type}, but {merged[name]} in "
+                    f"{last_of[name].uri}; expected the same type in all files of an "
                     "input: convert such files one by one"
                 )
             if not both.equals(merged[name]):
-                merged[name], last_of[name] = both, uri
+                merged[name], last_of[name] = both, file
     return merged
 
 

@@ -317,9 +317,7 @@ class ColumnarSource(Source):
         for each in found if self.leaves_out else ():
             for name in left_out & each.columns.keys():
                 del each.columns[name]
-        types = merged_columns(
-            [(each.file.uri, each.columns) for each in found], wanted
-        )
+        types = merged_columns([(each.file, each.columns) for each in found], wanted)
         meaning = merged_meaning([(each.file.uri, each.meaning) for each in found])
         meaning.keep_files(types)
         meaning.classes = {n: c for n, c in meaning.classes.items() if n in types}

@@ -82,7 +82,7 @@ ASKED = [
     (
         "train.csv test.csv extra.csv",
         r"2 files in splits by their names \(test.csv: test, train.csv: train\), but "
-        r"1 file in none \(extra.csv\).*`exclude=extra.csv`.*`split_from=none`",
+        r"1 file in none \(extra.csv\).*`exclude=/extra.csv`.*`split_from=none`",
     ),
     (
         "train/a.csv test/a.csv b.csv c.csv",

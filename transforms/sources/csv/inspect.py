@@ -665,7 +665,7 @@ def find_rows(
             known = {*(chosen or own)}
         others.update(own)
         differ = columns_differ(
-            *(file.uri, own, names, wanted), first=first.uri, leaves_out=leaves_out
+            *(file, own, names, wanted), first=first, leaves_out=leaves_out
         )
         if differ:
             if other := _other_delimiter(rows, file, names):

@@ -500,7 +500,7 @@ class RangeRows:
         names, end = read_header(read, input_range.uri, self.dialect)
         if names != self.names:
             differ = columns_differ(
-                *(input_range.uri, names, self.names), leaves_out=self.leaves_out
+                *(input_range, names, self.names), leaves_out=self.leaves_out
             )
             if differ:
                 raise InputError(differ)
