@@ -155,6 +155,16 @@ def test_features_that_a_list_of_files_cannot_stand_for(
                 "writerFeatures": [feature],
             }
     log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    if feature == "deletionVectors":  # which the table may use, and does not
+        ran = convert(tmp_path / "sales", tmp_path / "unmarked")
+        assert ran.status == 0, ran.err
+        assert rows_of(tmp_path / "unmarked") == expected(rows)
+        log = tmp_path / "sales/_delta_log/00000000000000000001.json"
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        added = next(line["add"] for line in lines if "add" in line)
+        place = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^"}
+        added["deletionVector"] = {**place, "offset": 1, "sizeInBytes": 34, "cardinality": 1}  # fmt: skip
+        log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     ran = convert(tmp_path / "sales", tmp_path / "out")
     assert ran.status != 0
     assert f"uses {feature}" in ran.err

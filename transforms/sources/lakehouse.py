@@ -177,6 +177,8 @@ def _delta_snapshot(
             features = {*(table.protocol().reader_features or ())}
             mode = table.metadata().configuration.get("delta.columnMapping.mode")
             features |= {"columnMapping"} if mode not in (None, "none") else set()
+            if "deletionVectors" in features and not _marks_rows(table):
+                features.remove("deletionVectors")
             paths = [each.removeprefix(f"{copy}/") for each in table.file_uris()]
             version = str(table.version())
         except Exception as error:  # its own classes, and those of Arrow and Rust
@@ -190,6 +192,14 @@ def _delta_snapshot(
             "Parquet files and convert these"
         )
     return Snapshot(version, {path: {} for path in paths})
+
+
+def _marks_rows(table: Any) -> bool:
+    """Returns whether rows of a Delta table that may mark them as deleted are marked."""
+    try:
+        return any(batch.num_rows for batch in table.deletion_vectors())
+    except Exception:  # they are in files that were not copied, or deltalake is older
+        return True
 
 
 def _open_iceberg(uri: str, metadata: str, storage: StorageOptions) -> Any:
