@@ -9,7 +9,13 @@ from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
 from typing import Literal
 
-from recordmill.schemas.input_files import NO_CHECKSUMS, InputFile, Seen, TaskChecksums
+from recordmill.schemas.input_files import (
+    NO_CHECKSUMS,
+    InputFile,
+    Seen,
+    TaskChecksums,
+    as_call,
+)
 from recordmill.schemas.text import count
 
 Bytes = bytes  # the type; in the class below it is the name of an attribute
@@ -28,6 +34,7 @@ class RejectTotals:
     rows: int = 0  # number of rejects, each of which is a line
     bytes: int = 0  # of all lines, with their ends
     digest: int = 0  # sum of a 64-bit hash of each line, modulo 2**64
+    __reduce__ = as_call
 
     def __add__(self, other: RejectTotals) -> RejectTotals:
         return RejectTotals(
@@ -84,6 +91,7 @@ class InputRange:
     # the whole files that it holds, one after the other, if they are several and not in
     # an inventory of the source's own; `path` and `uri` are the first's
     files: tuple[InputFile, ...] = ()
+    __reduce__ = as_call
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
@@ -187,6 +195,7 @@ class SortedRunRef:
     in_memory: bool = False
     # path and link of the file in memory that other processes read it from
     memory_file: tuple[str, str] | None = None
+    __reduce__ = as_call
 
 
 # A checkpoint of a version with other keys is not taken for one without issues.
@@ -214,6 +223,7 @@ class RangeResult:
     rows_added: int = 0  # rows that it made beside the first of each
     rows_left_out: int = 0  # rows that sampling left out
     rows_copied: int = 0  # copies that balancing made
+    __reduce__ = as_call
 
     def pack(self) -> Bytes:
         """Returns the result as a value that a runner passes on as it is."""

@@ -13,8 +13,9 @@ pieces. Steps that an input does not need, because its types are
 known, are left out. If there is only one range, all of it is one step: there is nothing
 to exchange, and ten rows should not pay for twenty steps of the runner.
 
-Results of ranges pass through the runner as bytes (`RangeResult.pack`): each step encodes,
-decodes and measures all objects in what it gets, and the launcher does that for all workers.
+Ranges and their results pass through the runner as bytes, packed where they are made: each
+step encodes, decodes and measures all objects in what it gets, and the launcher does that
+for all workers.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def convert_one_range(
     run_metadata: dict[str, object],
 ) -> Iterator[Manifest]:
     """Makes a dataset of one range, by the functions of the separate steps."""
-    result = convert_one((input_range, ()), context)
+    result = convert_one(pickle.dumps((input_range, ())), context)
     histogram = Histogram.sum_of(
         count_range(result, context), context.num_splits, context.bucket_bits
     )
@@ -222,10 +223,7 @@ def plan_dataset(
 
 
 def exchange(
-    input_ranges: PCollection[tuple[InputRange, TypeFlags]],
-    context: RunContext,
-    *,
-    redo: bool,
+    input_ranges: PCollection[bytes], context: RunContext, *, redo: bool
 ) -> tuple[PCollection[bytes], PCollection[ShardResult]]:
     """Converts all ranges and writes all shards into staging; returns their results.
 
@@ -271,15 +269,14 @@ def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
     return context.source.input.settle_types(found)
 
 
-def convert_one(
-    guessed: tuple[InputRange, TypeFlags], context: RunContext, *, redo: bool = False
-) -> bytes:
-    """Converts a range; with the engine exchange only measures it. Returns the result."""
-    input_range, types = guessed
+def convert_one(packed: bytes, context: RunContext) -> bytes:
+    """Converts a range; with the engine exchange only measures it. Returns the result.
+
+    `packed` are the range, what its columns are taken for, and whether it is read again.
+    """
     convert = measure_range if context.exchange == "engine" else convert_range
     with report_errors_to_launcher(context.workspace):
-        result: RangeResult = context.execute(convert, input_range, types, redo)
-        return result.pack()
+        return context.execute_packed(convert, packed)
 
 
 def redo_one(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
@@ -287,14 +284,13 @@ def redo_one(packed: bytes, context: RunContext, final_types: TypeFlags) -> byte
     if context.source.needs_reencode(
         result.observed_types, result.encoded_types, final_types
     ):
-        return convert_one((result.range, final_types), context, redo=True)
+        return convert_one(pickle.dumps((result.range, final_types, True)), context)
     return packed
 
 
 def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]:
-    (result,) = RangeResult.unpack([packed])
     with report_errors_to_launcher(context.workspace):
-        yield from context.execute(range_histogram, result)
+        yield from context.execute(range_histogram, packed)
 
 
 def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
@@ -400,10 +396,11 @@ SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answe
 
 def input_ranges_of(
     pipeline: beam.Pipeline, context: RunContext, ranges: list[InputRange]
-) -> PCollection[tuple[InputRange, TypeFlags]]:
+) -> PCollection[bytes]:
     """Emits the input ranges, surveyed if the format needs it, with guessed types."""
     if len(ranges) == 1:
-        return pipeline | "Range" >> beam.Create([(ranges[0], ())], reshuffle=False)
+        only = pickle.dumps((ranges[0], ()))
+        return pipeline | "Range" >> beam.Create([only], reshuffle=False)
     if context.source.input.needs_survey(ranges):
         surveys = (
             pipeline
@@ -417,7 +414,7 @@ def input_ranges_of(
     return (
         surveys
         | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context, ranges)
-        | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags)
+        | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags), packed
     )
 
 
@@ -428,7 +425,7 @@ def survey_one(input_range: InputRange, context: RunContext) -> tuple[int, int]:
 
 def resolve_ranges(
     surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
-) -> Iterator[tuple[InputRange, TypeFlags]]:
+) -> Iterator[bytes]:
     """Yields the ranges, resolved by their surveys, with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
         numbers = [number for _, number in sorted(surveys)]
@@ -438,4 +435,4 @@ def resolve_ranges(
             ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
         )
     for input_range in resolved:
-        yield input_range, guess
+        yield pickle.dumps((input_range, guess))

@@ -43,14 +43,18 @@ def peak_mib() -> float:
 
 def exchange_by_files(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
     results = (convert_range(context, each, ()) for each in input_ranges)
-    parts = chain.from_iterable(range_histogram(context, each) for each in results)
+    parts = chain.from_iterable(
+        range_histogram(context, each.pack()) for each in results
+    )
     Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
 
 
 def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
     final: TypeFlags = ()
     measured = [measure_range(context, input_range, ()) for input_range in input_ranges]
-    parts = chain.from_iterable(range_histogram(context, each) for each in measured)
+    parts = chain.from_iterable(
+        range_histogram(context, each.pack()) for each in measured
+    )
     total = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     final = reduce(merge_type_flags, (one.observed_types for one in measured), final)
     plan = plan_shards(total, context.job.sharding, context.split_names)

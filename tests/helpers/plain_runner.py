@@ -42,8 +42,6 @@ from recordmill.schemas.ranges import (
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.context import RunContext
 
-Guessed = tuple[InputRange, TypeFlags]
-
 
 @contextmanager
 def without_beam() -> Iterator[None]:
@@ -80,7 +78,7 @@ def run_steps(
 
 
 def _planned(
-    guessed: list[Guessed], context: RunContext
+    guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], ShardPlan, TypeFlags]:
     results = [convert_one(each, context) for each in guessed]
     found = RangeResult.unpack(results)
@@ -93,7 +91,7 @@ def _planned(
 
 
 def _by_files(
-    guessed: list[Guessed], context: RunContext
+    guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], list[ShardResult]]:
     results, plan, _ = _planned(guessed, context)
     runs = list_runs(plan, results[::-1])
@@ -103,7 +101,7 @@ def _by_files(
 
 
 def _by_engine(
-    guessed: list[Guessed], context: RunContext
+    guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], list[ShardResult]]:
     measured, plan, final = _planned(guessed, context)
     to_write = find_finished(plan, context)

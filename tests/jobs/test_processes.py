@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +39,7 @@ from store_tools import local_files, options_of
 
 from recordmill.beam_jobs.service import prepare
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.ranges import RangeResult
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
 
 CIFAR = SAMPLES / "cifar"  # two ranges: 492 and 123 kB
@@ -97,6 +98,22 @@ def test_small_inputs_have_threads(
         assert json.loads(ran.out)["processes"] == expected
         text = recordmill(*job, workers, "--plan", *options).out
         assert (f"workers  {expected} processes" in text) == (expected > 0)
+
+
+def test_the_launcher_passes_on_what_workers_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads results for the plan, the list of runs and the manifest, not between."""
+    unpack, read = RangeResult.unpack, list[int]()
+
+    def noted(packed: Iterable[bytes]) -> list[RangeResult]:
+        found = unpack(packed)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(RangeResult, "unpack", noted)
+    convert("cifar", CIFAR, tmp_path / "out", *PROCESSES)
+    assert read == [2, 2, 2]
 
 
 def test_threads_import_nothing_more(tmp_path: Path) -> None:

@@ -413,15 +413,14 @@ def convert_range(
     return result
 
 
-def range_histogram(
-    context: RunContext, result: RangeResult
-) -> Iterator[PackedHistogram]:
+def range_histogram(context: RunContext, packed: bytes) -> Iterator[PackedHistogram]:
     """Yields planned bytes and records of a range for each bucket of order keys.
 
-    They are to be added: one for each run or batch, and at least one. What the source
-    knows before reading, rejects included, is the same for every exchange.
+    `packed` is the range's result. They are to be added: one for each run or batch, and at
+    least one. What the source knows before reading, rejects included, is the same for every
+    exchange.
     """
-    yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
+    (result,) = RangeResult.unpack([packed])
     if context.exchange == "engine":
         kept = _kept_histogram(context, result.range)
         if kept is None:  # lost since
@@ -429,6 +428,8 @@ def range_histogram(
             kept = _kept_histogram(context, result.range)
         yield kept or b""
         return
+    if not result.runs:
+        yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
     # Runs of references have the planned bytes of all rows: no need to list them again.
     is_listed = context.exchange == "reference" and result.runs
     if context.source.sizes_known_upfront and not is_listed:

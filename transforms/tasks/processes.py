@@ -119,9 +119,10 @@ class _Process:
                 for index, each in enumerate(arguments)
                 if index not in sent or sent[index] is not each
             }
-            self._connection.send((self._data, task, len(arguments), new))
+            request = self._data, task, len(arguments), new
+            self._connection.send_bytes(pickle.dumps(request))
             self._data, self._sent = None, arguments
-            result, note = self._connection.recv()
+            result, note = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(_SECONDS_TO_END)
