@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 from weakref import ref
@@ -112,6 +113,27 @@ def gather(
             TEMPORARY.drop_pages()
     with file:
         return pa.ipc.open_stream(TEMPORARY.map(file)).read_all()
+
+
+def read_mapped(path: Path) -> bytes | memoryview:
+    """Returns all bytes of a file; a long one is mapped."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > SPILL_BYTES:
+            return memoryview(TEMPORARY.map(file)).cast("B")
+        return file.read()
+
+
+def spilled(parts: Iterable[bytes]) -> bytes | memoryview:
+    """Returns all bytes of some parts; many are mapped from a file."""
+    left, kept = iter(parts), list[bytes]()
+    while sum(map(len, kept)) <= SPILL_BYTES:
+        if (part := next(left, None)) is None:
+            return b"".join(kept)
+        kept.append(part)
+    with TEMPORARY.writing("the list of input files cannot be written") as file:
+        file.writelines(chain(kept, left))
+    with file:
+        return memoryview(TEMPORARY.map(file)).cast("B")
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -29,6 +29,7 @@ from job_tools import (
 from killed_runs import WRITING, failing, replaced, run_until, staged
 from same_dataset import assert_readable, dataset_of
 
+from recordmill.transforms import temporary
 from recordmill.transforms.dataset.verify import verify_dataset
 
 OPTIONS: list[Argument] = ["--shard-size", "2kB", "--max-rejects", 5]
@@ -45,6 +46,28 @@ def published(folder: Path) -> dict[str, str]:
         for name, digest in contents(folder).items()
         if not name.startswith((".recordmill/", "run-a"))
     }
+
+
+def test_long_lists_of_inputs_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of a dataset, of one appended to, and of one that replaces it."""
+    found = []
+    write_rows(tmp_path / "in/a.csv", 0, 40)
+    write_rows(tmp_path / "more/in/a.csv", 0, 40)
+    write_rows(tmp_path / "more/in/b.csv", 40, 20)
+    shutil.copystat(tmp_path / "in/a.csv", tmp_path / "more/in/a.csv")
+    for spill in (1 << 30, 0):
+        monkeypatch.setattr(temporary, "SPILL_BYTES", spill)
+        folder = tmp_path / f"{spill}" / "out"
+        convert("csv", tmp_path / "in", folder, *OPTIONS)
+        found.append(published(folder))
+        convert("csv", tmp_path / "more/in", folder, *APPEND)
+        found.append(published(folder))
+        convert("csv", tmp_path / "in", folder, *OPTIONS, "--overwrite")
+        assert recordmill("verify", folder).status == 0
+        found.append(published(folder))
+    assert found[:3] == found[3:]
 
 
 class Model:

@@ -61,7 +61,7 @@ from recordmill.transforms.dataset.tfds import (
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import publishing
-from recordmill.transforms.storage.store import WORK_FOLDER, Level
+from recordmill.transforms.storage.store import WORK_FOLDER, Data, Level
 from recordmill.transforms.tasks.launches import find_launch, is_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
@@ -112,7 +112,7 @@ class CommitRecord:
         return [manifest for manifest in found if manifest is not None]
 
     def write(
-        self, manifest: bytes, replaced: bytes | None, fixed: dict[str, bytes]
+        self, manifest: bytes, replaced: bytes | None, fixed: dict[str, Data]
     ) -> None:
         """Writes the record: first what tells which files the commit puts where."""
         self.store.put_bytes(manifest, self.manifest_name)
@@ -298,7 +298,7 @@ def _settle(
     """Puts the files with fixed names in place; removes those of the old dataset."""
     own = {*manifest.files, *unnamed_files(manifest)}
     names = {name: copy for name, copy in record.files.items() if name in own}
-    found = store.for_each(store.find, names.values())
+    found = store.for_each(store.find_mapped, names.values())
     if None in found:
         raise _Superseded  # another run has finished this commit
     files = dict(zip(names, found, strict=True))
@@ -327,9 +327,9 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
     return [name for name in fixed_names(replaced) if name not in kept]
 
 
-def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> None:
+def _replace(store: Store, manifest: bytes, name: str, data: Data | None) -> None:
     """Replaces a file with a fixed name by a swap; None removes it."""
-    found = store.find(name)
+    found = store.find_mapped(name)
     for _ in range(_TRIES):
         if (seen := found) == data:
             return
@@ -337,7 +337,7 @@ def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> No
             raise _Superseded
         is_swapped = _swap(store, name, data, seen)
         # Also behind a swap, which the store may have forgotten.
-        newer, found = store.for_each(store.find, (MANIFEST_NAME, name))
+        newer, found = store.for_each(store.find_mapped, (MANIFEST_NAME, name))
         if is_swapped and newer != manifest:
             if newer is not None and _belongs(store, newer, name, seen, data):
                 _swap(store, name, seen, data)
@@ -346,16 +346,18 @@ def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> No
 
 
 def _belongs(
-    store: Store, newer: bytes, name: str, seen: bytes | None, data: bytes | None
+    store: Store, newer: Data, name: str, seen: Data | None, data: Data | None
 ) -> bool:
     """Tells whether a newer dataset has the file that was replaced, not the new one."""
-    entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
+    entry = Manifest.from_bytes(bytes(newer), store.uri_of(MANIFEST_NAME)).files.get(
+        name
+    )
     if entry is None:
         return False
     return is_file(seen, entry) and not is_file(data, entry)
 
 
-def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bool:
+def _swap(store: Store, name: str, data: Data | None, seen: Data | None) -> bool:
     if data is not None:
         return store.swap(data, name, seen=seen)
     return seen is None or store.discard(name, seen=seen)
@@ -524,7 +526,7 @@ def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
     return entries
 
 
-def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
+def staged_metadata(workspace: Workspace) -> dict[str, Data]:
     """Reads the staged files that get a fixed name, by that name."""
     store, folder = workspace.store, workspace.store_name("staging")
     names = [
@@ -532,13 +534,11 @@ def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
         for name in store.list_level(folder).files
         if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
     ]
-    found = zip(names, store.for_each(store.find, names), strict=True)
+    found = zip(names, store.for_each(store.find_mapped, names), strict=True)
     return {n.removeprefix(f"{folder}/"): data for n, data in found if data is not None}
 
 
-def wrong_files(
-    store: Store, manifest: Manifest, staged: dict[str, bytes]
-) -> list[str]:
+def wrong_files(store: Store, manifest: Manifest, staged: dict[str, Data]) -> list[str]:
     """Returns the metadata files of a dataset that are missing, or other ones.
 
     An append leaves those of the parts before where they are.

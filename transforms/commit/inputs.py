@@ -43,12 +43,13 @@ from recordmill.transforms.sources.registry import describe_inputs, folder_keys
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.storage.shard_file import gzip_packer
+from recordmill.transforms.storage.store import Data
 from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
     fingerprint_of,
     fixed_fields,
 )
-from recordmill.transforms.temporary import gather
+from recordmill.transforms.temporary import gather, spilled
 from recordmill.transforms.tfrecord import crc32c
 
 # inputs.jsonl.gz contains only what fixes the dataset's bytes: paths are relative to the
@@ -149,8 +150,12 @@ def kept_files(files: Inventory, side_files: Inventory = NO_FILES) -> KeptFiles:
     return KeptFiles(pa.concat_tables([own.table, sides.table]))
 
 
-def dump_kept(inputs: KeptInputs) -> bytes:
-    """Serializes a list of inputs as `parse_inputs` reads it."""
+def dump_kept(inputs: KeptInputs) -> Data:
+    """Serializes a list of inputs as `parse_inputs` reads it; a long one is mapped."""
+    return spilled(_packed(inputs))
+
+
+def _packed(inputs: KeptInputs) -> Iterator[bytes]:
     head = {
         "recordmill": inputs.format_version,
         "fingerprint": inputs.fingerprint,
@@ -162,7 +167,6 @@ def dump_kept(inputs: KeptInputs) -> bytes:
     # Python's gzip module writes the operating system and, by default, the time. So many at
     # once: the packed bytes depend on how the lines are cut.
     packer = gzip_packer(_LEVEL)
-    packed = bytearray()
     lines = bytearray(_json_line(head).encode())
     for batch in inputs.files.batches():
         path, text = _quoted(batch["path"]), _quoted(batch[told].fill_null(""))
@@ -172,10 +176,10 @@ def dump_kept(inputs: KeptInputs) -> bytes:
         lines += joined("[", path, ",", size, ",", text, kind, side, "]\n")
         while len(lines) > _PACKED_BYTES:
             with memoryview(lines) as view:
-                packed += packer.compress(view[:_PACKED_BYTES])
+                yield packer.compress(view[:_PACKED_BYTES])
             del lines[:_PACKED_BYTES]
-    packed += packer.compress(lines) + packer.flush()
-    return bytes(packed)
+    yield packer.compress(lines)
+    yield packer.flush()
 
 
 def _json_line(value: Any) -> str:

@@ -105,6 +105,7 @@ from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
 from recordmill.transforms.storage.reading import file_status, is_local, local_path
+from recordmill.transforms.storage.store import Data
 from recordmill.transforms.storage.table_file import put_table, read_table
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.fingerprint import (
@@ -132,7 +133,7 @@ _READ_BYTES = 4 << 20  # of a shard, for its SHA-256
 
 def _list_converted(
     context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
-) -> tuple[str, bytes, bytes, KeptFiles]:
+) -> tuple[str, Data, Data, KeptFiles]:
     """Lists the inputs of a run by the checksums of what its tasks read.
 
     Returns the dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the files
@@ -401,8 +402,9 @@ def stage(
     if context.publishing.strict:
         understood = json.loads(run_metadata)["understood"]
         InputSummary.from_dict(understood).require_no_warnings()
-    unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
-    described = dict[str, bytes]()
+    described = dict[str, Data]()
+    unnamed = described.copy()
+    unnamed[run_metadata_name(context.part)] = run_metadata  # tells when the run was
     release_memory()  # that of ranges and shards
     read: KeptFiles | None = None
     if context.publishing.inputs:
@@ -418,7 +420,7 @@ def stage(
         mark = commit_mark(own.fingerprint, generation)
         described |= description_files(context.job, schema, shards, mark)
         if own.about and DATASET_INFO_NAME in described:
-            info = described[DATASET_INFO_NAME]
+            info = bytes(described[DATASET_INFO_NAME])
             described[DATASET_INFO_NAME] = with_about(info, own.about)
     entries = {name: file_entry(data) for name, data in sorted(described.items())}
     own = own.model_copy(update={"files": entries})

@@ -35,7 +35,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import read_file
-from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.storage.store import WORK_FOLDER, Data
 from recordmill.transforms.tfrecord import crc32c
 
 _READ_BYTES = 4 << 20  # of a file at once
@@ -132,12 +132,12 @@ def replaced_name(mark: str) -> str:
     return f"{WORK_FOLDER}/commit-{mark}/replaced.json"
 
 
-def file_entry(data: bytes) -> FileEntry:
+def file_entry(data: Data) -> FileEntry:
     """Returns what a manifest says of a file with these bytes."""
     return FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
 
 
-def is_file(data: bytes | None, expected: FileEntry) -> bool:
+def is_file(data: Data | None, expected: FileEntry) -> bool:
     """Tells whether a file's bytes are those that a manifest names."""
     return data is not None and file_entry(data) == expected
 

@@ -23,7 +23,14 @@ from uuid import uuid4
 from recordmill.schemas.errors import BusyError, MissingFileError, OutputError
 from recordmill.schemas.names import check_file_name
 from recordmill.transforms.storage.errors import output_error
-from recordmill.transforms.storage.store import SWAP_FOLDER, Level, Store, is_temp_file
+from recordmill.transforms.storage.store import (
+    SWAP_FOLDER,
+    Data,
+    Level,
+    Store,
+    is_temp_file,
+)
+from recordmill.transforms.temporary import read_mapped
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -51,7 +58,7 @@ def renamed(path: Path) -> Iterator[Path]:
 
 
 def write_windows(
-    path: Path, windows: Iterable[bytes | memoryview], *, durable: bool = False
+    path: Path, windows: Iterable[Data], *, durable: bool = False
 ) -> tuple[int, int]:
     """Writes a file under a temporary name, then renames it; returns its bytes and CRC-32C.
 
@@ -170,7 +177,7 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
-def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
+def swap_file(path: Path, data: Data, seen: Data | None) -> bool:
     """Gives a file the content `data` if it has `seen`; returns whether it has, on disk.
 
     Raises FileNotFoundError if a folder, or the new content, was removed meanwhile: the
@@ -203,7 +210,7 @@ def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
     return True
 
 
-def discard_file(path: Path, seen: bytes) -> bool:
+def discard_file(path: Path, seen: Data) -> bool:
     """Removes a file if its content is `seen`; returns whether it is gone, on disk."""
     with _locked(path.parent / SWAP_FOLDER):
         found = _content(path)
@@ -223,9 +230,9 @@ def _link(waiting: Path, path: Path) -> None:
         waiting.replace(path)  # the lock is held, so no other swap can come between
 
 
-def _content(path: Path) -> bytes | None:
+def _content(path: Path) -> Data | None:
     try:
-        return path.read_bytes()
+        return read_mapped(path)
     except FileNotFoundError:
         return None
 
@@ -372,10 +379,10 @@ class LocalStore(Store):
             raise OutputError(f"{source}: cannot be copied to {self.root}: is missing")
         self._write(blocks, name, durable=True)
 
-    def put_bytes(self, data: bytes, name: str) -> None:
+    def put_bytes(self, data: Data, name: str) -> None:
         self._write(lambda: [data], name, durable=self.synced)
 
-    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: Data, name: str, *, seen: Data | None) -> bool:
         path = self._path(name)
 
         def swap() -> bool:
@@ -387,7 +394,7 @@ class LocalStore(Store):
 
         return _again(path, swap)
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, seen: Data) -> bool:
         path = self._path(name)
         with _failing(path, "removed"):
             try:
@@ -402,6 +409,12 @@ class LocalStore(Store):
         path = self._path(name)
         with _reading(path):
             return path.read_bytes()
+
+    def find_mapped(self, name: str) -> Data | None:
+        path = self._path(name)
+        with _reading(path), suppress(*_NO_FILE):
+            return read_mapped(path)
+        return None
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         path = self._path(name)
@@ -494,7 +507,7 @@ class LocalStore(Store):
         return dict(sorted(found.items()))
 
     def _write(
-        self, windows: Callable[[], Iterable[bytes]], name: str, *, durable: bool
+        self, windows: Callable[[], Iterable[Data]], name: str, *, durable: bool
     ) -> None:
         path = self._path(name)
 

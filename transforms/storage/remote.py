@@ -38,7 +38,7 @@ from recordmill.transforms.storage.errors import (
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.store import Level, Store
+from recordmill.transforms.storage.store import Data, Level, Store
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -74,18 +74,20 @@ class RemoteStore(Store):
         size = source.stat().st_size
         self._put(lambda file: file.put_file(source), name, size, crc32c)
 
-    def put_bytes(self, data: bytes, name: str) -> None:
+    def put_bytes(self, data: Data, name: str) -> None:
+        data = bytes(data)
         if self._cloud.objects:  # by one request: all of it, or an error
             self._do("written", name, lambda file: file.put(data))
         else:
             self._put(lambda file: file.put(data), name, len(data))
 
-    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: Data, name: str, *, seen: Data | None) -> bool:
+        data = bytes(data)
         if not self.exclusive:
             return self._swap_unguarded(data, name, seen)
         return self._do("written", name, lambda file: file.swap(data, seen))
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, seen: Data) -> bool:
         if not self.exclusive:
             return Store.discard(self, name, seen=seen)
         return self._do("removed", name, lambda file: file.discard(seen))
@@ -227,7 +229,7 @@ class RemoteStore(Store):
 
         return self._do("listed", folder or None, entries)
 
-    def _swap_unguarded(self, data: bytes, name: str, seen: bytes | None) -> bool:
+    def _swap_unguarded(self, data: bytes, name: str, seen: Data | None) -> bool:
         """Reads, puts and reads again, in a store that takes no conditions."""
         if (found := self.find(name)) == seen and found != data:
             self.put_bytes(data, name)

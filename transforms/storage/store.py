@@ -23,6 +23,9 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
 SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # of swaps on local disk, only while they last
 
+Data = bytes | memoryview
+"""All bytes of a file; a view of them where a long one is mapped."""
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -90,11 +93,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def put_bytes(self, data: bytes, name: str) -> None:
+    def put_bytes(self, data: Data, name: str) -> None:
         """Puts a small file; readers see all of it or nothing. Safe to repeat."""
 
     @abstractmethod
-    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: Data, name: str, *, seen: Data | None) -> bool:
         """Puts a small file if its content is still exactly `seen`, in one step.
 
         Of several swaps with the same `seen` only one succeeds, unless their `data` is
@@ -112,7 +115,7 @@ class Store(ABC):
           BusyError: on local disk, another process is stopped amid its swap.
         """
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, seen: Data) -> bool:
         """Removes a small file if its content is still exactly `seen`.
 
         Returns whether there is no such file now. Safe to repeat after a lost answer. Where
@@ -134,6 +137,10 @@ class Store(ABC):
             return self.read(name)
         except MissingFileError:
             return None
+
+    def find_mapped(self, name: str) -> Data | None:
+        """Returns what `find` does; a long file may be mapped, if none writes to it."""
+        return self.find(name)
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -193,7 +200,7 @@ class Store(ABC):
         """
         return [action(item) for item in items]
 
-    def put_all(self, files: Mapping[str, bytes]) -> None:
+    def put_all(self, files: Mapping[str, Data]) -> None:
         """Puts small files, by name, in any order."""
         self.for_each(lambda name: self.put_bytes(files[name], name), files)
 
