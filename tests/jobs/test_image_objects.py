@@ -267,6 +267,31 @@ def test_a_thousand_images_of_yolo_have_the_boxes_of_their_lines(
         assert list(rows[path]["objects/label"]) == [n % 3 for n in range(len(boxes))]
 
 
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [("Main", ("Train", "Validation")), ("Segmentation", ("train", "val"))],
+)
+def test_lists_of_splits_of_voc_have_the_names_that_cvat_writes(
+    tmp_path: Path, folder: str, names: tuple[str, str]
+) -> None:
+    """CVAT's export of a project: all images in one folder, a list for each subset."""
+    top = tmp_path / "voc"
+    for split, name in zip(names, "ab", strict=True):
+        add_images(top / "JPEGImages", f"{name}.jpg")
+        text = voc_xml(f"{name}.jpg", 640, 480, [voc_object("dog", [1, 1, 9, 9], 0)])
+        for path, what in (
+            (f"Annotations/{name}.xml", text),
+            (f"ImageSets/{folder}/{split}.txt", f"{name}\n"),
+        ):
+            (top / path).parent.mkdir(parents=True, exist_ok=True)
+            (top / path).write_text(what)
+    ran = converted(top)
+    wanted = [(name.lower(), 1) for name in names]
+    assert [(name, len(rows_of(tmp_path / "out", name))) for name, _ in wanted] == wanted
+    assert f"list ImageSets/{folder}/{names[1]}.txt: 1 image of split" in ran.err
+    assert "skipped" not in ran.err
+
+
 BOX = [64, 48, 320, 240]  # of 640 x 480: ymin, xmin, ymax, xmax are 0.1 0.1 0.6 0.6
 
 

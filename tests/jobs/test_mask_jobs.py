@@ -109,6 +109,21 @@ def test_masks_are_a_feature_and_no_class(data: Path) -> None:
     assert feature["masks"]["shape"] == [None, None, 1]
 
 
+def test_lists_of_splits_of_voc_count_for_masks_too(data: Path) -> None:
+    """CVAT's segmentation masks, or VOC's without its boxes."""
+    (data / "images").rename(data / "JPEGImages")
+    (data / "masks").rename(data / "SegmentationClass")
+    lists = data / "ImageSets/Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("a\nb\nc\n")
+    (lists / "val.txt").write_text("d\ne\n")
+    (lists / "trainval.txt").write_text("a\nb\nc\nd\ne\n")
+    ran = converted()
+    assert "images by split: train 3, val 2" in ran.err
+    assert "list ImageSets/Segmentation/val.txt: 2 images of split val" in ran.err
+    assert "images by split" not in converted("--overwrite", "--split-from", "none").err
+
+
 def array_of(number: int, dtype: str, shape: tuple[int, ...]) -> Any:
     values = np.random.default_rng(number).uniform(0, 99, shape)
     return np.asfortranarray(values.astype(dtype))

@@ -448,14 +448,21 @@ def annotate(
     if options.label_pattern:
         _add_names(draft)
     lists = [*named.get("split_lists", ()), *objects.lists]
+    if paired is not None and not has_objects:
+        from recordmill.transforms.sources.images.voc_yolo import takes_splits, voc_lists
+
+        others = [file for file, _ in found.others]
+        lists += voc_lists(others, "Segmentation") if takes_splits(options) else ()
+    used = objects.used.union(file.path for _, file in lists)
+    if used:
+        aside = (each for each in found.others if each[0].path not in used)
+        found = found._replace(others=tuple(aside))
     if given := named.get("label_table"):
         tables = read_tables(given, options, wanted, storage)
         elsewhere = "split_lists" in named or any(splits)
         _add_tables(draft, tables, splits_elsewhere=elsewhere)
     if has_objects:
         _add_objects(draft, objects.tables)
-        others = (each for each in found.others if each[0].path not in objects.used)
-        found = found._replace(others=tuple(others))
     if lists:
         _add_lists(draft, [read_list(*each, storage) for each in lists])
     maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]

@@ -34,7 +34,7 @@ from recordmill.schemas.yaml_lines import YamlDocument
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.inventory import Inventory, names_of, without_endings
-from recordmill.transforms.sources.file_splits import AUTO
+from recordmill.transforms.sources.file_splits import AUTO, SPLIT_NAMES
 from recordmill.transforms.sources.images.annotations import ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
     OTHERWISE,
@@ -42,7 +42,7 @@ from recordmill.transforms.sources.images.object_tables import (
     side_of,
     tables_of,
 )
-from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
 from recordmill.transforms.storage.reading import (
     checksum_of,
     read_files,
@@ -166,7 +166,7 @@ class _Read(NamedTuple):
         )
 
 
-def _takes_splits(options: ImagesOptions) -> bool:
+def takes_splits(options: FileOptions) -> bool:
     elsewhere = options.split_lists or "split" in options.groups
     return options.split_from == AUTO and not elsewhere
 
@@ -180,9 +180,14 @@ def _takes_splits(options: ImagesOptions) -> bool:
 #       </object></annotation>
 #
 # and lists of the images of each split in ImageSets/Main: train.txt, val.txt, trainval.txt
-# and test.txt. As in TFDS, a box is xmin / width and so on: nothing is subtracted.
+# and test.txt; CVAT writes Train.txt and Validation.txt. Those of images with masks are in
+# ImageSets/Segmentation. As in TFDS, a box is xmin / width and so on: nothing is subtracted.
 
-_LIST = re.compile(r"(?:^|/)ImageSets/Main/(train|val|trainval|test)\.txt$")
+_LIST = re.compile(
+    rf"(?:^|/)ImageSets/(Main|Segmentation)/(trainval|{'|'.join(sorted(SPLIT_NAMES))})"
+    r"\.txt$",
+    re.IGNORECASE,
+)
 _MOST_DEEP = 100  # elements in each other
 _CORNERS = ("bndbox/ymin", "bndbox/xmin", "bndbox/ymax", "bndbox/xmax")
 _VOC = {"is_difficult": pa.bool_(), "is_truncated": pa.bool_(), "pose": pa.string()}
@@ -286,15 +291,22 @@ def read_voc(
     tables, told = tables_of([objects], options.boxes_outside)
     number = count(len(read.used) - len(read.rejects), "file")
     facts = (("annotation format", f"Pascal VOC, {number}"), *told)
-    lists = _voc_lists(others) if _takes_splits(options) else ()
+    lists = voc_lists(others, "Main") if takes_splits(options) else ()
     used = frozenset(read.used | {file.path for _, file in lists})
     return ObjectFiles(tables, facts=facts, used=used, lists=lists)
 
 
-def _voc_lists(others: Sequence[InputFile]) -> tuple[tuple[str, InputFile], ...]:
-    """Returns the lists of splits; trainval is that for training if train is not there."""
-    lists = [(found[1], each) for each in others if (found := _LIST.search(each.path))]
-    if {"train", "val"} & {split for split, _ in lists}:
+def voc_lists(
+    others: Sequence[InputFile], use: str
+) -> tuple[tuple[str, InputFile], ...]:
+    """Returns the lists of splits for a use, or those for another one.
+
+    The list trainval is that for training if train is not there.
+    """
+    found = [(match, each) for each in others if (match := _LIST.search(each.path))]
+    own = [pair for pair in found if pair[0][1].lower() == use.lower()]
+    lists = [(match[2].lower(), each) for match, each in own or found]
+    if {split for split, _ in lists} - {"trainval", "test"}:
         return tuple(each for each in lists if each[0] != "trainval")
     return tuple(("train" if s == "trainval" else s, each) for s, each in lists)
 
@@ -508,7 +520,7 @@ def read_yolo(
     is_own = np.asarray(pc.starts_with(below[0], below[1] and f"{below[1]}/"), np.bool_)
     is_own |= np.array(splits, np.object_) != ""
     file_of[~is_own & is_own.any()] = -1
-    if not _takes_splits(options):
+    if not takes_splits(options):
         splits, lists = [], []
     owners = _owners(labels, file_of)
     folders = {_folder_key(path) for path in owners}
