@@ -287,7 +287,9 @@ def test_lists_of_splits_of_voc_have_the_names_that_cvat_writes(
             (top / path).write_text(what)
     ran = converted(top)
     wanted = [(name.lower(), 1) for name in names]
-    assert [(name, len(rows_of(tmp_path / "out", name))) for name, _ in wanted] == wanted
+    assert [
+        (name, len(rows_of(tmp_path / "out", name))) for name, _ in wanted
+    ] == wanted
     assert f"list ImageSets/{folder}/{names[1]}.txt: 1 image of split" in ran.err
     assert "skipped" not in ran.err
 
@@ -1058,3 +1060,84 @@ def test_classes_keep_the_numbers_that_are_their_names(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"brush"', "1.50"))
     converted(folder)
     assert "1.50" in (tmp_path / "out/objects-label.labels.txt").read_text().split()
+
+
+OTHER_FORMS = {
+    "CVAT's own XML": (
+        "annotations.xml",
+        '<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n  <version>1.1</version>\n'
+        '<image id="0" name="a.jpg" width="640" height="480"></image></annotations>',
+    ),
+    "Create ML": (
+        "_annotations.createml.json",
+        '[{"image":"a.jpg","annotations":[{"label":"cat","coordinates":{"x":6,"y":8}}]}]',
+    ),
+    "labelme": (
+        "a.json",
+        '{"version": "5.0.1", "flags": {}, "shapes": [{"label": "cat"}], '
+        '"imagePath": "a.jpg", "imageData": null}',
+    ),
+}
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_objects_in_forms_that_are_not_read_are_refused(
+    tmp_path: Path, form: str
+) -> None:
+    name, text = OTHER_FORMS[form]
+    folder = tmp_path / "in"
+    add_images(folder, "a.jpg")
+    (folder / name).write_text(text)
+    told = refused(folder)
+    assert f"objects in the form of {form}, which is not read" in told
+    # The way out.
+    converted(folder, "--annotations", "none", "--label-from", "none")
+
+
+def test_json_of_labelme_is_no_text_of_its_images(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    add_images(folder / "images", "a.jpg")
+    (folder / "annotations").mkdir()
+    (folder / "annotations/a.json").write_text(OTHER_FORMS["labelme"][1])
+    assert "in the form of labelme, which is not read" in refused(folder)
+    converted(folder, "--annotations", "none")
+    assert "shapes" in rows_of(tmp_path / "out")["images/a.jpg"]["annotations"]
+
+
+def test_labels_of_yolo_need_the_names_of_the_classes(tmp_path: Path) -> None:
+    """COCO128 comes without a file of names, which its tools have elsewhere."""
+    folder = tmp_path / "in"
+    yolo_folder(folder, "train2017", "a", "b")
+    told = refused(folder)
+    assert "a.txt: has labels of YOLO, which need the names of the classes" in told
+    (folder / "classes.txt").write_text("dog\n")  # the way out
+    converted(folder)
+    assert found_in(tmp_path / "out")["a.jpg"] == [[0.45, 0.45, 0.55, 0.55]]
+    (folder / "classes.txt").unlink()
+    converted(  # and the other one
+        *(folder, "--overwrite", "--annotations", "none", "--exclude", "labels"),
+        *("--label-from", "none"),
+    )
+
+
+def test_labels_of_darknet_have_their_names_in_each_folder(tmp_path: Path) -> None:
+    """Roboflow's export for Darknet: labels beside the images of each split."""
+    folder = tmp_path / "in"
+    for split, name in (("train", "a"), ("valid", "b")):
+        add_images(folder / split, f"{name}.jpg")
+        (folder / split / f"{name}.txt").write_text("1 .5 .5 .1 .1")
+        (folder / split / "_darknet.labels").write_text("cat\ndog\n")
+    converted(folder)
+    for split, name in (("train", "a"), ("valid", "b")):
+        wanted = {f"{name}.jpg": [[0.45, 0.45, 0.55, 0.55]]}
+        assert found_in(tmp_path / "out", split) == wanted
+
+
+def test_notes_of_label_studio_are_no_file_of_coco(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    yolo_folder(folder, "", "a", "b")
+    (folder / "classes.txt").write_text("dog\n")
+    notes = {"categories": [{"id": 0, "name": "dog"}], "info": {"version": "1.0"}}
+    (folder / "notes.json").write_text(json.dumps(notes, indent=2))
+    converted(folder)
+    assert found_in(tmp_path / "out")["a.jpg"] == [[0.45, 0.45, 0.55, 0.55]]

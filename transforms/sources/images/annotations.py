@@ -398,6 +398,11 @@ def annotate(
     A declared schema uses the wanted columns; without one they are None.
     """
     find.require_images(found, options.kind)
+    if paired is not None and options.finds_objects and options.finds_pairs:
+        from recordmill.transforms.sources.images.object_files import require_no_others
+
+        texts = (pair.files for pair in paired.pairs if pair.kind == "json")
+        require_no_others([f for each in texts for f in each], found.images, storage)
     objects = _find_objects(found, named, options, storage)
     has_objects = bool(objects.tables)
     told = {}
@@ -449,7 +454,10 @@ def annotate(
         _add_names(draft)
     lists = [*named.get("split_lists", ()), *objects.lists]
     if paired is not None and not has_objects:
-        from recordmill.transforms.sources.images.voc_yolo import takes_splits, voc_lists
+        from recordmill.transforms.sources.images.voc_yolo import (
+            takes_splits,
+            voc_lists,
+        )
 
         others = [file for file, _ in found.others]
         lists += voc_lists(others, "Segmentation") if takes_splits(options) else ()
@@ -488,7 +496,7 @@ def _find_objects(
     """Finds the objects of the images, in files that are named or by their content."""
     given = named.get("annotations", ())
     others = [file for file, _ in found.others]
-    endings = (".json", ".xml", ".yaml", ".yml", ".names", "classes.txt")
+    endings = (".json", ".xml", ".yaml", ".yml", ".names", ".labels", ".txt")
     may_have = options.finds_objects and any(
         file.path.lower().endswith(endings) for file in others
     )

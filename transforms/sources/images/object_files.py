@@ -61,6 +61,12 @@ def find_objects(
     named = [file for _, file in files]
     voc = voc_yolo.find_voc(named, storage, is_named=bool(given))
     yolo = voc_yolo.find_yolo(named if given else (), others, images, storage)
+    if not given and (voc or yolo is not None):
+        # Label Studio has notes.json beside YOLO's labels: categories without images.
+        heads = [read_head(file, MAX_BYTES, storage) for _, file in coco]
+        coco = [
+            each for each, data in zip(coco, heads, strict=True) if not _kind_of(data)
+        ]
     found = {
         "COCO": [file for _, file in coco],
         "Pascal VOC": voc,
@@ -76,6 +82,8 @@ def find_objects(
             f"{images.root}: has annotations of {' and of '.join(several)}; expected one "
             f"format: name the files that count in `annotations`, {OTHERWISE}"
         )
+    if not several:
+        require_no_others(named, images, storage)
     if given and not several:
         raise InputError(
             f"`annotations`: {given[0][1].uri}: is not a file of COCO (.json), Pascal VOC "
@@ -100,6 +108,48 @@ def find_objects(
         "alone; use `annotations=none` if there are no boxes"
     )
     return NO_OBJECTS._replace(warnings=(InputWarning("few-annotations", told),))
+
+
+# Files of objects that are not read, by how they begin: in one file, or one for an image.
+_OTHERS = (
+    (
+        "CVAT's own XML",
+        ".xml",
+        re.compile(rb"(?:<\?xml.*?\?>)?\s*<annotations>\s*<version>"),
+        False,
+    ),
+    (
+        "Create ML",
+        ".json",
+        re.compile(rb'\s*\[\s*\{\s*"image"\s*:.*"annotations"\s*:', re.DOTALL),
+        False,
+    ),
+    (
+        "labelme",
+        ".json",
+        re.compile(rb'\s*\{\s*"version"\s*:.*"shapes"\s*:', re.DOTALL),
+        True,
+    ),
+)
+_LOOKED_AT = 10
+_LONG_HEAD = 1 << 12
+
+
+def require_no_others(
+    files: Sequence[InputFile], images: Inventory, storage: StorageOptions
+) -> None:
+    """Refuses files of objects in formats that are not read."""
+    for name, ending, begin, is_of_image in _OTHERS:
+        own = [f for f in files if f.path.lower().endswith(ending) and not f.problem]
+        if is_of_image and 2 * len(own) < len(images):
+            continue
+        for file in own[:_LOOKED_AT]:
+            if begin.match(read_head(file, _LONG_HEAD, storage)):
+                raise InputError(
+                    f"{file.uri}: has objects in the form of {name}, which is not read; "
+                    "expected COCO, Pascal VOC or YOLO. Export them as one of these, "
+                    + OTHERWISE
+                )
 
 
 # COCO has one file for all images, or for those of a split:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple, NoReturn, Self
@@ -265,7 +265,8 @@ def find_voc(
     together = zip_longest(*(each[:_SAMPLE] for each in folders.values()))
     sample = [each for row in together for each in row if each][:_SAMPLE]
     is_voc = is_named or any(
-        b"<annotation" in read_head(each, _HEAD_BYTES, storage) for each in sample
+        re.search(rb"<annotation[\s>]", read_head(each, _HEAD_BYTES, storage))
+        for each in sample
     )
     return found if is_voc else []
 
@@ -323,16 +324,23 @@ def voc_lists(
 
 
 _YOLO = {"segmentation": pa.string()}
+# Files with names of classes, those of one kind before others; Roboflow writes the third.
+_NAMES = (".yaml", ".yml"), (".names", "_darknet.labels"), ("classes.txt",)
+
+
+def _has_names(paths: Iterable[str]) -> bool:
+    return any(path.lower().endswith(tuple(chain(*_NAMES))) for path in paths)
 
 
 class Yolo(NamedTuple):
     """The files of a dataset in YOLO's format."""
 
-    names: InputFile  # that has the names of the classes
+    names: InputFile  # that has the names of the classes, or the first of these
     classes: tuple[str, ...]
     splits: tuple[tuple[str, str], ...]  # (split, folder or list) as that file has them
     labels: tuple[InputFile, ...]  # one for an image
     read: tuple[FileChecksum, ...]
+    folders: tuple[str, ...] = ()  # of all files with these names
 
     def with_lists(self, data: bytes, checksum: FileChecksum) -> Self:
         """Returns the same with the lists of splits that obj.data, beside obj.names, has."""
@@ -356,20 +364,22 @@ def find_yolo(
       InputError: several files have names of classes, or labels are named without such.
     """
     every = {file.path: file for file in (*named, *others)}
-    endings = (".yaml", ".yml", ".names", ".data", ".txt")
+    endings = (".yaml", ".yml", ".names", ".data", ".labels", ".txt")
     if named and not any(file.path.lower().endswith(endings) for file in named):
         return None
     labels = [file for path, file in every.items() if path.lower().endswith(".txt")]
-    paired = np.unique(_pair(labels, images)) if labels else np.array([-1])
+    file_of = _pair(labels, images) if labels else np.array([-1])
+    paired = np.unique(file_of)
     matched = [labels[at] for at in paired.tolist() if at >= 0 and labels[at].size]
     is_paired = bool(paired[-1] >= 0)
-    if not labels or not (is_paired or _are_labels(labels, (), storage)):
+    if not labels or not (
+        is_paired or (_has_names(every) and _are_labels(labels, (), storage))
+    ):
         return None
     kinds: list[list[Yolo]] = [[], [], []]
-    of_kinds = (".yaml", ".yml"), (".names",), ("classes.txt",)
     for file in named or every.values():
         name = file.path.lower()
-        kind = next((n for n, each in enumerate(of_kinds) if name.endswith(each)), None)
+        kind = next((n for n, each in enumerate(_NAMES) if name.endswith(each)), None)
         if kind is not None and not file.problem and file.size <= 1 << 20:
             data, checksum = read_summed(file, storage)
             if (classes := _class_names(file, data, is_yaml=kind == 0)) is not None:
@@ -396,6 +406,13 @@ def find_yolo(
             "expected one such file. Leave out one of them and its images with `exclude`, "
             "or convert the folder of each alone"
         )
+    is_of_most = 2 * np.count_nonzero(file_of >= 0) >= len(images)
+    if not (found or named) and is_of_most and _are_labels(matched, (), storage):
+        raise InputError(
+            f"{matched[0].uri}: has labels of YOLO, which need the names of the classes; "
+            "expected data.yaml with names, obj.names or classes.txt. Add one to the input, "
+            + OTHERWISE
+        )
     if not found and named:
         without = find_yolo((), others, images, storage)
         if without is None:
@@ -405,7 +422,10 @@ def find_yolo(
                 "one to the input"
             )
         return without._replace(labels=tuple(labels))
-    return found[0] if found else None
+    if not found:
+        return None
+    folders = (each.names.path.rpartition("/")[0] for each in found)
+    return found[0]._replace(folders=tuple(dict.fromkeys(folders)))
 
 
 def _are_labels(
@@ -516,9 +536,9 @@ def read_yolo(
     file_of = _pair(labels, images)
     matched = _owners(labels, file_of).keys()
     # Labels of other images may have other names of classes.
-    below = images.paths.combine_chunks(), found.names.path.rpartition("/")[0]
-    is_own = np.asarray(pc.starts_with(below[0], below[1] and f"{below[1]}/"), np.bool_)
-    is_own |= np.array(splits, np.object_) != ""
+    is_own, paths = np.array(splits, np.object_) != "", images.paths.combine_chunks()
+    for folder in found.folders:
+        is_own |= np.asarray(pc.starts_with(paths, folder and f"{folder}/"), np.bool_)
     file_of[~is_own & is_own.any()] = -1
     if not takes_splits(options):
         splits, lists = [], []
