@@ -26,6 +26,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import marks_of
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
 from recordmill.transforms.inventory import NO_FILES, Inventory, folders_of
+from recordmill.transforms.sources.file_splits import AUTO, NONE
 from recordmill.transforms.sources.listing import (
     exclude_files,
     list_inputs,
@@ -169,7 +170,14 @@ def list_all_inputs(
     of_lines = job.source == "text" and not getattr(
         job.source_options, "whole_files", False
     )
-    files, aside = without_documents(files, "" if of_lines else job.source, storage)
+    by_column = job.split_column is not None or job.split_by_time is not None
+    split_from = getattr(job.source_options, "split_from", NONE)
+    files, aside = without_documents(
+        files,
+        "" if of_lines else job.source,
+        storage,
+        names_tell_splits=split_from == AUTO and not by_column,
+    )
     if not source.handles_unreadable and (unreadable := files.unreadable):
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)

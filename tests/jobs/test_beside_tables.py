@@ -114,6 +114,61 @@ def test_tables_without_rows_are_listed(tmp_path: Path, source: str) -> None:
     assert f"skipped: 1 file (no rows), such as d.{source}" in ran.err
 
 
+CONFIGURED = """---
+configs:
+- config_name: default
+  data_files:
+  - {split: train, path: a.*}
+  - {split: test, path: [b.*, more/*]}
+---
+"""
+
+
+def test_splits_that_only_the_readme_tells_are_asked_for(
+    source: str, tmp_path: Path
+) -> None:
+    """Else the rows of test would be in train."""
+    given = tmp_path / "in"
+    WRITERS[source](given / f"a.{source}")
+    (given / "README.md").write_text(CONFIGURED)
+    ran = recordmill("convert", source, given, tmp_path / "out")
+    assert ran.status == 65
+    assert (
+        f"README.md: says that b.{source} is in the split test, but by the" in ran.err
+    )
+    # The ways out.
+    convert(source, given, tmp_path / "one", "--split-from", "none")
+    for split, name in (("train", "a"), ("test", "b")):
+        (given / split).mkdir()
+        (given / f"{name}.{source}").rename(given / split / f"{name}.{source}")
+    convert(source, given, tmp_path / "out", "--split-from", "1")
+    assert sorted(manifest_of(tmp_path / "out")["splits"]) == ["test", "train"]
+
+
+def test_names_that_say_what_the_readme_says_are_read(
+    source: str, tmp_path: Path
+) -> None:
+    given = tmp_path / "hub/data"
+    given.mkdir(parents=True)
+    for split in ("train", "validation"):
+        WRITERS[source](given / f"{split}-00000-of-00001.{source}")
+    text = CONFIGURED.replace("a.*", "data/train-*")
+    text = text.replace("test, path: [b.*, more/*]", "val, path: data/valid*")
+    (given.parent / "README.md").write_text(text)
+    ran = convert(source, given.parent, tmp_path / "out")
+    assert "splits by file: train 1 file, validation 1 file" in ran.err
+
+
+def test_caches_of_datasets_are_no_tables(tmp_path: Path) -> None:
+    """A glob takes them, and not the state.json that leaves them out."""
+    for name in ("data-00000-of-00001", "cache-0123456789abcdef"):
+        _arrow(tmp_path / f"{name}.arrow")
+    ran = convert("arrow", tmp_path / "*.arrow", tmp_path / "out")
+    assert left_out(ran) == "cache-0123456789abcdef.arrow"
+    assert manifest_of(tmp_path / "out")["rows_read"] == 2
+    convert("arrow", tmp_path / "cache-0123456789abcdef.arrow", tmp_path / "alone")
+
+
 FORMS = {  # as the hub's documentation has them
     "paths": """\
 configs:

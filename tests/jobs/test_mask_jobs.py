@@ -124,6 +124,40 @@ def test_lists_of_splits_of_voc_count_for_masks_too(data: Path) -> None:
     assert "images by split" not in converted("--overwrite", "--split-from", "none").err
 
 
+@pytest.mark.parametrize("folders", [("data",), ("data/cat", "data/dog")])
+def test_masks_in_the_folders_of_their_images_are_asked_about(
+    data: Path, folders: tuple[str, ...]
+) -> None:
+    """As Roboflow exports them, and BUSI has them in folders of classes."""
+    for number, name in enumerate(NAMES):
+        folder = Path(folders[number % len(folders)])
+        folder.mkdir(exist_ok=True)
+        Path(f"data/images/{name}.jpg").rename(folder / f"{name}.jpg")
+        Path(f"data/masks/{name}.png").rename(folder / f"{name}_mask.png")
+    for emptied in ("data/images", "data/masks"):
+        Path(emptied).rmdir()
+    for options in ((), ("--label-from", "none")):
+        told = refused_by(*options)
+        assert "a_mask.png: has the name of " in told
+        assert "'_mask.png', as have 5 images of 10" in told
+    # The ways out.
+    labels = () if len(folders) > 1 else ("--label-from", "none")
+    converted(*labels, "--exclude", "*_mask.png")
+    assert len(rows()) == 5
+    converted("--overwrite", *labels, "--pair", "none")
+    assert len(rows()) == 10
+    for emptied in ("data/images", "data/masks"):
+        Path(emptied).mkdir()
+    for name in NAMES:
+        (moved,) = Path("data").rglob(f"{name}_mask.png")
+        moved.rename(f"data/masks/{name}.png")
+        (image,) = Path("data").rglob(f"{name}.jpg")
+        image.rename(f"data/images/{name}.jpg")
+    for folder in {*folders} - {"data"}:
+        Path(folder).rmdir()
+    assert "pair masks: 5 of 1 channel" in converted("--overwrite").err
+
+
 def array_of(number: int, dtype: str, shape: tuple[int, ...]) -> Any:
     values = np.random.default_rng(number).uniform(0, 99, shape)
     return np.asfortranarray(values.astype(dtype))

@@ -253,7 +253,7 @@ class FileSplits:
         differ = [
             (file, own, folder)
             for file, own, folder in zip(files, named, below, strict=True)
-            if _meant(own) != _meant(folder)
+            if meant(own) != meant(folder)
         ]
         if differ and _several(below) and _several(named):
             file, own, folder = differ[0]
@@ -267,7 +267,7 @@ class FileSplits:
 NO_SPLITS = FileSplits()
 
 
-def _meant(split: str) -> str:
+def meant(split: str) -> str:
     """Returns one name for those of splits that mean the same."""
     word = split_word(split) or split.casefold()
     return next((same[0] for same in _SAME if word in same), word)

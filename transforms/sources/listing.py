@@ -46,7 +46,12 @@ from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_u
 from recordmill.transforms.inventory import BATCH_FILES, Inventory
 from recordmill.transforms.join import are_sorted, by_folders
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.file_splits import likely_splits
+from recordmill.transforms.sources.file_splits import (
+    AUTO,
+    FileSplits,
+    likely_splits,
+    meant,
+)
 from recordmill.transforms.sources.globs import (
     has_magic,
     literal_root,
@@ -832,19 +837,29 @@ _DOCUMENT = re.compile(
     r"(?:\.(?:txt|rst|html|pdf|cff))?)",
     re.IGNORECASE,
 )
+# Rows again that the package `datasets` has changed by map or filter.
+_CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow$")
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
 _HEAD_BYTES = 4096
 _README_BYTES = 1 << 20
 
 
 def without_documents(
-    files: Inventory, source: str, storage: StorageOptions = NO_OPTIONS
+    files: Inventory,
+    source: str,
+    storage: StorageOptions = NO_OPTIONS,
+    *,
+    names_tell_splits: bool = False,
 ) -> tuple[Inventory, InputSummary]:
     """Returns the tables, without README.md, LICENSE and .json files beside them.
 
     Where nothing else is there, or neither tables nor whole texts are read, all files stay. Of JSON
     Lines, a .json file is left out beside .jsonl ones, if its first line is no object. Of
-    Arrow, so are the files that a state.json beside them does not list.
+    Arrow, so are the files that a state.json beside them does not list, and caches.
+
+    Raises:
+      InputError: README.md says that the tables are of several datasets, or, where names
+        are to tell the splits, that they are in others.
     """
     if source not in ("csv", "parquet", "arrow", "jsonl", "text"):
         return files, NOTHING
@@ -854,7 +869,7 @@ def without_documents(
 
     def is_table(file: InputFile) -> bool:
         folder, _, name = file.path.rpartition("/")
-        if name not in listed.get(folder, (name,)):
+        if name not in listed.get(folder, (name,)) or _CACHE.match(name):
             return False
         if not file.path.lower().endswith(".json"):
             return not _DOCUMENT.fullmatch(file.path)
@@ -865,17 +880,20 @@ def without_documents(
     if not kept.num_bytes:
         return files, NOTHING
     for readme in files.where(pc.equal(files.paths, "README.md")):
-        _require_one_configuration(readme, kept, storage)
+        _check_configurations(readme, kept, storage, names_tell_splits)
     aside = files.where(pc.invert(tables)).paths.to_pylist()
     noun = "texts" if source == "text" else "tables"
     told = ((f"left out, no {noun}", first_names(aside)),) if aside else ()
     return kept, InputSummary(told)
 
 
-def _require_one_configuration(
-    readme: InputFile, tables: Inventory, storage: StorageOptions
+def _check_configurations(
+    readme: InputFile,
+    tables: Inventory,
+    storage: StorageOptions,
+    names_tell_splits: bool,
 ) -> None:
-    """Refuses the tables of several datasets, if README.md tells them apart.
+    """Refuses the tables of several datasets, or splits, that only README.md tells apart.
 
     The Hugging Face Hub has them in its first lines, as YAML between two lines of "---":
     configs: [{config_name: en, data_files: [{split: train, path: en/train-*}]}, ...].
@@ -886,19 +904,25 @@ def _require_one_configuration(
         return
     import yaml  # few inputs have a README.md with configurations
 
-    found = dict[str, list[str]]()
+    found = dict[str, list[tuple[str, str]]]()  # (split, pattern) of each
     with suppress(yaml.YAMLError, AttributeError, KeyError, TypeError):
         for each in yaml.safe_load(head[1])["configs"]:
             given = each.get("data_files") or f"{each['data_dir']}/**"
             patterns = [given] if isinstance(given, str) else given
-            paths = (p if isinstance(p, str) else p["path"] for p in patterns)
-            flat = (path for p in paths for path in ([p] if isinstance(p, str) else p))
-            found[str(each["config_name"])] = [*flat]
+            pairs = [
+                ("", p) if isinstance(p, str) else (str(p.get("split", "")), p["path"])
+                for p in patterns
+            ]
+            found[str(each["config_name"])] = [
+                (split, path)
+                for split, p in pairs
+                for path in ([p] if isinstance(p, str) else p)
+            ]
     names = tables.paths.to_pylist()
     there = [
-        f"{name} ({', '.join(patterns)})"
-        for name, patterns in found.items()
-        if any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+        f"{name} ({', '.join(pattern for _, pattern in pairs)})"
+        for name, pairs in found.items()
+        if any(fnmatchcase(name, pattern) for _, pattern in pairs for name in names)
     ]
     if len(there) > 1:
         raise InputError(
@@ -906,6 +930,20 @@ def _require_one_configuration(
             f"{first_names(there)}; expected those of one. Name its files or its folder "
             "as the inputs; to read all as one input, use `exclude=README.md`"
         )
+    if not (there and names_tell_splits):
+        return
+    pairs = found[there[0].partition(" (")[0]]
+    told = [next((s for s, p in pairs if fnmatchcase(n, p)), "") for n in names]
+    by_name = FileSplits(AUTO, may_mix=True).found_in([*tables])
+    for file, split in zip(tables, told, strict=True):
+        own = by_name.of(file) or "train"
+        if split and len({*told} - {""}) > 1 and meant(split) != meant(own):
+            raise InputError(
+                f"{readme.uri}: says that {file.path} is in the split {split}, but by the "
+                f"names of files and folders it is in {own}. Put the files of each split "
+                "into a folder of its name, and use `split_from=1`; to read all as one "
+                "input, use `split_from=none`"
+            )
 
 
 def _listed_tables(

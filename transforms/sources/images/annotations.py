@@ -414,6 +414,10 @@ def annotate(
     if told:
         options = options.model_copy(update=told)
         options.require_consistent()
+    if may_be_paired and not (has_objects or options.tables):
+        from recordmill.transforms.sources.images.pairs import require_none_beside
+
+        require_none_beside(found.images)
     laid_out = found
     if paired is not None:
         images, options = paired.layout(found.images, options)

@@ -668,6 +668,30 @@ def _own(folder: str, images: str) -> str:
     return "/".join(own)
 
 
+_MASK = r"(?i)[-_ .](?:masks?|segs?|segmentation|labels?|gt|groundtruth|trimap)$"
+
+
+def require_none_beside(images: Inventory) -> None:
+    """Refuses images that have their masks in the same folder: 1.jpg and 1_mask.png."""
+    names = without_endings(images.paths.combine_chunks())
+    bare = pc.replace_substring_regex(names, _MASK, "")
+    is_mask = pc.and_(pc.not_equal(bare, names), pc.is_in(bare, value_set=names))
+    masks = images.where(is_mask)
+    if not masks or 3 * len(masks) < len(images):
+        return
+    of_first = images.where(pc.equal(names, bare.filter(is_mask)[0]))[0].path
+    name = masks[0].path.rpartition("/")[2]
+    end = name.removeprefix(
+        without_endings(pa.array([of_first.rpartition("/")[2]]))[0].as_py()
+    )
+    raise InputError(
+        f"{masks[0].uri}: has the name of {of_first} and {end!r}, as have "
+        f"{count(len(masks), 'image')} of {len(images):,}; expected masks in a folder of "
+        "their own, as in images/1.jpg and masks/1.png. If they are masks, move them into "
+        f"one, or leave them out with `exclude=*{end}`; if not, use `pair=none`"
+    )
+
+
 def require_no_masks(
     files: Sequence[InputFile], root: str, storage: StorageOptions
 ) -> None:
