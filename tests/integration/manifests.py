@@ -88,8 +88,7 @@ def our_arguments(words: list[str]) -> list[str] | None:
     """What stands behind `recordmill` in a command, however that is started.
 
     In `docker compose run --rm recordmill ...` it is what stands behind the service, in
-    `docker run --entrypoint recordmill IMAGE ...` what stands behind the image,
-    in `kubectl run ... -- recordmill ...` what stands behind the second word.
+    `docker run --entrypoint recordmill IMAGE ...` what stands behind the image.
     """
     if words[:2] == ["docker", "compose"] and "run" in words:
         return words[words.index("recordmill") + 1 :]
@@ -99,11 +98,8 @@ def our_arguments(words: list[str]) -> list[str] | None:
             i for i, word in enumerate(words) if word.startswith("recordmill:")
         )
         return words[image + 1 :]
-    starts = [0, *(place + 1 for place, word in enumerate(words) if word == "--")]
-    for place in starts:
-        if words[place : place + 1] and words[place].split("/")[-1] == "recordmill":
-            return words[place + 1 :]
-    return None
+    ours = bool(words) and words[0].split("/")[-1] == "recordmill"
+    return words[1:] if ours else None
 
 
 def parse(arguments: list[str]) -> click.Context:

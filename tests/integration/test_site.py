@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from browser import ENTER, Browser
+from browser import ENTER, TAB, Browser
 from pages import NOTEBOOKS, PAGES, ROOT
 
 import recordmill
@@ -119,12 +119,24 @@ def test_the_search_finds_a_page_by_keyboard_and_without_a_server(
     assert browser.log("browser") == []
 
 
-def test_no_page_is_wider_than_a_phone(browser: Browser) -> None:
+def test_no_page_is_wider_than_a_phone_or_lacks_a_file(browser: Browser) -> None:
     browser.resize(390, 844)
     for page in html_pages():
+        if page.name == "404.html":  # for a server: its links begin at the root
+            continue
         browser.open(page)
         width = browser.run("return document.scrollingElement.scrollWidth")
         assert width <= 390, page
+        assert browser.log("browser") == [], page
+        assert requested(browser) <= {"file", "data"}, page
+
+
+def test_the_first_tab_skips_to_the_content(browser: Browser) -> None:
+    browser.open(SITE / "docs/images.html")
+    for key in (TAB, ENTER, TAB):
+        browser.press(key)
+    inside = 'document.activeElement.closest("article.md-content__inner") !== null'
+    assert browser.run(f"return {inside}")
 
 
 def test_the_colours_are_those_of_the_system(browser: Browser) -> None:
