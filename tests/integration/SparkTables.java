@@ -25,6 +25,13 @@ public class SparkTables {
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.parquet.outputTimestampType", "INT96")
+            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+            .config(
+                "spark.sql.catalog.spark_catalog",
+                "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+            // Of some rows: hundreds of tasks would take half a minute.
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.databricks.delta.snapshotPartitions", "1")
             .getOrCreate();
     spark.sql(ROWS).createOrReplaceTempView("t");
     Dataset<Row> all = spark.sql("SELECT * FROM t").repartition(3);
@@ -38,7 +45,26 @@ public class SparkTables {
     expect(spark.read().option("header", "true").option("inferSchema", "true").csv(to + "csv"), to + "of-csv");
     expect(spark.read().option("header", "true").option("inferSchema", "true").csv(to + "packed"), to + "of-packed");
     expect(spark.read().json(to + "jsonl"), to + "of-jsonl");
+    writeDelta(all.where("id < 30").coalesce(1), to + "delta", false, "year", "key");
+    all.where("id >= 30").coalesce(1).write().format("delta").mode(SaveMode.Append).save(to + "delta");
+    spark.sql("DELETE FROM delta.`" + to + "delta` WHERE id = 7");
+    expect(spark.read().format("delta").load(to + "delta"), to + "of-delta");
+    // A deleted row stays in its file, and a vector marks it.
+    for (String name : new String[] {"marked", "purged"}) {
+      writeDelta(plain.coalesce(1), to + name, true, "year");
+      spark.sql("DELETE FROM delta.`" + to + name + "` WHERE id = 7");
+    }
+    spark.sql("REORG TABLE delta.`" + to + "purged` APPLY (PURGE)");
+    expect(spark.read().format("delta").load(to + "purged"), to + "of-purged");
     spark.stop();
+  }
+
+  static void writeDelta(Dataset<Row> rows, String to, boolean marks, String... folders) {
+    rows.write()
+        .format("delta")
+        .partitionBy(folders)
+        .option("delta.enableDeletionVectors", marks)
+        .save(to);
   }
 
   static void expect(Dataset<Row> read, String to) {
