@@ -256,3 +256,33 @@ def test_a_file_without_its_name(tmp_path: Path) -> None:
     ran = convert("audio", tmp_path / "in", tmp_path / "out")
     assert [*values(tmp_path / "out")] == ["a/1"]
     assert "skipped: 1 file (.txt, no audio file in it)" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (["a|One, two|x", "b|One, three|y"], "columns with comma and 3 columns with"),
+        (["a.wav,0.1,0.1", "b.wav,0.3,0.1"], "the header has column '0.1' 2 times"),
+    ],
+)
+def test_a_table_of_labels_names_no_options_that_it_does_not_have(
+    tmp_path: Path, rows: list[str], problem: str
+) -> None:
+    """LJSpeech's table has no header and pipes; those are options of CSV alone."""
+    given, table = tmp_path / "in", tmp_path / "in/metadata.csv"
+    given.mkdir()
+    for name in "ab":
+        (given / f"{name}.wav").write_bytes(sound("16.wav", 2000))
+    table.write_text("\n".join(rows))
+    job = ("audio", given, tmp_path / "out", "--label-column", "none", "--label-table")
+    ran = recordmill("convert", *job, "metadata.csv")
+    assert problem in ran.err
+    assert "--delimiter" not in ran.err
+    assert "--header" not in ran.err
+    assert "Write it as CSV in UTF-8 with a header, or as JSON Lines" in ran.err
+    # The ways out.
+    table.write_text('file,text\na,"One, two"\nb,"One, three"\n')
+    assert recordmill("convert", *job, "metadata.csv").status == 0
+    lines = [{"file": name, "text": "One, two"} for name in "ab"]
+    (given / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert recordmill("convert", *job, "m.jsonl", "--overwrite").status == 0

@@ -233,7 +233,22 @@ def read_tables(
     if of_json:
         source = source.prepare([file for _, file in files])
         return [_read(source, split, file) for split, file in files]
-    return [_read(source.prepare([file]), split, file) for split, file in files]
+    return [_read(_prepared(source, file), split, file) for split, file in files]
+
+
+def _prepared(source: Source, file: InputFile) -> Source:
+    """Prepares to read a table; errors name no options of `convert csv`, which it lacks."""
+    try:
+        return source.prepare([file])
+    except InputError as error:
+        sentences = str(error).split(". ")
+        others = [told for told in sentences if "`" not in told]
+        if len(others) == len(sentences):
+            raise
+        raise InputError(
+            f"{'. '.join(others)}. Write it as CSV in UTF-8 with a header, or as JSON "
+            f"Lines, or {_WITHOUT}"
+        ) from None
 
 
 def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
