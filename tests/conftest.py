@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from example_counts import examples
@@ -27,8 +29,22 @@ from recordmill.transforms.storage.lease import acquire
 ROOT = Path(__file__).parents[1]
 
 
-def pytest_configure() -> None:
-    """Builds the native extension where this checkout has none yet."""
+# What the tests write at a time, several times over.
+MEMORY_BYTES = 4 << 30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Builds the native extension where this checkout has none; chooses a place to write.
+
+    Small runs wait for the disk longer than they compute: 20 times for each output. So
+    the folders of tests are in memory, if nobody set TMPDIR and there is room.
+    """
+    # Not in pyproject.toml: for another text the image would have to be built again.
+    config.addinivalue_line("markers", "on_disk: has its folder where TMPDIR is")
+    memory = Path("/dev/shm")
+    if "TMPDIR" not in os.environ and memory.is_dir():
+        if shutil.disk_usage(memory).free > MEMORY_BYTES:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     if not any((ROOT / "transforms/native").glob("_loops*.so")):
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         subprocess.run(build, cwd=ROOT, check=True)
@@ -43,6 +59,16 @@ gc.set_threshold(50_000)
 os.environ["LANGUAGE"] = "C"
 settings.register_profile("recordmill", examples(100))
 settings.load_profile("recordmill")
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """An empty folder; of a test that is marked so, where TMPDIR is: on a disk."""
+    if request.node.get_closest_marker("on_disk") is None:
+        yield tmp_path
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
@@ -144,6 +170,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from recordmill.beam_jobs.runners.embedded import keeping_arguments
 
         keeping_arguments().__enter__()
+
+
+@pytest.fixture
+def without_beam() -> Iterator[None]:
+    """Jobs go without a runner, for tests of what inputs and options mean."""
+    from plain_runner import without_beam  # it imports Beam
+
+    with without_beam():
+        yield
 
 
 @pytest.fixture

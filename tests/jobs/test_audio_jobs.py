@@ -24,6 +24,8 @@ from sounds import sound
 
 from recordmill.beam_jobs.recordmill import open_dataset
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 SOUNDS = SAMPLES / "sounds"
 RAW: list[Argument] = ["--audio", "raw"]
 

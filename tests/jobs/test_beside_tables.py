@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from job_tools import Ran, convert, manifest_of, recordmill
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 

@@ -38,6 +38,9 @@ from recordmill.transforms.dataset.files import load_expected
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
 
+# The other jobs write to memory, which takes direct I/O that a disk refuses.
+pytestmark = pytest.mark.on_disk
+
 
 @pytest.mark.parametrize(
     ("source", "file", "options"),

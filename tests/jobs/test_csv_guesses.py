@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from job_tools import convert, manifest_of, recordmill
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 NUMBERED = "1001|alice|3.5|\n1002|bob|4.5|\n1003|eve|2.5|\n"
 
 

@@ -34,6 +34,8 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks import convert_range, workspace
 from recordmill.transforms.tasks.context import RunContext
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 SEMICOLONS = 'id;name;price\n1;"a;b";2,5\n2;b;3,5\n'
 COLUMNS = (
     "5 (sepal_length_cm float32, sepal_width_cm float32, petal_length_cm float32, "

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from job_tools import (
     GOLDEN,
     SAMPLES,
@@ -20,6 +21,8 @@ from job_tools import (
     recordmill,
     shards_of,
 )
+
+pytestmark = pytest.mark.usefixtures("without_beam")
 
 ROWS = [
     "name,age,boxes,matrix,blob,kind,note",

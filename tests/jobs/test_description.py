@@ -17,6 +17,8 @@ from recordmill.schemas.errors import OutputError
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 TEXTS = {
     "description": "Flowers\n\nof three kinds: café",
     "license": "CC-BY-4.0",

@@ -21,6 +21,8 @@ from webdataset_tools import npy
 
 from recordmill import read_rows
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 SCHEMA = """
 features:
   id: {dtype: int16}

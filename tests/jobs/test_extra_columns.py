@@ -10,6 +10,8 @@ import pytest
 from job_tools import Argument, convert, manifest_of, recordmill
 from tables_in_formats import FORMATS, write_table
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 TWO = {"a": [1, 3], "b": [2.5, 4.5]}
 EXTRA = {"c": ["x", "y"], **TWO}
 IGNORE: list[Argument] = ["--extra-columns", "ignore"]

@@ -39,6 +39,8 @@ from webdataset_tools import npy
 from recordmill import open_dataset
 from recordmill.transforms.temporary import TEMPORARY
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 GZIP = b"\x1f\x8b"
 
 

@@ -31,6 +31,8 @@ from recordmill.transforms.images.header import CheckLevel, ImageHeaderError
 from recordmill.transforms.images.transform import transform_image
 from recordmill.transforms.sources.images import source as images_source
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 GIF, RGBA, TIFF, WEBP, FLOAT, BMP = (
     IMAGES[name][0]
     for name in (

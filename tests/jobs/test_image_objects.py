@@ -20,6 +20,8 @@ from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 JPEG, _ = IMAGES["rgb.jpg"]
 CATEGORIES = [{"id": 90, "name": "brush"}, {"id": 1, "name": "person"}]
 

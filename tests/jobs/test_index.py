@@ -24,6 +24,8 @@ from row_keys import keys_of
 from recordmill import open_dataset, read_rows
 from recordmill.transforms.dataset import export as export_tfds
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 CIFAR = GOLDEN / "cifar10.bin"
 
 

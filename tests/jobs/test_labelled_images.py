@@ -25,6 +25,8 @@ from recordmill.beam_jobs.recordmill import open_dataset
 from recordmill.transforms.sources.images import annotations as finish_notes
 from recordmill.transforms.sources.images import tables as label_tables
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 JPEG, _ = IMAGES["rgb.jpg"]
 TABLE = (
     "file,label,split,age,note\n"

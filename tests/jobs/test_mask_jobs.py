@@ -18,6 +18,8 @@ from PIL.Image import Resampling
 from recordmill.beam_jobs.recordmill import open_dataset
 from recordmill.transforms.sources.images import source as images_source
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 NAMES = ("a", "b", "c", "d", "e")
 
 

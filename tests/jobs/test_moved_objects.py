@@ -15,6 +15,8 @@ from object_trees import CLASSES, Pictured, coco_tree, objects_of, shown, with_e
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 HEIGHT, WIDTH = 40, 64
 # White boxes on black: ymin, xmin, ymax, xmax in pixels.
 BOXES = [(4, 8, 20, 24), (10, 30, 36, 60), (0, 0, 40, 64), (24, 2, 38, 12)]

@@ -25,6 +25,8 @@ from recordmill.transforms.dataset.files import open_file
 from recordmill.transforms.storage import LocalStore, open_store
 from recordmill.transforms.tasks.workspace import Workspace
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 UNSAFE = ["../outside", "/etc/passwd", "a/../../outside", "a\\b", "", "x/y"]
 
 

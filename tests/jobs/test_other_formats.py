@@ -14,6 +14,8 @@ from pixel_zoo import IMAGES
 from tfrecord_tools import example
 from webdataset_tools import npy
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 TYPED = SAMPLES / "typed"
 FILES = {
     "a.png": IMAGES["rgb.png"][0],

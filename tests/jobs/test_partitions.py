@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,12 +19,13 @@ from job_tools import (
     manifest_of,
     recordmill,
 )
-from plain_runner import without_beam
 from tables_in_formats import FORMATS, write_table
 
 from recordmill import open_dataset
 from recordmill.transforms.sources import json_lines, registry
 from recordmill.transforms.sources.partitions import NO_PARTITIONS
+
+pytestmark = pytest.mark.usefixtures("without_beam")
 
 FOLDERS = {
     "kind=cat/year=2025/code=007": [1, 2],
@@ -38,12 +38,6 @@ EXPECTED = {
     (3, b"a dog", 2026, b"12"),
     (4, b"", 2026, b"12"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _without_beam() -> Iterator[None]:
-    with without_beam():
-        yield
 
 
 @pytest.fixture(params=FORMATS)

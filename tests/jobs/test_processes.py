@@ -241,6 +241,7 @@ sys.exit(run(sys.argv[1:]))
     assert "150 records" in ran.err
 
 
+@pytest.mark.on_disk
 def test_all_processes_together_hold_what_memory_allows(tmp_path: Path) -> None:
     """In files that take no room of /dev/shm; what is more goes to the disk."""
     (tmp_path / "in").mkdir()

@@ -28,6 +28,8 @@ from recordmill.transforms.exchange import exact_splits
 from recordmill.transforms.exchange.exact_splits import divide
 from recordmill.transforms.statistics import input_statistics
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 ANIMALS = ["emu", "cat", "dog", "cat", "7", "dog", "cat", "emu", "cat", "dog"]
 SPLITS = ["train", "test", "train", "train", "val", "train", "test", "train", "1", "1"]
 CLASSES = ["7", "cat", "dog", "emu"]

@@ -39,6 +39,8 @@ from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.ranges import RejectCode
 from recordmill.transforms.sources.csv.source import CsvSource
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 CODES = get_args(WarningCode)
 JPEG = IMAGES["rgb.jpg"][0]
 WEBP = IMAGES["lossy.webp"][0]

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import wave
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,10 @@ from archive_tools import tar_of
 from job_tools import Argument, convert, manifest_of, recordmill
 from object_trees import Pictured, coco_tree
 from PIL import Image
-from plain_runner import without_beam
 
 from recordmill import open_dataset
 
-
-@pytest.fixture(autouse=True)
-def _without_beam() -> Iterator[None]:
-    with without_beam():
-        yield
+pytestmark = pytest.mark.usefixtures("without_beam")
 
 
 def png(number: int, mode: str = "RGB") -> bytes:

@@ -26,6 +26,8 @@ from job_tools import (
 from pixel_zoo import IMAGES
 from store_servers import display_path
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 IMAGE, _ = IMAGES["rgb.jpg"]
 FILES = {
     "csv": {"a.csv": IRIS.read_bytes()},

@@ -10,6 +10,8 @@ import misread_tables
 import pytest
 from measure_misreading import read_by_command, read_by_plan
 
+pytestmark = pytest.mark.usefixtures("without_beam")
+
 
 @pytest.mark.parametrize("first", range(7_000_000, 7_000_120, 20))
 def test_nothing_is_misread_in_silence(tmp_path: Path, first: int) -> None:

@@ -18,6 +18,8 @@ from recordmill.transforms.storage.shard_file import (
     BlockWriter,
 )
 
+pytestmark = pytest.mark.on_disk  # a tmpfs takes direct I/O that is not aligned
+
 SIZES = [
     0,
     1,
