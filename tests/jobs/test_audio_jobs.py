@@ -288,3 +288,17 @@ def test_a_table_of_labels_names_no_options_that_it_does_not_have(
     lines = [{"file": name, "text": "One, two"} for name in "ab"]
     (given / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert recordmill("convert", *job, "m.jsonl", "--overwrite").status == 0
+
+
+def test_classes_of_the_same_folders_are_told_without_an_option_for_masks(
+    tmp_path: Path,
+) -> None:
+    """LibriSpeech has the same chapters below several speakers."""
+    for path in ("84/121", "174/121"):
+        (tmp_path / "in" / path).mkdir(parents=True)
+        (tmp_path / "in" / path / "0.wav").write_bytes(sound("16.wav", 2000))
+    ran = convert("audio", tmp_path / "in", tmp_path / "out")
+    assert (
+        "hold folders of the same names with as many files. If the folders" in ran.err
+    )
+    assert "--pair" not in ran.err

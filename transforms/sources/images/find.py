@@ -354,7 +354,8 @@ def find_layout(
         _require_labels(places, every, root)
     if label_from == AUTO:
         warnings += _lonely_class({place.label for place in places} - {""}, every)
-        warnings += _same_trees(layout, folders, every)
+        has_pairs = options.kind is ImagesOptions.kind
+        warnings += _same_trees(layout, folders, every, has_pairs=has_pairs)
     without = {
         folder: number
         for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
@@ -629,6 +630,8 @@ def _same_trees(
     layout: FolderLayout,
     folders: Mapping[tuple[str, str], int],
     every: Iterable[_Given],
+    *,
+    has_pairs: bool,
 ) -> list[InputWarning]:
     """Returns a warning if classes hold the same folders, as images and masks do."""
     trees = defaultdict[str, dict[tuple[str, ...], int]](dict)
@@ -646,8 +649,9 @@ def _same_trees(
         return []
     what = (
         f"the classes {_quoted(same)} hold folders of the same names with as many files. "
-        "If some are masks of the others, use `pair=mask=FOLDER`; if the folders in "
-        f"them are the classes, use `label_from={min(g.label for g in every) + 1}`"
+        + "If some are masks of the others, use `pair=mask=FOLDER`. " * has_pairs
+        + "If the folders in them are the classes, use "
+        f"`label_from={min(g.label for g in every) + 1}`"
     )
     return [InputWarning("classes-like-masks", what)]
 
