@@ -60,9 +60,8 @@ def fetched(reading: Reading) -> list[dict[str, Any]]:
         row
         for input_range in reading.ranges
         for referred in reading.source.list_references(input_range, RowSink())
-        for row in reading.source.read_references(
-            referred.batch[REFERENCE], RowSink()
-        ).batch.to_pylist()
+        for found in reading.source.read_windows([referred.batch[REFERENCE]], RowSink())
+        for row in found.batch.to_pylist()
     ]
 
 

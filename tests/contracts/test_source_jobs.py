@@ -71,8 +71,7 @@ def folder(tmp_path: Path) -> Path:
 def counting_reads(source: Source) -> Iterator[Counter[str]]:
     """Counts what a source of this kind is asked to read, by its methods.
 
-    Of `read_references` it counts the references: without any it only tells columns. Of
-    `read_windows` it counts the rows that come.
+    Of `read_windows` it counts the rows that come: without any it only tells columns.
     """
     calls: Counter[str] = Counter()
 
@@ -80,7 +79,7 @@ def counting_reads(source: Source) -> Iterator[Counter[str]]:
         method = getattr(type(source), name)
 
         def call(*args: Any) -> Any:
-            calls[name] += len(args[1]) if name == "read_references" else 1
+            calls[name] += 1
             return method(*args)
 
         return call
@@ -92,7 +91,7 @@ def counting_reads(source: Source) -> Iterator[Counter[str]]:
 
     read_windows = type(source).read_windows
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("survey", "read", "list_references", "read_references"):
+        for name in ("survey", "read", "list_references"):
             patch.setattr(type(source), name, counted(name))
         patch.setattr(type(source), "read_windows", watched)
         yield calls

@@ -106,7 +106,7 @@ def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
     for input_range in reading.ranges:
         sink = RowSink()
         for rows in reading.source.list_references(input_range, sink):
-            reading.source.read_references(rows.batch[REFERENCE], sink)
+            list(reading.source.read_windows([rows.batch[REFERENCE]], sink))
         by_reference += sink.checksums
     assert contents_of(by_reference, sizes) == whole
 
@@ -390,9 +390,10 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
     for input_range, part in zip(reading.ranges, reading.parts, strict=True):
         rows, origins, positions, sink = [], [], [], RowSink()
         for referred in reading.source.list_references(input_range, sink):
-            fetched = reading.source.read_references(referred.batch[REFERENCE], sink)
+            window = referred.batch[REFERENCE]
+            (fetched,) = reading.source.read_windows([window], sink)
             rows += fetched.batch.to_pylist()
-            windows.append(referred.batch[REFERENCE])
+            windows.append(window)
             alone.append(fetched.batch)
             origins += referred.origins[fetched.kept].tolist()
             positions += referred.positions[fetched.kept].tolist()

@@ -240,7 +240,7 @@ def test_labels_are_looked_at_again(inputs: Path) -> None:
     file.write_bytes(data)
     os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     with pytest.raises(ChangedInputError, match=r"data_batch_1.bin: holds labels that"):
-        reading.source.read_references(rows.batch["reference"], RowSink())
+        next(reading.source.read_windows([rows.batch["reference"]], RowSink()))
 
 
 def test_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

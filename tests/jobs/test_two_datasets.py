@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -133,13 +134,13 @@ def test_the_ways_out(job: list[Argument], tmp_path: Path) -> None:
 def test_the_same_image_under_two_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_references = ImagesSource.read_references
+    read_windows = ImagesSource.read_windows
 
     def columns_only(
-        source: ImagesSource, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        assert not len(references)
-        return read_references(source, references, sink)
+        source: ImagesSource, windows: Sequence[pa.BinaryArray], sink: RowSink
+    ) -> Iterator[ReferencedRows]:
+        assert [len(window) for window in windows] == [0]
+        return read_windows(source, windows, sink)
 
     one, other = sorted((SAMPLES / "images").rglob("*.png"))[:2]
     for split, name, image in (
@@ -162,7 +163,7 @@ def test_the_same_image_under_two_names(
     assert "Run the same command again" not in ran.err
     assert_unpublished(tmp_path / "out")
     with monkeypatch.context() as patch:  # it resumes, as the message says
-        patch.setattr(ImagesSource, "read_references", columns_only)
+        patch.setattr(ImagesSource, "read_windows", columns_only)
         ran = recordmill(*job, "--duplicates", "report")
     assert ran.status == 0, ran.err
     assert "3 records hold the same content as one of another split" in ran.err

@@ -5,7 +5,7 @@ workers pickled. `prepare` is the one step that reads of the input before the ru
 order of the calls:
 
     prepare(files, append) -> cut(files) -> survey(range) of each, where needed -> resolve_ranges
-    -> sample(range) of some -> read(range) of each, or list_references + read_references
+    -> sample(range) of some -> read(range) of each, or list_references + read_windows
 """
 
 from __future__ import annotations
@@ -189,12 +189,12 @@ RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on 
 class RowSource(ABC):
     """The rows of an input: as its format reads them, or as a transform makes them.
 
-    A transform (label and split columns, a user's function) stands on another RowSource;
-    how files are cut and where rows lie is asked of `input` alone.
+    A transform (label and split columns, a user's function, a sample) stands on another
+    RowSource; how files are cut and where rows lie is asked of `input` alone.
 
     Rows with a size known before they are read, such as images and records of a fixed
     size, need not be kept until their shard is written: `list_references` tells which
-    there are, and the writer of a shard reads its own by `read_references`.
+    there are, and the writer of a shard reads its own by `read_windows`.
     """
 
     supports_references = False  # whether these two can be called
@@ -316,20 +316,43 @@ class RowSource(ABC):
         """Reads some of the rows of `list_references`, as `read` does; if `lists_rows`."""
         raise NotImplementedError
 
-    def read_references(
-        self, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        """Reads the rows that references of `list_references` stand for."""
-        raise NotImplementedError
-
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
-        """Reads the rows of windows of references, one after the other.
+        """Reads the rows that windows of references stand for, one after the other.
 
         A source that waits for a store asks for the next ones while the caller works.
+        A window may come in parts; one without references tells the columns.
         """
-        return (self.read_references(window, sink) for window in windows)
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RowTransform(RowSource):
+    """The rows that a transform makes of those of another source."""
+
+    inner: RowSource
+
+    @property
+    def input(self) -> Source:
+        return self.inner.input
+
+    def on(self, source: Source) -> Self:
+        return replace(self, inner=self.inner.on(source))
+
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        return self.inner.sample(input_range)
+
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        return self.inner.needs_reencode(observed, used, final)
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.inner.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        return self.inner.own_split_rows()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Literal, Self
 from urllib.parse import unquote
 from zlib import crc32
@@ -157,8 +156,8 @@ class FileSplits:
         """
         every = [*kept, *files]
         rule = self._rule(every, named)
-        known: Iterable[str | None] = named or repeat(None)
-        splits = [rule.of(file, own) for file, own in zip(every, known, strict=False)]
+        known: Sequence[str | None] = named or [None] * len(every)
+        splits = [rule.of(file, own) for file, own in zip(every, known, strict=True)]
         _require_names(every, splits)
         if rule.by_name and rule.folders:
             folder = replace(rule, by_name="")
@@ -166,7 +165,6 @@ class FileSplits:
         if any(splits) and not all(splits) and not self.may_mix:
             raise InputError(_mixed(every, splits, rule.level_in(every), bool(kept)))
         before = self._rule(kept, named[: len(kept)])
-        known = named or repeat(None)
         for file, own, now in zip(kept, known, splits, strict=False):
             was = before.of(file, own)
             if (was or "train") != (now or "train"):

@@ -52,7 +52,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     RowSource,
-    Source,
+    RowTransform,
 )
 from recordmill.transforms.sources.text_columns import TypeFlag
 
@@ -332,21 +332,13 @@ class TimeRole(SplitRole):
 
 
 @dataclass(frozen=True)
-class LabelSplitRows(RowSource):
+class LabelSplitRows(RowTransform):
     """The rows of a table, a column of which is the label, or names the split."""
 
-    inner: RowSource
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[InputWarning, ...] = ()
-
-    @property
-    def input(self) -> Source:
-        return self.inner.input
-
-    def on(self, source: Source) -> Self:
-        return replace(self, inner=self.inner.on(source))
 
     @cached_property
     def _dropped(self) -> str | None:
@@ -402,11 +394,6 @@ class LabelSplitRows(RowSource):
             if each.column != self._dropped:
                 features.append(each)
         return Schema(tuple(features))
-
-    def needs_reencode(
-        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
-    ) -> bool:
-        return self.inner.needs_reencode(observed, used, final)
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink

@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
@@ -84,14 +83,10 @@ def only_current(
         kept = {folder + path for path in current}
         if not is_delta:
             constants |= {folder + path: found.paths[path] for path in current}
-        old = sum(
-            file.path.endswith(".parquet") and file.path not in kept
-            for file in own
-            if f"{folder}{_LOG}/" not in file.path
-        )
-        outside = pc.invert(pc.starts_with(files.paths, folder))
-        is_kept = pc.is_in(files.paths, value_set=pa.array(kept, pa.string()))
-        files = files.where(pc.or_(outside, is_kept))
+        others = [file.path for file in own if file.path not in kept]
+        files = files.without(others)
+        log = f"{folder}{_LOG}/"  # which has Parquet files, too
+        old = sum(path.endswith(".parquet") and log not in path for path in others)
         fact = f"version {found.version}, {count(len(kept), 'file')}"
         fact += f"; {count(old, 'file')} of other versions left out" if old else ""
         facts.append((f"{kind} table {folder.rstrip('/') or uri}", fact))

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -55,7 +55,7 @@ from recordmill.transforms.sources.base import (
     Findings,
     Rows,
     RowSink,
-    RowSource,
+    RowTransform,
     Source,
     map_readable,
     missing_required,
@@ -436,7 +436,7 @@ def _run(named: MapFunction) -> ModuleType:
 
 
 @dataclass(frozen=True)
-class MappedRows(RowSource):
+class MappedRows(RowTransform):
     """The rows that a function makes from others; equal to those of the same key."""
 
     inner: Source = field(compare=False)
@@ -451,13 +451,6 @@ class MappedRows(RowSource):
     tried: Tried = field(compare=False)  # of other type flags it is learned later
     # of these rows, among all of a process
     key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def input(self) -> Source:
-        return self.inner
-
-    def on(self, source: Source) -> Self:
-        return replace(self, inner=source)
 
     @property
     def _function(self) -> UserFunction:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     RowSource,
-    Source,
+    RowTransform,
 )
 from recordmill.transforms.sources.label_split import class_hashes
 
@@ -84,10 +83,9 @@ class BalancedClasses:
 
 
 @dataclass(frozen=True)
-class SampledRows(RowSource):
+class SampledRows(RowTransform):
     """The rows of a source that sampling keeps."""
 
-    inner: RowSource
     job: JobSpec
     sample_below: int | None = None  # the first draw that is not kept; None keeps all
     # the largest order key that is kept, and how many rows with it; None keeps all
@@ -95,10 +93,6 @@ class SampledRows(RowSource):
     balance: BalancedClasses | None = None
     share: float = 1.0  # of the rows that are kept, about
     facts: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def input(self) -> Source:
-        return self.inner.input
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
@@ -127,28 +121,16 @@ class SampledRows(RowSource):
     def unsampled(self) -> tuple[RowSource, float]:
         return self.inner, self.share
 
-    def on(self, source: Source) -> Self:
-        return replace(self, inner=self.inner.on(source))
-
     def understood(self, found: Findings | None = None) -> InputSummary:
         if found is not None:
             found = found._replace(schema=self.inner.schema(found.observed))
         return self.inner.understood(found).updated(InputSummary(self.facts))
-
-    def own_splits(self) -> tuple[str, ...]:
-        return self.inner.own_splits()
-
-    def own_split_rows(self) -> tuple[int, ...]:
-        return self.inner.own_split_rows()
 
     def columns(self) -> pa.Schema:
         found = self.inner.columns()
         return (
             found.append(pa.field(WEIGHT, pa.float32())) if self._has_weights else found
         )
-
-    def sample(self, input_range: InputRange) -> TypeFlags:
-        return self.inner.sample(input_range)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return self.inner.estimated_bytes(files)
@@ -162,11 +144,6 @@ class SampledRows(RowSource):
 
     def input_schema(self, observed: TypeFlags) -> Schema | None:
         return self.inner.input_schema(observed)
-
-    def needs_reencode(
-        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
-    ) -> bool:
-        return self.inner.needs_reencode(observed, used, final)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return self.inner.prefers_reference(files)
@@ -197,11 +174,6 @@ class SampledRows(RowSource):
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         for rows in self.inner.list_references(input_range, sink):
             yield self._kept(input_range, rows, sink)
-
-    def read_references(
-        self, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        return next(self.read_windows([references], sink))
 
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink

@@ -84,20 +84,16 @@ def test_rows_that_are_kept_stay_as_they_were(
     monkeypatch.setattr(arrays_source, "WINDOW_BYTES", 2 * 3073)
     windows = [references.take(pa.array(order)) for order in orders]
     parts = [order[start : start + 2] for order in orders for start in (0, 2, 4)]
-    for numbers, found in (
-        (orders, [source.read_references(window, RowSink()) for window in windows]),
-        (parts, list(source.read_windows(windows, RowSink()))),
-    ):
-        for some, rows in zip(numbers, found, strict=True):
-            expected = [naive_pixels(records[n], 1) for n in some]
-            assert rows.batch["image"].to_pylist() == expected
-            places = [
-                (str(tmp_path / "ab"[n > 3]) + ".bin", (n - 4 * (n > 3)) * 3073)
-                for n in some
-            ]
-            told = [(*place, records[n]) for place, n in zip(places, some, strict=True)]
-            assert [rows.raw(row) for row in range(len(some))] == told
-    nothing = source.read_references(references[:0], RowSink())
+    for some, rows in zip(parts, source.read_windows(windows, RowSink()), strict=True):
+        expected = [naive_pixels(records[n], 1) for n in some]
+        assert rows.batch["image"].to_pylist() == expected
+        places = [
+            (str(tmp_path / "ab"[n > 3]) + ".bin", (n - 4 * (n > 3)) * 3073)
+            for n in some
+        ]
+        told = [(*place, records[n]) for place, n in zip(places, some, strict=True)]
+        assert [rows.raw(row) for row in range(len(some))] == told
+    (nothing,) = source.read_windows([references[:0]], RowSink())
     assert nothing.batch.num_rows == 0
 
 

@@ -342,12 +342,6 @@ class ArraysSource(Source):
         batch, _ = part_batch(part, _zeros(part, 1), self.found.class_names)
         return len(encode(batch, self.schema())[0].as_py()) + FRAME_BYTES
 
-    def read_references(
-        self, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        (found,) = self._referenced(references, max(1, len(references)))
-        return found
-
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:

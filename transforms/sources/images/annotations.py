@@ -48,7 +48,7 @@ from recordmill.transforms.images.objects import (
     with_numbers,
 )
 from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
-from recordmill.transforms.sources.file_splits import NONE
+from recordmill.transforms.sources.file_splits import AUTO, NONE
 from recordmill.transforms.sources.images import find
 from recordmill.transforms.sources.images.options import (
     FileKind,
@@ -457,14 +457,10 @@ def annotate(
     if options.label_pattern:
         _add_names(draft)
     lists = [*named.get("split_lists", ()), *objects.lists]
-    if paired is not None and not has_objects:
-        from recordmill.transforms.sources.images.voc_yolo import (
-            takes_splits,
-            voc_lists,
-        )
+    if paired is not None and not has_objects and options.split_folders == AUTO:
+        from recordmill.transforms.sources.images.voc_yolo import voc_lists
 
-        others = [file for file, _ in found.others]
-        lists += voc_lists(others, "Segmentation") if takes_splits(options) else ()
+        lists += voc_lists([file for file, _ in found.others], "Segmentation")
     used = objects.used.union(file.path for _, file in lists)
     if used:
         aside = (each for each in found.others if each[0].path not in used)
@@ -898,17 +894,15 @@ def appended(
     `before` has the images of the dataset, by its own files; `whole` all, by all files.
     With the schema of the dataset its types are kept.
     """
-    is_new = pc.is_in(whole.files.paths, value_set=new_paths).to_numpy()
+    is_new = pc.is_in(whole.files.paths, value_set=new_paths)
     if whole.has_objects and not before.has_objects:
         raise InputError(
             f"{whole.root}: the new files have objects in images ({whole.facts[0][1]}), but "
             "the dataset has none. Leave their files out with `exclude`, "
             + CONVERT_AGAIN
         )
-    _require_same(before, whole, ~is_new)
-    order = np.flatnonzero(is_new)
-    files = whole.files.take(pa.array(order))
-    table = whole.table.take(pa.array(order))
+    _require_same(before, whole, pc.invert(is_new))
+    files, table = whole.files.where(is_new), whole.table.filter(is_new)
     labels = table[LABEL].to_pylist() if whole.label_type is not None else ()
     known = {*before.classes, None}
     for file, row in zip(files, labels, strict=False):
@@ -938,48 +932,39 @@ def appended(
     )
 
 
-def _require_same(before: Annotations, whole: Annotations, kept: Where) -> None:
+def _require_same(
+    before: Annotations, whole: Annotations, is_kept: pa.ChunkedArray
+) -> None:
     """Checks that new files change nothing of the images of a dataset."""
-    files = before.images
-    now = whole.files.paths.filter(pa.array(kept))
-    known = whole.features
     partners = [PARTNER + each.name for each in before.partners]
-    names = [
-        name
-        for name in (SPLIT, LABEL, PROBLEM, *partners)
-        if name in before.table.column_names
-    ]
-    names += [
-        FEATURE + n for n, kind in before.features.items() if known.get(n) == kind
-    ]
-    old = (
-        before.table.filter(before.table[RAW].is_null()).select(names).combine_chunks()
-    )
-    found = pc.index_in(files.paths, value_set=now)
-    indices = pa.array(np.flatnonzero(kept)).take(found.combine_chunks())
-    same = whole.table.select(names).take(indices)
-    is_same = not indices.null_count and same.combine_chunks().equals(old)
-    rows = () if is_same else zip(old.to_pylist(), same.to_pylist(), strict=True)
-    for file, index, (row, other) in zip(
-        files, indices.to_pylist(), rows, strict=False
-    ):
-        if index is not None and repr(row) == repr(other):
-            continue
-        was, becomes = _place(row), _place(other)
-        if index is None or was == becomes:
-            problem = "the new files change what is known of it in the dataset"
-        else:
+    of_both = before.features.items() & whole.features.items()
+    names = {SPLIT, LABEL, PROBLEM, *partners, *(FEATURE + name for name, _ in of_both)}
+    names &= {*before.table.column_names}
+
+    def known(of: Annotations, where: pa.ChunkedArray) -> pa.Table:
+        rows = of.table.select(sorted(names)).append_column("path", of.files.paths)
+        return rows.filter(pc.and_(where, of.table[RAW].is_null()))
+
+    tables = known(before, before.table[RAW].is_null()), known(whole, is_kept)
+    if tables[0].equals(tables[1]):  # those of before have the same order
+        return
+    old, new = ({row["path"]: row for row in each.to_pylist()} for each in tables)
+    for path in {**old, **new}:
+        if path not in old:
+            raise InputError(
+                f"{path}: was left out of the dataset, but the new files name it: convert "
+                "everything again without appending"
+            )
+        was, becomes = (_place(each.get(path, old[path])) for each in (old, new))
+        problem = "the new files change what is known of it in the dataset"
+        if was != becomes:
             problem = f"is {was} in the dataset, but with the new files it is {becomes}"
-        raise InputError(
-            f"{file.uri}: {problem}. Put new files into folders like those that are "
-            "there, name only new files in new tables and lists, " + CONVERT_AGAIN
-        )
-    others = now.filter(pc.invert(pc.is_in(now, value_set=before.files.paths)))
-    if len(others):
-        raise InputError(
-            f"{others[0]}: was left out of the dataset, but the new files name it: convert "
-            "everything again without appending"
-        )
+        if repr(old[path]) != repr(new.get(path)):  # as NaN is not equal to itself
+            raise InputError(
+                f"{before.root}{path}: {problem}. Put new files into folders like those "
+                "that are there, name only new files in new tables and lists, "
+                + CONVERT_AGAIN
+            )
 
 
 def _place(row: Mapping[str, Any]) -> str:

@@ -333,12 +333,8 @@ def find_layout(
     files: Inventory, options: FileOptions
 ) -> tuple[FolderLayout, tuple[InputWarning, ...]]:
     """Finds the layout of an input, and warnings of what looks wrong with it."""
-    split_from, label_from = options.split_from, options.label_from
-    by_column = options.table_split_column not in (AUTO, NONE)
-    if options.split_lists or "split" in options.groups or by_column:
-        split_from = NONE
-    if not options.labels_by_folder:
-        label_from = "0"
+    split_from = options.split_folders
+    label_from = options.label_from if options.labels_by_folder else "0"
     folders = _folders(files)
     every = _given_folders(folders)
     root = input_root(files)
@@ -740,20 +736,17 @@ def check_class_folders(
         )
     root = input_root(found.images)
     splits = {place.split for place in places}
+    holders = [file.path.rpartition("/")[0] for file, _ in found.others]
     others = defaultdict[str, list[str]](list)
-    paths = [file.path for file, _ in found.others]
-    if all(each.label != _PARENT for each in layout.given):
-        holders = (path.rpartition("/")[0] for path in paths)
-        for path, place in zip(paths, layout.places(holders), strict=True):
-            if place.label not in {"", *labels} and place.split in splits:
-                others[place.label].append(path)
-    given = defaultdict[str, list[str]](list)
-    for file, _ in found.others:
-        given[file.given].append(file.path)
-    with_images = {*found.images.table["given"].unique().to_pylist()}
-    for folder in [each for each in given if each not in with_images]:
-        if not any(_is_below(f"{each}/", folder) for each in folders):
-            others[given[folder][0]] = given[folder]
+    is_by_level = all(each.label != _PARENT for each in layout.given)
+    odd = {file.given for file, _ in found.others}
+    odd -= {*found.images.table["given"].unique().to_pylist()}
+    odd -= {each for each in odd if any(_is_below(f"{f}/", each) for f in folders)}
+    for (file, _), place in zip(found.others, layout.places(holders), strict=True):
+        if file.given in odd:
+            others[file.given].append(file.path)
+        elif is_by_level and place.label not in {"", *labels} and place.split in splits:
+            others[place.label].append(file.path)
     for paths in others.values():
         hint, above = _HINT, paths[0].split("/")[:-1]
         if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):

@@ -26,7 +26,7 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.images.objects import with_numbers
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.sources.file_splits import AUTO, NO_SPLITS, FileSplits
+from recordmill.transforms.sources.file_splits import AUTO, NONE, FileSplits
 from recordmill.transforms.sources.images import voc_yolo
 from recordmill.transforms.sources.images.annotations import NO_OBJECTS, ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
@@ -385,9 +385,8 @@ def _read_coco(
     if again and not is_named:
         others = [f"{path}: is beside instances_*" for path in sorted(again)]
         files = [each for each in files if each[1].path not in again]
-    splits = NO_SPLITS
-    if options.split_from == AUTO and not options.split_lists:
-        splits = FileSplits(AUTO).found_in([file for _, file in files])
+    splits = FileSplits(AUTO if options.split_folders == AUTO else NONE)
+    splits = splits.found_in([file for _, file in files])
     for split, file in files:
         if file.size > MAX_BYTES:
             raise InputError(

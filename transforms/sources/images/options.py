@@ -251,6 +251,13 @@ class FileOptions(SourceOptions):
         return frozenset(re.compile(self.label_pattern).groupindex)
 
     @property
+    def split_folders(self) -> str:
+        """Returns `split_from`; none if lists, names or a column have the splits."""
+        by_column = self.table_split_column not in (AUTO, NONE)
+        elsewhere = self.split_lists or "split" in self.groups or by_column
+        return NONE if elsewhere else self.split_from
+
+    @property
     def has_annotations(self) -> bool:
         """Tests whether anything but folders has labels, splits or features."""
         return bool(self.named_files or self.label_pattern) or self.label_from == NONE

@@ -183,7 +183,7 @@ def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
 
 # One file is one record and its size is known without reading it, so the plan counts file
 # sizes and rows are exchanged by reference: ranges are slices of the inventory, sorted
-# runs hold paths, and the shard's writer reads the images itself (`read_references`).
+# runs hold paths, and the shard's writer reads the images itself (`read_windows`).
 #
 # Where pixels are transformed, the size of an image is known only once it is encoded, so
 # the plan counts the bytes of the records, and they are not exchanged by reference. Each
@@ -476,7 +476,8 @@ class FilesSource(Source):
         return number_ranges(parts)
 
     def columns(self) -> pa.Schema:
-        return self.read_references(pa.array([], pa.binary()), RowSink()).batch.schema
+        (nothing,) = self.read_windows([pa.array([], pa.binary())], RowSink())
+        return nothing.batch.schema
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         return spread_evenly(ranges, SAMPLED_FILES, 1)
@@ -534,11 +535,6 @@ class FilesSource(Source):
             yield replace(read, paths=paths, planned_bytes=None)
             del found, read  # of large files few are held at once
             start += stop
-
-    def read_references(
-        self, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        return next(self.read_windows([references], sink))
 
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink

@@ -42,7 +42,7 @@ from recordmill.transforms.sources.images.object_tables import (
     side_of,
     tables_of,
 )
-from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
+from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.storage.reading import (
     checksum_of,
     read_files,
@@ -166,11 +166,6 @@ class _Read(NamedTuple):
         )
 
 
-def takes_splits(options: FileOptions) -> bool:
-    elsewhere = options.split_lists or "split" in options.groups
-    return options.split_from == AUTO and not elsewhere
-
-
 # Pascal VOC has an XML file for each image:
 #
 #     <annotation><size><width>500</width><height>375</height><depth>3</depth></size>
@@ -292,7 +287,7 @@ def read_voc(
     tables, told = tables_of([objects], options.boxes_outside)
     number = count(len(read.used) - len(read.rejects), "file")
     facts = (("annotation format", f"Pascal VOC, {number}"), *told)
-    lists = voc_lists(others, "Main") if takes_splits(options) else ()
+    lists = voc_lists(others, "Main") if options.split_folders == AUTO else ()
     used = frozenset(read.used | {file.path for _, file in lists})
     return ObjectFiles(tables, facts=facts, used=used, lists=lists)
 
@@ -540,7 +535,7 @@ def read_yolo(
     for folder in found.folders:
         is_own |= np.asarray(pc.starts_with(paths, folder and f"{folder}/"), np.bool_)
     file_of[~is_own & is_own.any()] = -1
-    if not takes_splits(options):
+    if options.split_folders != AUTO:
         splits, lists = [], []
     owners = _owners(labels, file_of)
     folders = {_folder_key(path) for path in owners}

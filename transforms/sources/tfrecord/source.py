@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -470,10 +470,10 @@ class TfrecordSource(Source):
             rows.planned_bytes = window.lengths
             yield rows
 
-    def read_references(
-        self, references: pa.BinaryArray, sink: RowSink
-    ) -> ReferencedRows:
-        return read_references(references, self.known.files)
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray], sink: RowSink
+    ) -> Iterator[ReferencedRows]:
+        return (read_references(window, self.known.files) for window in windows)
 
 
 def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
