@@ -231,8 +231,17 @@ class RangeResult:
 
     @staticmethod
     def unpack(packed: Iterable[Bytes]) -> list[RangeResult]:
-        """Returns results in the order of their ranges."""
-        return sorted(map(pickle.loads, packed), key=lambda each: each.range.index)
+        """Returns results in the order of their ranges; what is equal of columns is one."""
+        shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+        def load(data: Bytes) -> RangeResult:
+            found: RangeResult = pickle.loads(data)
+            for name in ("observed_types", "encoded_types", "nulls"):
+                value = getattr(found, name)
+                object.__setattr__(found, name, shared.setdefault(value, value))
+            return found
+
+        return sorted(map(load, packed), key=lambda each: each.range.index)
 
 
 KEY_SPACE = 1 << 64  # order keys are u64
