@@ -569,9 +569,9 @@ def test_a_file_without_the_labels_of_the_others(
         return
     ran = recordmill("convert", source, given, tmp_path / "out")
     assert ran.status == 65
-    name = f"{has_none}.{source}"
-    assert f"file without target, {given / name}, use --exclude {name}" in ran.err
-    convert(source, given, tmp_path / "out", "--exclude", name, "--label", "target")
+    path = f"/{has_none}.{source}"
+    assert f"file without target, {given}{path}, use --exclude {path}" in ran.err
+    convert(source, given, tmp_path / "out", "--exclude", path, "--label", "target")
     assert sorted(ints(tmp_path / "out", "target")) == [0, 1]
     if "--extra-columns ignore" in ran.err:
         convert(source, given, tmp_path / "more", "--extra-columns", "ignore")

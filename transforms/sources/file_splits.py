@@ -155,7 +155,8 @@ class FileSplits:
             files would be in others than before.
         """
         every = [*kept, *files]
-        rule = self._rule(every, named)
+        # A dataset of train.csv is appended to whatever the new files are called.
+        rule = self._rule(every, named, may_mix=self.may_mix or bool(kept))
         known: Sequence[str | None] = named or [None] * len(every)
         splits = [rule.of(file, own) for file, own in zip(every, known, strict=True)]
         _require_names(every, splits)
@@ -206,8 +207,17 @@ class FileSplits:
         splits = list(map(rule.of, files))
         return f"splits {crc32('/'.join(splits).encode()):08x}" if any(splits) else ""
 
-    def _rule(self, files: Sequence[InputFile], named: Sequence[str] = ()) -> Self:
-        """Returns the rule by which names tell splits, whether of all files or not."""
+    def _rule(
+        self,
+        files: Sequence[InputFile],
+        named: Sequence[str] = (),
+        *,
+        may_mix: bool = True,
+    ) -> Self:
+        """Returns the rule by which names tell splits, whether of all files or not.
+
+        Files of no split beside those of train are in train, too, if these `may_mix`.
+        """
         if self.asked != AUTO or not files:
             return self
         by_name: ByName = "word"
@@ -222,8 +232,9 @@ class FileSplits:
                 named = [*map(split_word, names)]
         rule = self._by_folder(files)
         below = [*map(rule.of, files)]
-        if {*named, *below} - {""} <= TRAIN_NAMES:
-            return self  # which is the split of all files by itself
+        found = {own or folder for own, folder in zip(named, below, strict=True)}
+        if found - ({""} if may_mix else set()) <= TRAIN_NAMES or not any(found):
+            return self  # train is the split of all files by itself
         if not any(named) or (_several(below) and not _several(named)):
             return rule
         return replace(rule, by_name=by_name)

@@ -53,7 +53,6 @@ SPLITS = [
     ("test/a.csv", "test"),
     ("test-00000-of-00001.parquet", "test"),
     ("train-0.csv training-1.csv", "- -"),
-    ("train.csv more.csv", "- -"),
     # Words within others, or several of them.
     ("contest.csv trainer.csv latest.csv devices.csv", "- - - -"),
     ("train_test.csv trainval.csv", "- -"),
@@ -88,6 +87,12 @@ ASKED = [
         "train/a.csv test/a.csv b.csv c.csv",
         r"2 files in none \(b.csv, c.csv\).*`exclude`,",
     ),
+    (
+        "train.csv holdout.csv",
+        r"1 file in splits by their names \(train.csv: train\), but 1 file in none "
+        r"\(holdout.csv\)",
+    ),
+    ("train/a.csv train/b.csv c.csv", r"1 file in none \(c.csv\).*`exclude=/c.csv`"),
     (
         "train/test_a.csv test/train_a.csv",
         "in the split test by its name, and in train",
@@ -132,6 +137,7 @@ APPENDED = [
     ("train.csv", "test.csv", "test"),
     ("train.csv test.csv", "train-2.csv", "train"),
     ("a.csv b.csv", "c.csv", "-"),
+    ("train.csv", "more.csv", "-"),
     ("train/a.csv test/a.csv", "test/b.csv", "test"),
 ]
 
