@@ -33,11 +33,10 @@ RELEASE := $(TOOLS)/release/.ready $(addprefix $(TOOLS)/clean-,3.11/.ready 3.12/
 INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/kubeconform-$(KUBECONFORM)/kubeconform $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready $(RELEASE)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported. Where uv
-# is, it takes a tenth of the time of pip, and an environment of tools needs no pip.
+# is, it takes a tenth of the time of pip.
 ifneq ($(shell command -v uv),)
 install = uv pip install --python $(1)/bin/python
 consistent = uv pip check --python $(1)/bin/python
-WITHOUT_PIP := --without-pip
 else
 install = $(1)/bin/pip install --no-compile --progress-bar off --disable-pip-version-check
 consistent = $(1)/bin/pip check
@@ -228,7 +227,7 @@ $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready: $(TOOLS)/%/.ready: tests/integratio
 # Of the readers one asks for the package of PyTorch, which is Debian's.
 $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
 	@echo "Building $(@D): what some of the tests run"
-	@$(PYTHON) -m venv --clear $(WITHOUT_PIP) $(@D)
+	@$(PYTHON) -m venv --clear $(@D)
 	@$(call install,$(@D)) --require-hashes --no-deps -r $< $(BRIEFLY)
 	@test $* = readers || $(call consistent,$(@D))
 	@touch $@
@@ -261,7 +260,7 @@ $(TOOLS)/arm64/.ready: requirements.lock | $(BROWSER)
 # The same for the peers of the benchmark; one of them lacks PyTorch, so nothing is checked.
 $(TOOLS)/bench-%/.ready: tests/bench/requirements-%.lock
 	@echo "Building $(@D): a peer of the benchmark"
-	@$(PYTHON) -m venv --clear $(WITHOUT_PIP) $(@D)
+	@$(PYTHON) -m venv --clear $(@D)
 	@$(call install,$(@D)) --require-hashes --no-deps -r $< $(BRIEFLY)
 	@touch $@
 
@@ -297,7 +296,7 @@ $(BROWSER):
 # Never beside the project itself, which must do without them.
 $(INTEROP)/.ready: requirements-interop.lock
 	@echo "Building $(INTEROP): TensorFlow and TFDS, which read what was written"
-	@$(PYTHON) -m venv $(WITHOUT_PIP) $(INTEROP)
+	@$(PYTHON) -m venv $(INTEROP)
 	@$(call install,$(INTEROP)) --require-hashes --no-deps -r requirements-interop.lock $(BRIEFLY)
 	@touch $@
 
