@@ -15,6 +15,7 @@ Messages name an option in backticks, "raise `max_rejects`", "use `exchange=auto
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -307,7 +308,7 @@ def offered_by(front: str) -> tuple[Option, ...]:
 
 Style = Literal["command", "job_file", "python"]
 
-_MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\s]+))?`")
+_MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\n]+))?`")
 _POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
 
 
@@ -323,6 +324,8 @@ def spell(message: str, style: Style) -> str:
     'raise max_rejects:, or use shuffle: false and exchange: auto'
     >>> spell(message, "python")
     "raise max_rejects=, or use shuffle=False and exchange='auto'"
+    >>> spell("use `label_table=my table.csv`", "command")  # as a shell reads it
+    "use --label-table 'my table.csv'"
     >>> spell("`expect_schema`: other features; run without `append`", "job_file")
     'expect_schema: other features; run without append: true'
     """
@@ -337,7 +340,7 @@ def spell(message: str, style: Style) -> str:
                 return _POSITIONAL[name]
             if is_flag and value:
                 return flag if value == "true" else flag.replace("--", "--no-", 1)
-            return f"{flag} {value}".rstrip()
+            return f"{flag} {value and shlex.quote(value)}".rstrip()
         if in_file:
             if message.startswith(":", found.end()):
                 return name

@@ -418,7 +418,7 @@ def test_lines_before_the_header_that_may_be_comments(tmp_path: Path) -> None:
 def test_a_header_that_may_be_a_comment_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, "# made by us\nid;price\n1;2\n3;4\n")
     told = recordmill("convert", "csv", path, tmp_path / "out", "--plan").out
-    assert "use --comment #" in told
+    assert "use --comment '#'" in told
     done = convert("csv", path, tmp_path / "out", "--comment", "#").err
     assert "comment lines: 1 left out, such as '# made by us'" in done
     assert "header: line 1, comments not counted" in done

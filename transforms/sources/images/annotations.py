@@ -71,6 +71,7 @@ from recordmill.transforms.sources.images.tables import (
     read_label_map,
     read_list,
     read_tables,
+    require_no_table,
     text_cells,
     typed_features,
 )
@@ -392,10 +393,13 @@ def annotate(
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
     paired: Paired | None = None,
+    *,
+    is_new: bool = False,
 ) -> Annotations:
     """Joins what is known of each image, where the files that belong to them are known.
 
-    A declared schema uses the wanted columns; without one they are None.
+    A declared schema uses the wanted columns; without one they are None. Of what becomes a
+    new dataset, tables that are not named are looked at.
     """
     find.require_images(found, options.kind)
     if paired is not None and options.finds_objects and options.finds_pairs:
@@ -422,6 +426,9 @@ def annotate(
     if paired is not None:
         images, options = paired.layout(found.images, options)
         laid_out = find.FoundImages(images, ())
+    if is_new and options.labels_by_folder and options.label_from == AUTO:
+        others = [file for file, _ in found.others]
+        require_no_table(found.images, others, options.kind.noun, storage)
     layout, warnings = find.find_layout(laid_out.images, options)
     folders = laid_out.images.folders
     places = layout.places(folders.dictionary.to_pylist())

@@ -392,10 +392,8 @@ def describe_folders(files: Inventory, options: FileOptions) -> str:
     try:
         layout, _ = find_layout(named, options)
     except InputError:
-        if not options.finds_objects:
-            raise
-        # Where files have the labels of objects, folders need not. Whether they do is
-        # known once they are read; if they do not, this error is raised then.
+        # Where files have the labels of objects, or a table has labels, folders need not.
+        # Whether they do is known once they are read; if not, this error is raised then.
         options = options.model_copy(update={"label_from": NONE})
         layout, _ = find_layout(named, options)
     levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]

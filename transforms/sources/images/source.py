@@ -426,7 +426,7 @@ class FilesSource(Source):
             annotate, options=self.options, wanted=self.wanted, storage=self.storage
         )
         if append is None:
-            return replace(self, found=known(new, named, paired=paired))
+            return replace(self, found=known(new, named, paired=paired, is_new=True))
         old = find(kept, named)
         before = known(
             old,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
+from pathlib import PurePosixPath
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -17,7 +19,7 @@ from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import Reject
-from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shown
@@ -25,6 +27,7 @@ from recordmill.transforms.inventory import Inventory, names_of
 from recordmill.transforms.sources.base import RowSink, Source
 from recordmill.transforms.sources.file_splits import AUTO, NONE, split_word
 from recordmill.transforms.sources.images.options import DEFAULTS, FileOptions
+from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.registry import Request, load_format
 from recordmill.transforms.sources.text_columns import (
@@ -35,6 +38,7 @@ from recordmill.transforms.sources.text_columns import (
     missing_fact,
 )
 from recordmill.transforms.storage.reading import read_head, read_summed
+from recordmill.transforms.temporary import TEMPORARY
 
 _ML_USE = "ml_use"
 # The usual names of columns, by the option that names another one.
@@ -100,9 +104,7 @@ def find_columns(
         if option == "table_split_column" and column == AUTO and splits_elsewhere:
             column = NONE
         if column == AUTO:
-            folded = {name.strip().casefold(): name for name in reversed(names)}
-            known = (folded.get(name.casefold()) for name in usual)
-            column = next(filter(None, known), "")
+            column = _usual_column(names, option)
             if not column and option in _MISSING:
                 raise InputError(
                     f"{uri}: no column is named like a {option.partition('_')[0]} "
@@ -124,6 +126,13 @@ def find_columns(
     table.require_single(path, "path_column")
     others = tuple(name for name in names if name not in taken)
     return LabelColumns(path, label, split, others)
+
+
+def _usual_column(names: Sequence[str], option: str) -> str:
+    """Returns the column that `auto` stands for, or ""."""
+    folded = {name.strip().casefold(): name for name in reversed(names)}
+    known = (folded.get(name.casefold()) for name in _USUAL[option])
+    return next(filter(None, known), "")
 
 
 # row -> the path of its file, where it begins in it, and its bytes
@@ -292,6 +301,96 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
     return LabelTable(file, split, table, raw, *found)
 
 
+# A table beside the files that no option names may have their labels, as metadata.csv in
+# what Hugging Face calls an imagefolder, and train.csv beside train/. Few are looked at:
+# those of splits first, and of these that of train.
+_BESIDE = (".csv", ".tsv", ".jsonl")
+_MOST_BESIDE = 3
+_HEAD_BYTES = 1 << 14
+
+
+def require_no_table(
+    images: Inventory, others: Sequence[InputFile], noun: str, storage: StorageOptions
+) -> None:
+    """Refuses a table that names files whose folders would be taken for their classes."""
+    found = [file for file in others if file.path.lower().endswith(_BESIDE)]
+    names = {file: file.path.rpartition("/")[2] for file in found}
+    splits = {file: split_word(name) for file, name in names.items()}
+    found.sort(key=lambda f: (f.path.count("/"), splits[f] != "train", not splits[f]))
+    looked_at = (_naming_rows(f, images, storage) for f in found[:_MOST_BESIDE])
+    if not (tables := [each for each in looked_at if each is not None]):
+        return
+    (first, column, cell), *_ = tables
+    file, columns = first.file, first.rows.column_names
+    alike = [table.file for table, *_ in tables if table.rows.column_names == columns]
+    of_splits = {splits[each]: _as_glob(each.path) for each in alike if splits[each]}
+    given = _as_glob(file.path)
+    if splits[file] and len(of_splits) > 1:
+        given = ",".join(f"{split}={path}" for split, path in of_splits.items())
+    elif list(names.values()).count(names[file]) > 1:
+        given = f"**/{_as_glob(names[file])}"
+    hint = ""
+    if column != _usual_column(columns, "path_column"):
+        hint += f" with `path_column={column}`"
+    if not _usual_column(columns, "label_column"):
+        more = first_names([repr(name) for name in columns if name != column])
+        hint += f" with `label_column=none` (or that of the labels, of {more})"
+    is_only = {names[table.file] for table, *_ in tables} == {names[file]}
+    aside = _as_glob(names[file]) if is_only else f"*{PurePosixPath(file.path).suffix}"
+    raise InputError(
+        f"{file.uri}: column {column!r} names {noun}s, such as {shown(cell)}, but no "
+        "option names this table. For labels or features from it, use "
+        f"`label_table={given}`{hint}; `unlisted=leave_out` leaves out files without a row. "
+        "If the folders that hold the files are the classes, use `label_from=parent`, or "
+        f"leave the table out with `exclude={aside}`; if there are no labels, "
+        "`label_from=none`"
+    )
+
+
+def _as_glob(path: str) -> str:
+    """Returns a path as options take it, in which some characters have a meaning."""
+    return re.sub(r"[][*?{},=`]", "?", path)
+
+
+def _naming_rows(
+    file: InputFile, images: Inventory, storage: StorageOptions
+) -> tuple[LabelTable, str, str] | None:
+    """Returns the first rows of a file, and the column and the cell that name an image.
+
+    None if it is no table, or names none, or is a label map.
+    """
+    data = read_head(file, _HEAD_BYTES, storage)
+    data = data if len(data) == file.size else data[: data.rfind(b"\n") + 1]
+    folder, suffix = TEMPORARY.folder or None, PurePosixPath(file.path).suffix
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=suffix) as head:
+        head.write(data)
+        head.flush()
+        copy = InputFile(head.name, head.name, len(data))
+        try:
+            (table,) = read_tables([("", copy)], DEFAULTS, None, NO_OPTIONS)
+        except InputError:
+            return None
+    rows, usual = table.rows, _usual_column(table.rows.column_names, "path_column")
+    cells = {}
+    for name in sorted(rows.column_names, key=usual.__ne__):
+        if pa.types.is_nested(rows.schema.field(name).type):
+            continue
+        text = text_cells(rows[name])
+        # Numbers name images only in a column of a usual name: others are of classes.
+        numbers = pc.match_substring_regex(text, r"^-?\d+$")
+        if name == usual or not pc.all(numbers).as_py():
+            cells[name] = text
+    if not cells or {name.strip().casefold() for name in rows.column_names} == _OF_MAP:
+        return None
+    every = pa.concat_arrays(cells.values())
+    found, _ = match_paths(every, images, input_root(images), file.uri)
+    if not (found >= 0).any():
+        return None
+    at = int(np.argmax(found >= 0))
+    column = list(cells)[at // rows.num_rows]
+    return table._replace(file=file), column, every[at].as_py()
+
+
 def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTable:
     """Reads a list of paths; refuses one that is not text, or is empty."""
     data, checksum = read_summed(file, storage)
@@ -316,6 +415,7 @@ def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTabl
 
 
 _FORMS = "expected a name in each line, or CSV with the columns id,name"
+_OF_MAP = {"id", "name"}
 
 
 class LabelMap(NamedTuple):
@@ -346,7 +446,7 @@ def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
         first = table.rejects[0]
         raise InputError(f"{uri}: byte {first.position}: {first.reason}")
     columns = {name.strip().casefold(): name for name in table.rows.column_names}
-    if columns.keys() != {"id", "name"}:
+    if columns.keys() != _OF_MAP:
         found = ",".join(table.rows.column_names)
         raise InputError(f"{uri}: has the columns {found}; {_FORMS}")
     ids, texts = (
