@@ -11,7 +11,6 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from itertools import chain
 
 import pytest
@@ -27,18 +26,12 @@ from recordmill.beam_jobs.pipelines.convert import (
     publish_dataset,
     redo_one,
     resolve_ranges,
+    settle_types,
     survey_one,
     write_one,
 )
 from recordmill.beam_jobs.runners import embedded
-from recordmill.schemas.ranges import (
-    InputRange,
-    RangeResult,
-    ShardPlan,
-    ShardResult,
-    TypeFlags,
-    merge_type_flags,
-)
+from recordmill.schemas.ranges import InputRange, ShardPlan, ShardResult, TypeFlags
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.context import RunContext
 
@@ -81,8 +74,7 @@ def _planned(
     guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], ShardPlan, TypeFlags]:
     results = [convert_one(each, context) for each in guessed]
-    found = RangeResult.unpack(results)
-    final = reduce(merge_type_flags, (each.observed_types for each in found))
+    final = settle_types(results, context)
     if context.source.infers_types:
         results = [redo_one(each, context, final) for each in results]
     parts = chain.from_iterable(count_range(each, context) for each in results)

@@ -9,6 +9,7 @@ import pytest
 from job_tools import Argument, codes_of, convert, examples_of, manifest_of, recordmill
 from tables_in_formats import cut_small
 
+pytestmark = pytest.mark.usefixtures("without_beam")
 ROWS = 300
 
 
