@@ -441,3 +441,15 @@ def test_messages_tell_all_columns_and_name_one_file_of_a_name(tmp_path: Path) -
     assert "with --exclude /part-0.csv" in recordmill("convert", *job).err
     convert(*job, "--exclude", "/part-0.csv")
     assert sorted(manifest_of(tmp_path / "out-mixed")["splits"]) == ["test", "train"]
+
+
+def test_a_folder_above_all_files_is_told(source: str, tmp_path: Path) -> None:
+    """As in Spark it is no column; the folder that holds it has it."""
+    given, out = write(tmp_path / "in", source, {"kind=cat/year=2025": [1]}), tmp_path
+    job: list[Argument] = ["convert", source, given / "kind=cat/year=2025"]
+    ran = recordmill(*job, out / "none")
+    told = "kind=cat/year=2025, above the files: give the folder that holds it"
+    assert f"columns by folder: not {told}" in ran.err
+    ran = recordmill("convert", source, given / "kind=cat", out / "one")
+    assert "columns by folder: year; not kind=cat, above the files" in ran.err
+    assert "columns by folder: kind, year\n" in convert(source, given, out / "both").err

@@ -19,11 +19,14 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import swap_points
 from recordmill.transforms.sources.file_splits import MISSING, FileSplits
+from recordmill.transforms.sources.listing import input_root
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # 007 is text
 # With at most 7 digits, which float32 keeps, and none behind them that a number loses: a
 # version 1.10 is text.
 _DECIMAL = re.compile(r"(?!(?:\D*\d){8})-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?")
+# Such folders that end the name of the input itself are no columns, as in Spark.
+_ABOVE = re.compile(r".*?/((?:[^/=]+=[^/]*/)*[^/=]+=[^/]*)/")
 _SPLIT = "split"  # a folder of this key is a split, where names tell them
 
 
@@ -55,6 +58,7 @@ class Partitions:
     # by path, of files of a table whose metadata tell them: what the file may lack
     constants: Mapping[str, Mapping[str, pa.Scalar]] = field(default_factory=dict)
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, once found
+    above: str = ""  # what is told of such folders above the files
 
     def found_in(
         self,
@@ -79,6 +83,10 @@ class Partitions:
 
     def _found(self, files: Sequence[InputFile], splits: FileSplits) -> Self:
         files = [file for file in files if file.path not in self.constants]
+        above = _ABOVE.fullmatch(input_root(files))
+        told = (
+            above and f"not {above[1]}, above the files: give the folder that holds it"
+        )
         keys = partition_keys(files)
         keys = [key for key in keys if key != _SPLIT or not splits.by_key]
         seen: dict[str, set[str | None]] = {key: set() for key in keys}
@@ -96,7 +104,7 @@ class Partitions:
             (key, pa.string() if self.as_text else _type_of(values - {None}))
             for key, values in seen.items()
         ]
-        return replace(self, types=tuple(types))
+        return replace(self, types=tuple(types), above=told or "")
 
     def _require_kept(self, now: Self, files: Iterable[InputFile]) -> None:
         """Refuses new files for which these columns would get another type."""
@@ -121,7 +129,8 @@ class Partitions:
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Returns what is told of the columns before and after a run."""
-        return (("columns by folder", ", ".join(self.keys)),) if self.types else ()
+        told = "; ".join(filter(None, (", ".join(self.keys), self.above)))
+        return (("columns by folder", told),) if told else ()
 
     def only(self, wanted: Iterable[str]) -> tuple[Self, set[str]]:
         """Returns the columns that are wanted, and the names of the others."""
