@@ -172,3 +172,32 @@ def test_text_in_utf_16_without_a_mark(tmp_path: Path) -> None:
     [way] = re.findall("--encoding utf-16-le", ran.err)
     convert("csv", source, tmp_path / "out", *way.split())
     assert features_of(tmp_path / "out")["id"] == "int64"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [
+            '"3","Fears for pensions","Unions say"',
+            '"3","Wall St. Bears","Reuters says"',
+        ],
+        ['"Sports","The race is on again"', '"World","Fears for pensions after talks"'],
+    ],
+)
+def test_files_whose_first_rows_differ_may_have_no_header(
+    tmp_path: Path, rows: list[str]
+) -> None:
+    """As AG News has them: all cells are text."""
+    (tmp_path / "in").mkdir()
+    for name, row in zip(("test.csv", "train.csv"), rows, strict=True):
+        (tmp_path / "in" / name).write_text(f"{row}\n{row.replace('s', 'z')}\n")
+    job = ("convert", "csv", tmp_path / "in", tmp_path / "out")
+    ran = recordmill(*job)
+    assert "its columns differ from those of the first file" in ran.err
+    assert "If the first lines are rows, use --header none, and give" in ran.err
+    names = ",".join("abc"[: rows[0].count('","') + 1])
+    assert recordmill(*job, "--header", "none", "--columns", names).status == 0
+    # Names are none.
+    (tmp_path / "in/test.csv").write_text("id,the name\n1,x\n")
+    (tmp_path / "in/train.csv").write_text("id,title\n1,x\n")
+    assert "--header none" not in recordmill(*job[:3], tmp_path / "other").err

@@ -671,8 +671,20 @@ def find_rows(
             if other := _other_delimiter(rows, file, names):
                 mark = name_of(rows.dialect.delimiter)
                 differ += f". It seems to have {other} between its cells, not {mark}"
+            elif len(own) == len(names) and _is_like_row(own) and _is_like_row(names):
+                differ += (
+                    ". If the first lines are rows, use `header=none`, and give the names "
+                    "of the columns with `columns`"
+                )
             raise InputError(differ)
     return replace(rows, names=names), without_rows, others - known
+
+
+def _is_like_row(names: Sequence[str]) -> bool:
+    """Tells whether a first row may be none of names: has numbers, or a sentence."""
+    return any(
+        sort_of(name) not in ("", TEXT) or len(name.split()) > 3 for name in names
+    )
 
 
 def _other_delimiter(
