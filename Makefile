@@ -89,7 +89,7 @@ soak: $(VENV)/.ready
 # changed. The packages of the product are not among them, as other tests run them.
 IMAGE_INPUTS := .dockerignore deploy/Dockerfile deploy/dataflow/main.py deploy/requirements.lock deploy/requirements-build.lock pyproject.toml setup.py
 image: $(VENV)/.ready $(CONTAINERS) $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container
-	$(BIN)/python -m pytest tests/integration/test_image.py --durations=0
+	TMPDIR=$${TMPDIR:-/tmp} $(BIN)/python -m pytest tests/integration/test_image.py --durations=0
 	sha256sum $(IMAGE_INPUTS) > deploy/image.sha256
 
 # All tests at length: fifty times the examples of `make test`, every step of a run that

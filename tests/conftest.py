@@ -23,6 +23,7 @@ from store_servers import SERVERS, Place, display_path
 from tcp_proxy import proxy_to
 
 from recordmill.schemas.storage_options import StorageOptions
+from recordmill.transforms.machine import available_memory
 from recordmill.transforms.storage import RemoteStore
 from recordmill.transforms.storage.lease import acquire
 
@@ -40,10 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
     the folders of tests are in memory, if nobody set TMPDIR and there is room.
     """
     # Not in pyproject.toml: for another text the image would have to be built again.
-    config.addinivalue_line("markers", "on_disk: has its folder where TMPDIR is")
+    config.addinivalue_line(
+        "markers", "on_disk: has its folder beside the checkout, not in memory"
+    )
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir():
-        if shutil.disk_usage(memory).free > MEMORY_BYTES:
+        if min(shutil.disk_usage(memory).free, available_memory()) > MEMORY_BYTES:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     if not any((ROOT / "transforms/native").glob("_loops*.so")):
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
@@ -63,11 +66,12 @@ settings.load_profile("recordmill")
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """An empty folder; of a test that is marked so, where TMPDIR is: on a disk."""
+    """An empty folder; of a test that is marked so, in build/, on the checkout's disk."""
     if request.node.get_closest_marker("on_disk") is None:
         yield tmp_path
         return
-    with TemporaryDirectory() as folder:
+    (ROOT / "build").mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=ROOT / "build") as folder:
         yield Path(folder)
 
 

@@ -70,7 +70,7 @@ def append_and_overwrite(tables: Sequence[Path]) -> list[list[object]]:
 
 
 def record(commands: Sequence[Sequence[object]], folder: Path) -> Recording:
-    """Runs the commands on a real disk, in a process of its own.
+    """Runs the commands in a process of its own, which notes each change of the disk.
 
     Args:
       commands: see Recording.

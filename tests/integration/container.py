@@ -42,6 +42,7 @@ mount -o remount,bind,ro "$root"
 mount -t tmpfs -o mode=1777 none "$root/tmp"
 mount -t proc none "$root/proc"
 mount --rbind /dev "$root/dev"
+mount -t tmpfs -o mode=1777 none "$root/dev/shm"
 for file in hosts resolv.conf; do mount --bind "/etc/$file" "$root/etc/$file"; done
 mount --bind "$folder" "$root/data"
 exec chroot --userspec="$user" "$root" env -i "$@"
