@@ -248,3 +248,32 @@ def test_an_append_keeps_to_what_the_dataset_has(tmp_path: Path) -> None:
     ran = recordmill("convert", *job, "--append")
     assert ran.status == 0, ran.err
     assert found_in(tmp_path / "out", "label")["cat/2.jpg"] == "cat"
+
+
+def test_boxes_of_an_imagefolder_are_left_out_and_told(tmp_path: Path) -> None:
+    """Their name is that of boxes of COCO, which are no pixels; renamed they are kept."""
+    boxes = [[[1, 2, 3, 4.5]], [[1, 2, 3, 4.5], [5, 6, 7, 8]]]
+
+    def table(name: str) -> str:
+        lines = (
+            {
+                "file_name": f"{at}.jpg",
+                name: {"bbox": each, "categories": [0] * len(each)},
+            }
+            for at, each in enumerate(boxes)
+        )
+        return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+    tables = {"metadata.jsonl": table("objects")}
+    write(tmp_path / "in", Tree("images", "0.jpg 1.jpg", tables, "", {}))
+    job = ("convert", "images", tmp_path / "in", tmp_path / "out")
+    options = way_out(recordmill(*job).err, "--label-table")
+    ran = recordmill(*job, *options)
+    assert ran.status == 0
+    assert "column 'objects/bbox' of metadata.jsonl is left out" in ran.err
+    assert "Rename the column to keep it [reserved-column]" in ran.err
+    assert found_in(tmp_path / "out", "objects/categories").keys() == {"0.jpg", "1.jpg"}
+    (tmp_path / "in/metadata.jsonl").write_text(table("found"))
+    assert recordmill(*job, *options, "--overwrite").status == 0
+    kept = found_in(tmp_path / "out", "found/bbox")
+    assert [[*map(list, kept[f"{at}.jpg"])] for at in range(2)] == boxes

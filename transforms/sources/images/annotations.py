@@ -665,7 +665,9 @@ def _add_tables(
         by_split = "table" if first.split else f"column {columns[0].split!r}"
         draft.facts.append(("splits", f"by {by_split}"))
     features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
-    for name in [name for name in features if name in draft.options.reserved]:
+    # Boxes of an imagefolder have the name of those of COCO, but may be of pixels.
+    reserved = {*draft.options.reserved, BOX}
+    for name in [name for name in features if name in reserved]:
         del features[name]
         draft.warn(
             "reserved-column",
