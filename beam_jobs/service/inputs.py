@@ -114,12 +114,12 @@ class Inputs:
 
     def run_key(self, job: JobSpec) -> str:
         """Returns a hash of all that fixes the dataset's bytes, as it was listed."""
-        reading = describe_inputs(job, self.files)
+        reading = describe_inputs(job, self.files, self.check.storage)
         return fingerprint_of(job, self.files, self.side_files, reading=reading)
 
     def give(self, store: Store, manifest: Manifest, job: JobSpec) -> bool:
         """Tells whether a job makes just this dataset of them; may read them for it."""
-        reading = describe_inputs(job, self.files)
+        reading = describe_inputs(job, self.files, self.check.storage)
         return is_same_dataset(
             store, manifest, job, self.files, self.side_files, reading, self.check
         )

@@ -145,7 +145,9 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
             inputs=(*options.inputs, *inputs.apart),
             input_root=input_root(inputs.files),
             input_roots=run.input_roots,
-            reading=describe_inputs(job, inputs.files) if inputs.files else "",
+            reading=describe_inputs(job, inputs.files, options.storage.input)
+            if inputs.files
+            else "",
             description=run.description_of(run.base),
         ),
     )

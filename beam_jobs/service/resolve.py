@@ -23,6 +23,7 @@ from recordmill.transforms.commit.inputs import (
     is_of_run,
     new_files,
     read_inputs,
+    require_arrays_moved,
 )
 from recordmill.transforms.commit.versions import (
     list_versions,
@@ -39,7 +40,7 @@ from recordmill.transforms.dataset.files import (
 )
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.listing import input_root, input_roots
-from recordmill.transforms.sources.registry import describe_inputs
+from recordmill.transforms.sources.registry import ARRAYS_MOVED, describe_inputs
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.storage.shard_file import require_container
@@ -218,7 +219,9 @@ def _append_to(
         )
     run_key = base.fingerprint  # without new inputs there is nothing to do
     if new:
-        reading = describe_inputs(job, new)
+        reading = describe_inputs(job, new, inputs.check.storage)
+        if ARRAYS_MOVED in reading:
+            require_arrays_moved(store, base, job, inputs.files, inputs.check)
         run_key = appended_fingerprint(run_key, new, side, reading=reading)
     kept = inputs.files.without(new.paths)
     plan = AppendPlan(base, schema_of_dataset(store, base), kept)

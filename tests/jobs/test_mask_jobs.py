@@ -17,6 +17,7 @@ from PIL.Image import Resampling
 
 from recordmill.beam_jobs.recordmill import open_dataset
 from recordmill.transforms.sources.images import source as images_source
+from recordmill.transforms.sources.images.pairs import Paired
 
 pytestmark = pytest.mark.usefixtures("without_beam")
 
@@ -254,7 +255,6 @@ MOVING: dict[str, list[str]] = {
     "turn": ["--orientation", "apply"],
     "turn by another option": ["--reencode", "png"],
     "raw": ["--pixels", "raw"],
-    "nothing": [],
 }
 
 
@@ -275,6 +275,9 @@ def test_masks_that_are_arrays_move_as_images_do(data: Path, case: str) -> None:
     assert "moved with their images, in masks" in ran.out + ran.err
     found = {name: np.array(row["masks"]) for name, row in by_name()}
     assert sorted(found) == list(NAMES)
+    if case in ("resize", "crop", "crop after it", "pad"):
+        feature = {each["name"]: each for each in manifest_of(Path("out"))["features"]}
+        assert feature["masks"]["shape"] == [*wanted["a"].shape, 2]
     for name, mask in wanted.items():
         assert found[name].shape == (*mask.shape, 2)
         assert np.array_equal(found[name][:, :, 1], mask)
@@ -297,6 +300,91 @@ def test_an_array_of_other_sides_than_its_image_is_a_reject(data: Path) -> None:
     assert "such as 0, found 255" in said
     pad = ["--resize", "longer=4", "--pad", "8x6", "--mask-pad", "0"]
     converted(*pad, "--overwrite", "--max-rejects", "1")
+
+
+@pytest.mark.parametrize("options", [[], ["--channels", "1", "--orientation", "keep"]])
+def test_arrays_stay_as_they_are_where_no_option_moves_pixels(
+    data: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nor is their image asked for its sides.
+    monkeypatch.setattr("recordmill.transforms.sources.images.pairs.read_header", None)
+    arrays_for_masks(lambda mask: mask)
+    turned = np.rot90(np.load("data/masks/b.npy"), -1)
+    np.save("data/masks/b.npy", turned)
+    np.save("data/masks/c.npy", np.zeros((5, 20), np.uint8))
+    ran = converted(*options)
+    assert "of uint8 of shape [null, null], kept as they are" in ran.out + ran.err
+    for name, row in by_name():
+        assert np.array_equal(row["masks"], np.load(f"data/masks/{name}.npy"))
+    assert len(by_name()) == 5
+
+
+@pytest.mark.parametrize(("types", "pad"), [("|u1 |i1", "255"), ("<u2 |u1", "65535")])
+def test_the_type_of_an_array_is_checked_before_it_is_moved(
+    data: Path, types: str, pad: str
+) -> None:
+    usual, other = types.split()
+    arrays_for_masks(lambda mask: mask.astype(usual))
+    np.save("data/masks/c.npy", np.load("data/masks/c.npy").astype(other))
+    np.save("data/masks/d.npy", np.load("data/masks/d.npy")[0])
+    padded = ["--resize", "longer=8", "--pad", "8x8", "--mask-pad", pad]
+    converted(*padded, "--max-rejects", "2")
+    told = recordmill("rejects", "out").out
+    names = np.dtype(other).name, np.dtype(usual).name
+    assert "c.npy: has {} of shape [14, 20], expected {}".format(*names) in told
+    assert f"d.npy: has {names[1]} of shape [20], expected" in told
+    assert "JSON" not in told
+
+
+def test_lists_among_masks_that_are_arrays_are_no_pixels(data: Path) -> None:
+    arrays_for_masks(lambda mask: mask)
+    for number in range(6):  # most files, but of no image
+        np.save(f"data/masks/more{number}.npy", np.arange(20, dtype=np.uint8))
+    np.save("data/masks/e.npy", np.arange(20, dtype=np.uint8))
+    ran = converted("--resize", "8x6", "--pair", "masks=masks", "--max-rejects", "4")
+    assert "of uint8 of shape [null], kept as they are" in ran.out + ran.err
+    told = recordmill("rejects", "out").out
+    assert "a.npy: has uint8 of shape [12, 20], expected uint8 of shape [null]" in told
+
+
+def test_arrays_that_move_are_not_appended_to_others(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays_for_masks(lambda mask: mask)
+    resize = ["--resize", "shorter=8"]
+    with monkeypatch.context() as before:  # the fingerprint of earlier versions
+        before.setattr(Paired, "moves_arrays", lambda *_: False)
+        converted(*resize)
+    differs = "arrays beside images, which it has as they were and which now move"
+    said = refused_by(*resize)
+    assert differs in said
+    for folder, end in (("images", "jpg"), ("masks", "npy")):
+        path = data / folder / f"a.{end}"
+        path.with_stem("f").write_bytes(path.read_bytes())
+    said = refused_by("--append", *resize)
+    assert f"differs in {differs} with the pixels; convert all inputs again" in said
+    # The way out, and what is new then.
+    converted("--overwrite", *resize)
+    assert "already there; nothing to do" in converted(*resize).err
+    for folder, end in (("images", "jpg"), ("masks", "npy")):
+        path = data / folder / f"a.{end}"
+        path.with_stem("g").write_bytes(path.read_bytes())
+    converted("--append", *resize)
+    assert len(by_name()) == 7
+
+
+@pytest.mark.parametrize("options", [[], ["--resize", "8x6"]])
+def test_other_arrays_keep_their_fingerprint(
+    data: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("data/masks").rename("data/labels")
+    for path in Path("data/labels").glob("*.png"):
+        np.save(path.with_suffix(".npy"), np.arange(3))
+        path.unlink()
+    with monkeypatch.context() as before:
+        before.setattr(Paired, "moves_arrays", lambda *_: False)
+        converted(*options)
+    assert "already there; nothing to do" in converted(*options).err
 
 
 def test_masks_with_other_axes_are_asked_for_where_pixels_move(data: Path) -> None:

@@ -39,7 +39,11 @@ from recordmill.transforms.inventory import (
     joined,
 )
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.registry import describe_inputs, folder_keys
+from recordmill.transforms.sources.registry import (
+    ARRAYS_MOVED,
+    describe_inputs,
+    folder_keys,
+)
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.storage.shard_file import gzip_packer
@@ -589,6 +593,44 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
     return _joined(parts)
 
 
+_ARRAYS = (
+    "arrays beside images, which it has as they were and which now move with the pixels"
+)
+
+
+def require_arrays_moved(
+    store: Store,
+    manifest: Manifest,
+    job: JobSpec,
+    files: Inventory,
+    check: ContentCheck,
+) -> None:
+    """Refuses to append arrays that move with their images to others that did not.
+
+    Raises:
+      OutputRefusedError: an earlier version made the dataset, and kept them as they were.
+    """
+    kept = read_part(store, manifest, 0)
+    if _keeps_arrays(kept, job, files, check):
+        raise OutputRefusedError(f"{store.uri}: differs in {_ARRAYS}; {CONVERT_ALL}")
+
+
+def _keeps_arrays(
+    kept: KeptInputs, job: JobSpec, files: Inventory, check: ContentCheck
+) -> bool:
+    """Tells whether a dataset is what a job made before it moved arrays with images."""
+    own = files.where(
+        pc.is_in(files.paths, value_set=kept.files.paths.combine_chunks())
+    )
+    reading = describe_inputs(job, own, check.storage) if own else ""
+    if ARRAYS_MOVED not in reading:
+        return False
+    by = "content" if kept.by_content else "version"
+    as_hashed = kept.files.having("version", kept.files.table[by])
+    before = reading.replace(ARRAYS_MOVED, "")
+    return fingerprint_of(job, as_hashed, reading=before) == kept.fingerprint
+
+
 def _reads_no_folders(
     job: JobSpec, manifest: Manifest, parts: Sequence[KeptInputs]
 ) -> bool:
@@ -710,7 +752,8 @@ def dataset_changes(
             f"the format of the records: {last.format_version}, now {FORMAT_VERSION}"
         )
     now = files + side_files.without(files.paths)
-    told = _file_changes(_joined(parts), now, check or ContentCheck())
+    check = check or ContentCheck()
+    told = _file_changes(_joined(parts), now, check)
     if told:
         changes.append(f"input files: {', '.join(told)}")
     if manifest.appended and not changes:
@@ -720,7 +763,9 @@ def dataset_changes(
             "which folders are read as columns: to keep the records as they are, append "
             "with `partitions=none`"
         )
-    if not changes and describe_inputs(job, files):
+    if not changes and _keeps_arrays(parts[0], job, files, check):
+        changes.append(_ARRAYS)
+    if not changes and describe_inputs(job, files, check.storage):
         changes.append("which folders are read as splits and as classes")
     return changes
 

@@ -89,9 +89,11 @@ class SourceFormat(Generic[Options]):
     options: type[Options]
     # (options, what the job asks) -> the source, not yet prepared
     make_source: Callable[[Options, Request], Source]
-    # (options, files) -> what fixes the bytes of the dataset beside options, paths,
-    # sizes and versions, such as how the given folders are read; "" for nothing
-    describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
+    # (options, files, their storage) -> what fixes the bytes of the dataset beside options,
+    # paths, sizes and versions, such as how the given folders are read; "" for nothing
+    describe_inputs: (
+        Callable[[Options, Sequence[InputFile], StorageOptions], str] | None
+    ) = None
     # (reader of a file's bytes, byte offset) -> number of the line there; None where
     # rows are not lines
     line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
@@ -227,11 +229,18 @@ def make_source(
     return found.make_source(options, request)
 
 
-def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
+# What `describe_inputs` says where arrays move with the pixels of their images, which
+# earlier versions kept as they were.
+ARRAYS_MOVED = " arrays moved"
+
+
+def describe_inputs(
+    job: JobSpec, files: Sequence[InputFile], storage: StorageOptions
+) -> str:
     """Returns what fixes the bytes of a dataset beside the job and its inventory."""
     found, options = _format_and_options(job)
     if found.describe_inputs is not None:
-        return found.describe_inputs(options, files)
+        return found.describe_inputs(options, files, storage)
     return read_names(options, files) if isinstance(options, FilesOptions) else ""
 
 

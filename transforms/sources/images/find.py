@@ -47,6 +47,7 @@ from recordmill.transforms.sources.images.options import (
     ImagesOptions,
 )
 from recordmill.transforms.sources.listing import find_named, has_files, input_root
+from recordmill.transforms.sources.registry import ARRAYS_MOVED
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import (
     checksum_of,
@@ -377,7 +378,9 @@ def _folders(files: Inventory) -> dict[tuple[str, str], int]:
     return dict(zip(keys, numbers.to_pylist(), strict=True))
 
 
-def describe_folders(files: Inventory, options: FileOptions) -> str:
+def describe_folders(
+    files: Inventory, options: FileOptions, storage: StorageOptions
+) -> str:
     """Returns what fixes the bytes of a dataset beside the paths of its images.
 
     Images are known by their names here. It is "" if all classes are the first folders
@@ -388,6 +391,7 @@ def describe_folders(files: Inventory, options: FileOptions) -> str:
         files, told = paired.others(files), paired.describe()
     named = files.where(files.ends_with(options.kind.endings)) or files
     if paired is not None:
+        told += ARRAYS_MOVED * paired.moves_arrays(named, storage)
         named, options = paired.layout(named, options)
     try:
         layout, _ = find_layout(named, options)

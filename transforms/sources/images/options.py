@@ -13,6 +13,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import WarningCode
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.source_options import AS_TEXT, SourceOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
     CheckLevel,
@@ -622,12 +623,14 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
     )
 
 
-def describe_inputs(options: FileOptions, files: Sequence[InputFile]) -> str:
+def describe_inputs(
+    options: FileOptions, files: Sequence[InputFile], storage: StorageOptions
+) -> str:
     """Returns how the folders are read, by the files with usual endings."""
     from recordmill.transforms.inventory import Inventory
     from recordmill.transforms.sources.images.find import describe_folders
 
-    return describe_folders(Inventory.of(files), options)
+    return describe_folders(Inventory.of(files), options, storage)
 
 
 FORMAT = SourceFormat(

@@ -60,13 +60,19 @@ from recordmill.transforms.inventory import (
     names_of,
     without_endings,
 )
-from recordmill.transforms.sources.arrays.headers import read_npy
+from recordmill.transforms.parallel import ahead
+from recordmill.transforms.sources.arrays.headers import (
+    MAX_HEADER_BYTES,
+    header_length,
+    parse_npy,
+    read_npy,
+)
 from recordmill.transforms.sources.arrays.rows import plain_values
 from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
 from recordmill.transforms.sources.images.find import PARTNERS
 from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
 from recordmill.transforms.sources.listing import input_root
-from recordmill.transforms.storage.reading import read_files
+from recordmill.transforms.storage.reading import REQUESTS, read_files, read_head
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.images.annotations import _Draft
@@ -79,6 +85,7 @@ _BETWEEN = re.compile(r"[-_ .]")
 _KINDS = ("image", "text", "json", "array")  # by the endings of the next line
 _ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",), (".npy",))
 _SAMPLED, _DECODED = 32, 8  # files of a pair, that tell what it is
+_HEAD_BYTES = 1 << 16  # of an image, in which its size mostly is
 
 Folder = tuple[str, ...]  # its parts
 
@@ -103,6 +110,26 @@ class Pair(NamedTuple):
     kind: str
     files: Inventory
     matches: tuple[Match, ...]
+
+    def keys(self, files: Inventory) -> pa.StringArray:
+        """Returns what each file has in common with its image; null for none."""
+        own = {match.folder: (match.images, match.suffix) for match in self.matches}
+        return _keys(files.paths, own)
+
+    def image_keys(self, images: Inventory) -> pa.StringArray:
+        """Returns the same of images."""
+        ends = {
+            m.images: (m.images, m.image_suffix)
+            for m in self.matches
+            if m.images is not None
+        }
+        return _keys(images.paths, ends)
+
+    def sample(self) -> Inventory:
+        """Returns some of the files that can be read."""
+        readable = self.files.where(pc.is_null(self.files.table["problem"]))
+        at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
+        return readable.take(pa.array(at)) if len(readable) else readable
 
 
 class _Tree:
@@ -358,6 +385,13 @@ class Paired(NamedTuple):
             alone += others
         return tuple(partners), alone
 
+    def moves_arrays(self, images: Inventory, storage: StorageOptions) -> bool:
+        """Tells whether arrays are moved with the pixels of their images."""
+        return any(
+            pair.kind == "array" and _are_moved(pair, images, self.options, storage)
+            for pair in self.pairs
+        )
+
     def describe(self) -> str:
         """Returns what fixes the bytes of a dataset beside the paths of its files."""
         return f" pairs {[pair.name for pair in self.pairs]}"
@@ -370,11 +404,8 @@ def _add(
     draft: _Draft, pair: Pair, options: ImagesOptions, storage: StorageOptions
 ) -> tuple[Partner, list[tuple[InputFile, str]]]:
     """Adds the partner of each image; returns what they are, and those without an image."""
-    own = {match.folder: (match.images, match.suffix) for match in pair.matches}
     of = {match.images: match for match in pair.matches if match.images is not None}
-    keys = _keys(pair.files.paths, own)
-    ends = {folder: (folder, match.image_suffix) for folder, match in of.items()}
-    wanted = _keys(draft.images.paths, ends)
+    keys, wanted = pair.keys(pair.files), pair.image_keys(draft.images)
     found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
     rows = pair.files.table.take(found).combine_chunks()
     is_missing = pc.is_null(found)
@@ -407,18 +438,12 @@ def _add(
     )
     is_known = pc.is_in(keys, value_set=wanted, skip_nulls=True)
     alone = pair.files.where(pc.invert(is_known))
-
-    def image_of(file: InputFile) -> InputFile | None:
-        key = _keys(pa.chunked_array([[file.path]]), own)
-        row = pc.index_in(key, value_set=wanted)[0].as_py()
-        return None if row is None or draft.problems[row] else draft.images[row]
-
-    partner = _partner(pair, draft.root, options, storage, image_of)
+    partner = _partner(pair, draft.root, draft.images, options, storage)
     folders = [match.folder or "the input folder" for match in pair.matches]
     what = str(partner.samples or partner.kind)
     if partner.kind == "array":
         sides = shape_text(partner.shape)
-        how = "moved with their images" if partner.is_placed else "kept as they are"
+        how = "moved with their images" if partner.is_moved else "kept as they are"
         what = f"arrays of {partner.dtype} of shape {sides}, {how}"
     number = len(rows) - found.null_count
     told = f"{number:,} of {what}, in {first_names(folders, 3)}"
@@ -457,7 +482,7 @@ class Partner(NamedTuple):
     is_guessed: bool = False  # whether the names of folders alone tell
     dtype: str = ""  # of arrays
     shape: Shape = ()  # of these as they are stored; None for each side if they differ
-    is_placed: bool = False  # whether their first sides are those of their images
+    is_moved: bool = False  # whether they are moved with the pixels of their images
 
     def spec(self, rules: PixelRules) -> FeatureSpec:
         """Returns the feature."""
@@ -508,11 +533,11 @@ class Partner(NamedTuple):
     def _array(self, data: bytes, frame: Frame, rules: PixelRules) -> bytes:
         """Returns the numbers of an array, and before them its sides if these differ."""
         array, sides = read_npy(data, "the file"), self.shape
-        found, is_one = array.shape, len(array.shape) == len(sides)
-        if is_one and self.is_placed:
+        found = array.shape
+        is_one = array.dtype.name == self.dtype and len(found) == len(sides)
+        if is_one and self.is_moved:
             array = transform_array(array, frame, rules)
-        is_one = is_one and (None in sides or array.shape == sides)
-        if array.dtype.name != self.dtype or not is_one:
+        if not is_one or (None not in sides and array.shape != sides):
             raise ImageHeaderError(
                 f"has {array.dtype} of shape {shape_text(found)}, expected "
                 f"{self.dtype} of shape {shape_text(sides)}, as others have"
@@ -533,26 +558,22 @@ class Partner(NamedTuple):
 def _partner(
     pair: Pair,
     root: str,
+    images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
-    image_of: Callable[[InputFile], InputFile | None],
 ) -> Partner:
     """Finds out what partners are, by the content of some of them."""
     if pair.kind in ("text", "json"):
         return Partner(pair.name, pair.kind)
-    readable = pair.files.where(pc.is_null(pair.files.table["problem"]))
-    at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
-    sampled = list(readable.take(pa.array(at))) if len(readable) else []
+    sampled = list(pair.sample())
     found = Counter[Any]()
     problem, is_guessed, photos = "", options.pair == AUTO, list[bool]()
-    arrays = []
     contents = read_files(((file.uri, file.seen) for file in sampled), storage)
     for file, data in zip(sampled, contents, strict=True):
         try:
             if pair.kind == "array":
                 array = read_npy(data, file.path)
-                found[pair.kind] += 1
-                arrays.append((array.dtype.name, array.shape, image_of(file)))
+                found[array.dtype.name, array.shape] += 1
                 continue
             found[samples_of(data, options.max_pixels)] += 1
             if is_guessed and len(photos) < _DECODED:
@@ -565,15 +586,16 @@ def _partner(
             f"at can be read{problem}. Mend them, or use `pair=none`"
         )
     if pair.kind == "array":
-        return _array_partner(pair, root, options, arrays, _are_placed(arrays, storage))
+        is_moved = _are_moved(pair, images, options, storage)
+        return _array_partner(pair, root, options, found, is_moved=is_moved)
     if 2 * sum(photos) > len(photos):
-        folder, images, *_ = next(
+        folder, other, *_ = next(
             each for each in pair.matches if each.images is not None
         )
         raise InputError(
             f"{root}{folder}: is named like a folder of masks, but its images, such as "
             f"{sampled[0].path!r}, have as many colours or grays as photos. If they belong "
-            f"to those in {images!r}, use `pair={_spelled(pair)}`; if both folders are "
+            f"to those in {other!r}, use `pair={_spelled(pair)}`; if both folders are "
             "classes, `pair=none`"
         )
     channels = max(found, key=lambda each: (found[each], each)).channels
@@ -588,56 +610,82 @@ def _partner(
     return Partner(pair.name, "image", samples, is_guessed)
 
 
-# The type and the sides of an array, and the image that it belongs to.
-_Array = tuple[str, tuple[int, ...], InputFile | None]
+def _moving(options: ImagesOptions) -> list[str]:
+    """Returns the options that move the pixels of images."""
+    rules = options.pixel_rules()
+    moving = [name for name in ("resize", "crop", "pad") if getattr(rules, name)]
+    return moving + ["orientation"] * rules.turns
 
 
-def _are_placed(arrays: Sequence[_Array], storage: StorageOptions) -> bool:
-    """Returns whether most arrays begin with the height and width of their images."""
-    known = [(sides, image) for _, sides, image in arrays if image is not None]
-    contents = read_files(((image.uri, image.seen) for _, image in known), storage)
-    number = 0
-    for (sides, _), data in zip(known, contents, strict=True):
-        with suppress(ImageHeaderError):
-            header = read_header(data)
-            number += sorted(sides[:2]) == sorted((header.height, header.width))
-    return 2 * number > len(known)
+def _are_moved(
+    pair: Pair, images: Inventory, options: ImagesOptions, storage: StorageOptions
+) -> bool:
+    """Returns whether options move pixels, and most arrays begin with their images' sides."""
+    if not _moving(options):
+        return False
+    arrays = pair.sample()
+    rows = pc.index_in(
+        pair.keys(arrays), value_set=pair.image_keys(images), skip_nulls=True
+    )
+    known = [
+        (array, images[row])
+        for array, row in zip(arrays, rows.to_pylist(), strict=True)
+        if row is not None and not images[row].problem
+    ]
+    are_same = ahead(known, partial(_have_same_sides, storage=storage), REQUESTS)
+    return 2 * sum(are_same) > len(known)
+
+
+def _have_same_sides(
+    both: tuple[InputFile, InputFile], storage: StorageOptions
+) -> bool:
+    """Returns whether an array begins with height and width of an image, turned or not."""
+    array, image = both
+    head = read_head(array, MAX_HEADER_BYTES, storage)
+    with suppress(InputError):
+        shape = parse_npy(head[: header_length(head, array.path)], array.path, 0).shape
+        # What comes first in a JPEG, such as a preview, may be long.
+        for size in (_HEAD_BYTES, image.size):
+            with suppress(ImageHeaderError):
+                header = read_header(read_head(image, size, storage))
+                return sorted(shape[:2]) == sorted((header.height, header.width))
+    return False
 
 
 def _array_partner(
     pair: Pair,
     root: str,
     options: ImagesOptions,
-    arrays: Sequence[_Array],
-    is_placed: bool,
+    found: Counter[tuple[str, tuple[int, ...]]],
+    *,
+    is_moved: bool,
 ) -> Partner:
-    """Returns what arrays are, by some of them."""
-    kinds = Counter((dtype, len(sides)) for dtype, sides, _ in arrays)
-    kind = dtype, axes = max(kinds, key=lambda each: (kinds[each], each))
-    shape: Shape = next(s for name, s, _ in arrays if (name, len(s)) == kind)
-    rules = options.pixel_rules()
-    moved = [name for name in ("resize", "crop", "pad") if getattr(rules, name)]
-    moved += ["orientation"] * rules.turns
+    """Returns what arrays are, by the types and sides of some of them."""
+    kinds = Counter[tuple[str, int]]()
+    for (name, sides), number in found.items():
+        kinds[name, len(sides)] += number
+    dtype, axes = max(kinds, key=lambda each: (kinds[each], each))
+    every = [sides for name, sides in found if (name, len(sides)) == (dtype, axes)]
+    is_moved = is_moved and axes > 1
+    moving = _moving(options)
+    shape: Shape = every[0]
     parts = map(PARTNERS.fullmatch, pair.matches[0].folder.split("/"))
     is_mask = options.pair == AUTO and any(part and part["mask"] for part in parts)
-    if moved and axes > 1 and is_mask and not is_placed:
+    if moving and axes > 1 and is_mask and not is_moved:
         raise InputError(
             f"{root}{pair.matches[0].folder}: is named like a folder of masks, but its "
             f"arrays, such as one of shape {shape_text(shape)}, do not begin with the "
-            f"height and width of their images, whose pixels `{moved[0]}` moves. Save "
+            f"height and width of their images, whose pixels `{moving[0]}` moves. Save "
             "masks as arrays of (height, width) or as .png, use "
             f"`pair={_spelled(pair, pair.name)}` to keep the arrays as they are, or "
             "`pair=none` for none"
         )
     # Files of one size have arrays of one, as headers are padded.
-    if (
-        len({each[:2] for each in arrays}) > 1
-        or len(pc.unique(pair.files.table["size"])) > 1
-    ):
-        shape = (None,) * axes
-    if is_placed and moved:
+    is_one = len(found) == 1 and len(pc.unique(pair.files.table["size"])) == 1
+    if is_moved:
+        rules = options.pixel_rules()
         shape = (*rules.shape[:2], *shape[2:])
-        shape = (None,) * axes if None in shape else shape
+        is_one = None not in shape and len({sides[2:] for sides in every}) == 1
         with np.errstate(over="ignore"):
             is_held = np.array(rules.mask_pad).astype(dtype) == rules.mask_pad
         if rules.pad and not is_held:
@@ -645,7 +693,8 @@ def _array_partner(
                 f"`mask_pad`: arrays of {pair.name!r} are {dtype}, expected a value that it "
                 f"holds, such as 0, found {rules.mask_pad}"
             )
-    return Partner(pair.name, pair.kind, dtype=dtype, shape=shape, is_placed=is_placed)
+    shape = shape if is_one else (None,) * axes
+    return Partner(pair.name, pair.kind, dtype=dtype, shape=shape, is_moved=is_moved)
 
 
 def _spelled(pair: Pair, name: str = "mask") -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.images.options import (
     TABLE_ROWS,
     FileKind,
@@ -114,10 +115,13 @@ def make_source(options: TextOptions, request: Request) -> Source:
     )
 
 
-def describe_inputs(options: TextOptions, files: Sequence[InputFile]) -> str:
+def describe_inputs(
+    options: TextOptions, files: Sequence[InputFile], storage: StorageOptions
+) -> str:
     """Returns how the names of files and folders are read."""
-    describe = describe_whole_files if options.whole_files else read_names
-    return describe(options, files)
+    if options.whole_files:
+        return describe_whole_files(options, files, storage)
+    return read_names(options, files)
 
 
 FORMAT = SourceFormat(
