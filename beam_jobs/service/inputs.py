@@ -26,7 +26,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import marks_of
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
 from recordmill.transforms.inventory import NO_FILES, Inventory, folders_of
-from recordmill.transforms.sources.file_splits import AUTO, NONE
+from recordmill.transforms.sources.file_splits import NONE
 from recordmill.transforms.sources.listing import (
     exclude_files,
     list_inputs,
@@ -34,7 +34,7 @@ from recordmill.transforms.sources.listing import (
     unreadable_error,
     without_documents,
 )
-from recordmill.transforms.sources.registry import describe_inputs, make_source
+from recordmill.transforms.sources.registry import Request, describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import full_uri, is_local, real_uri
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
@@ -101,6 +101,8 @@ class Inputs:
     left_out: frozenset[str] = frozenset()
     # by path, values of columns that files of a table may lack
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # by path, the splits that a README.md puts tables into
+    documented: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_files(self) -> int:
@@ -116,6 +118,12 @@ class Inputs:
         """Returns a hash of all that fixes the dataset's bytes, as it was listed."""
         reading = describe_inputs(job, self.files, self.check.storage)
         return fingerprint_of(job, self.files, self.side_files, reading=reading)
+
+    def require_documented_splits(self, job: JobSpec) -> None:
+        """Refuses files that a README.md puts into other splits than a job does."""
+        split_from = getattr(job.source_options, "split_from", NONE)
+        rule = Request(job=job).file_splits(split_from)
+        rule.require_documented(self.files, self.documented)
 
     def give(self, store: Store, manifest: Manifest, job: JobSpec) -> bool:
         """Tells whether a job makes just this dataset of them; may read them for it."""
@@ -170,13 +178,8 @@ def list_all_inputs(
     of_lines = job.source == "text" and not getattr(
         job.source_options, "whole_files", False
     )
-    by_column = job.split_column is not None or job.split_by_time is not None
-    split_from = getattr(job.source_options, "split_from", NONE)
-    files, aside = without_documents(
-        files,
-        "" if of_lines else job.source,
-        storage,
-        names_tell_splits=split_from == AUTO and not by_column,
+    files, aside, documented = without_documents(
+        files, "" if of_lines else job.source, storage
     )
     if not source.handles_unreadable and (unreadable := files.unreadable):
         raise unreadable_error(unreadable[0])
@@ -184,7 +187,8 @@ def list_all_inputs(
     told = InputSummary(warnings=tuple(warnings)).updated(summary)
     told = told.updated(current).updated(aside)
     inputs = Inputs(
-        *(files, NO_FILES, check, told, listed_at, apart, left_out, constants)
+        *(files, NO_FILES, check, told, listed_at, apart, left_out),
+        *(constants, documented),
     )
     if not job.reads_files:
         if source.files_roots:

@@ -209,7 +209,8 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
             fixed_schema=fixed_schema,
         )
 
-    if plan is None:
+    if plan is None:  # else the dataset has its splits, whatever a README.md says
+        run.inputs.require_documented_splits(job)
         return made(), None
     fixed_schema = asked = None if job.declared else plan.schema
     if fixed_schema is not None and has_label_split(job):

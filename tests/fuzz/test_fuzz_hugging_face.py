@@ -103,7 +103,7 @@ def test_damaged_state(tmp_path: Path) -> None:
         data = change(json.dumps(STATE).encode(), number)
         (tmp_path / "state.json").write_bytes(data)
         _, files = list_inputs([str(tmp_path)])
-        kept, summary = without_documents(files, "arrow", NO_OPTIONS)
+        kept, summary, _ = without_documents(files, "arrow", NO_OPTIONS)
         names = {file.path for file in kept}
         try:
             wanted = {str(each["filename"]) for each in json.loads(data)["_data_files"]}

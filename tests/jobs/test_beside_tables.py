@@ -140,11 +140,33 @@ def test_splits_that_only_the_readme_tells_are_asked_for(
     )
     # The ways out.
     convert(source, given, tmp_path / "one", "--split-from", "none")
+    # The job divides the rows by itself; and to know the columns nobody needs splits.
+    halves = ("--split", "train=0.5", "--split", "test=0.5")
+    convert(source, given, tmp_path / "halves", *halves)
+    assert recordmill("schema", "infer", source, given).status == 0
     for split, name in (("train", "a"), ("test", "b")):
         (given / split).mkdir()
         (given / f"{name}.{source}").rename(given / split / f"{name}.{source}")
     convert(source, given, tmp_path / "out", "--split-from", "1")
     assert sorted(manifest_of(tmp_path / "out")["splits"]) == ["test", "train"]
+
+
+def test_a_dataset_keeps_its_splits_whatever_a_readme_says(
+    source: str, tmp_path: Path
+) -> None:
+    """One that is older than its README.md, or than the check of it."""
+    given, output = tmp_path / "in", tmp_path / "out"
+    WRITERS[source](given / f"a.{source}")
+    convert(source, given, output)
+    (given / "README.md").write_text(CONFIGURED)
+    assert "is already there" in convert(source, given, output).err
+    WRITERS[source](given / f"c.{source}")
+    convert(source, given, output, "--append")
+    assert manifest_of(output)["splits"]["train"]["records"] == 6
+    # Without a dataset, an append is a run as others.
+    ran = recordmill("convert", source, given, tmp_path / "new", "--append")
+    assert ran.status == 65
+    assert "README.md: says that" in ran.err
 
 
 def test_names_that_say_what_the_readme_says_are_read(

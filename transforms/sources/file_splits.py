@@ -185,6 +185,24 @@ class FileSplits:
             told=", ".join(told) if names else "",
         )
 
+    def require_documented(
+        self, files: Sequence[InputFile], documented: Mapping[str, str]
+    ) -> None:
+        """Refuses files that a README.md puts into other splits than names do."""
+        if self.asked != AUTO or self.may_mix or len({*documented.values()}) < 2:
+            return
+        rule = self._rule(files)
+        for file in files:
+            split, own = documented.get(file.path), rule.of(file) or "train"
+            if split and meant(split) != meant(own):
+                root = file.uri.removesuffix(file.path)
+                raise InputError(
+                    f"{root}README.md: says that {file.path} is in the split {split}, but "
+                    f"by the names of files and folders it is in {own}. Put the files of "
+                    "each split into a folder of its name, and use `split_from=1`; to "
+                    "read all as one input, use `split_from=none`"
+                )
+
     def level_in(self, files: Sequence[InputFile]) -> int | None:
         """Returns the level of the folders that tell splits, if each file is in one."""
         are_in = self.folders and all(f.path.count("/") > self.index for f in files)

@@ -46,12 +46,7 @@ from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_u
 from recordmill.transforms.inventory import BATCH_FILES, Inventory
 from recordmill.transforms.join import are_sorted, by_folders
 from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.file_splits import (
-    AUTO,
-    FileSplits,
-    likely_splits,
-    meant,
-)
+from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
     has_magic,
     literal_root,
@@ -845,24 +840,21 @@ _README_BYTES = 1 << 20
 
 
 def without_documents(
-    files: Inventory,
-    source: str,
-    storage: StorageOptions = NO_OPTIONS,
-    *,
-    names_tell_splits: bool = False,
-) -> tuple[Inventory, InputSummary]:
+    files: Inventory, source: str, storage: StorageOptions = NO_OPTIONS
+) -> tuple[Inventory, InputSummary, dict[str, str]]:
     """Returns the tables, without README.md, LICENSE and .json files beside them.
+
+    The last value has, by path, the splits that README.md puts tables into.
 
     Where nothing else is there, or neither tables nor whole texts are read, all files stay. Of JSON
     Lines, a .json file is left out beside .jsonl ones, if its first line is no object. Of
     Arrow, so are the files that a state.json beside them does not list, and caches.
 
     Raises:
-      InputError: README.md says that the tables are of several datasets, or, where names
-        are to tell the splits, that they are in others.
+      InputError: README.md says that the tables are of several datasets.
     """
     if source not in ("csv", "parquet", "arrow", "jsonl", "text"):
-        return files, NOTHING
+        return files, NOTHING, {}
     may_be_lines = source == "jsonl"
     beside_lines = any(_JSON_LINES.search(file.path) for file in files)
     listed = _listed_tables(files, storage) if source == "arrow" else {}
@@ -878,22 +870,20 @@ def without_documents(
     tables = pa.array([is_table(file) for file in files], pa.bool_())
     kept = files.where(tables)
     if not kept.num_bytes:
-        return files, NOTHING
+        return files, NOTHING, {}
+    splits = dict[str, str]()
     for readme in files.where(pc.equal(files.paths, "README.md")):
-        _check_configurations(readme, kept, storage, names_tell_splits)
+        splits = _documented_splits(readme, kept, storage)
     aside = files.where(pc.invert(tables)).paths.to_pylist()
     noun = "texts" if source == "text" else "tables"
     told = ((f"left out, no {noun}", first_names(aside)),) if aside else ()
-    return kept, InputSummary(told)
+    return kept, InputSummary(told), splits
 
 
-def _check_configurations(
-    readme: InputFile,
-    tables: Inventory,
-    storage: StorageOptions,
-    names_tell_splits: bool,
-) -> None:
-    """Refuses the tables of several datasets, or splits, that only README.md tells apart.
+def _documented_splits(
+    readme: InputFile, tables: Inventory, storage: StorageOptions
+) -> dict[str, str]:
+    """Returns the splits of tables by README.md; refuses tables of several datasets.
 
     The Hugging Face Hub has them in its first lines, as YAML between two lines of "---":
     configs: [{config_name: en, data_files: [{split: train, path: en/train-*}]}, ...].
@@ -901,7 +891,7 @@ def _check_configurations(
     text = read_head(readme, _README_BYTES, storage)
     head = re.match(rb"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     if not head or b"config_name" not in head[1]:
-        return
+        return {}
     import yaml  # few inputs have a README.md with configurations
 
     found = dict[str, list[tuple[str, str]]]()  # (split, pattern) of each
@@ -930,20 +920,9 @@ def _check_configurations(
             f"{first_names(there)}; expected those of one. Name its files or its folder "
             "as the inputs; to read all as one input, use `exclude=README.md`"
         )
-    if not (there and names_tell_splits):
-        return
-    pairs = found[there[0].partition(" (")[0]]
-    told = [next((s for s, p in pairs if fnmatchcase(n, p)), "") for n in names]
-    by_name = FileSplits(AUTO, may_mix=True).found_in([*tables])
-    for file, split in zip(tables, told, strict=True):
-        own = by_name.of(file) or "train"
-        if split and len({*told} - {""}) > 1 and meant(split) != meant(own):
-            raise InputError(
-                f"{readme.uri}: says that {file.path} is in the split {split}, but by the "
-                f"names of files and folders it is in {own}. Put the files of each split "
-                "into a folder of its name, and use `split_from=1`; to read all as one "
-                "input, use `split_from=none`"
-            )
+    pairs = found[there[0].partition(" (")[0]] if there else []
+    told = {n: next((s for s, p in pairs if fnmatchcase(n, p)), "") for n in names}
+    return {name: split for name, split in told.items() if split}
 
 
 def _listed_tables(

@@ -297,7 +297,7 @@ def test_tables_that_state_json_does_not_list_are_left_out(tmp_path: Path) -> No
         write_typed(made, "arrow", tmp_path / name, 9)
     state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
     (tmp_path / "state.json").write_text(json.dumps(state))
-    kept, told = without_documents(list_inputs([str(tmp_path)])[1], "arrow")
+    kept, told, _ = without_documents(list_inputs([str(tmp_path)])[1], "arrow")
     assert [file.path for file in kept] == ["data-00000-of-00001.arrow"]
     assert "cache-12ab.arrow" in dict(told.facts)["left out, no tables"]
     state["_indices_data_files"] = [{"filename": "more.arrow"}]
