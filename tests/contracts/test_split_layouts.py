@@ -71,6 +71,20 @@ def test_appended_files_are_in_their_own_split(source: str, tmp_path: Path) -> N
         assert_whole(output)
 
 
+def test_a_dataset_of_train_alone_takes_files_of_any_name(
+    source: str, tmp_path: Path
+) -> None:
+    """For new runs, files of such names are in no split and asked about."""
+    given, output = tmp_path / "in", tmp_path / "out"
+    job = source, given, output, *OPTIONS.get(source, ())
+    with without_beam():
+        for number, name in enumerate(("train", "holdout", "more")):
+            write_ids(given / name, source, [number])
+            convert(*job, "--append")
+        assert rows_of(output) == {("train", 0), ("train", 1), ("train", 2)}
+        assert recordmill("convert", *job[:2], tmp_path / "new", *job[3:]).status == 65
+
+
 def test_files_in_no_split_beside_others_are_asked_for(
     source: str, tmp_path: Path
 ) -> None:

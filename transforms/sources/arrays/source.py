@@ -86,6 +86,12 @@ class ArraysSource(Source):
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         if append is not None:
             return self._prepare_append(append.kept, files, append.schema)
+        return self._prepare_whole(files)
+
+    def _prepare_whole(
+        self, files: Sequence[InputFile], before: frozenset[str] = frozenset()
+    ) -> Self:
+        """Prepares all files, of which the dataset has those of the paths `before`."""
         found = self.find(self.options, files, self.storage)
         parts = [part for part in found.parts if part.num_rows or part.tail]
         if not parts:
@@ -98,8 +104,13 @@ class ArraysSource(Source):
         unread = {a.file.path: a.file for a in arrays if a.file.path not in used}
         read = [checksum_of(f, 0, f.size, self.storage) for f in unread.values()]
         if isinstance(self.options, FilesOptions):
-            named = [part.split for part in parts]
-            rule = self.splits.found_in([part.file for part in parts], named=named)
+            old = [part for part in parts if part.file.path in before]
+            new = [part for part in parts if part.file.path not in before]
+            rule = self.splits.found_in(
+                [part.file for part in new],
+                [part.file for part in old],
+                named=[part.split for part in (*old, *new)],
+            )
             parts = [replace(p, split=rule.of(p.file, p.split)) for p in parts]
         kept = found._replace(parts=tuple(parts), read=(*found.read, *read))
         return replace(self, found=kept)
@@ -107,7 +118,7 @@ class ArraysSource(Source):
     def _prepare_append(
         self, kept: Sequence[InputFile], new: Sequence[InputFile], schema: Schema | None
     ) -> Self:
-        whole = self.prepare([*kept, *new])
+        whole = self._prepare_whole([*kept, *new], frozenset(f.path for f in kept))
         names, parts = {file.path for file in new}, []
         for part in whole.found.parts:
             files = {
