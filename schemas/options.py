@@ -309,6 +309,8 @@ def offered_by(front: str) -> tuple[Option, ...]:
 Style = Literal["command", "job_file", "python"]
 
 _MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\n]+))?`")
+# Values that YAML reads as something else than this text, unless they are in quotes.
+_NOT_PLAIN = re.compile(r"^[?:,\[\]{}#&*!|>'\"%@]|^- |: | #|:$")
 _POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
 
 
@@ -326,6 +328,8 @@ def spell(message: str, style: Style) -> str:
     "raise max_rejects=, or use shuffle=False and exchange='auto'"
     >>> spell("use `label_table=my table.csv`", "command")  # as a shell reads it
     "use --label-table 'my table.csv'"
+    >>> spell("use `exclude=*_mask.png`", "job_file")  # as YAML reads it
+    "use exclude: '*_mask.png'"
     >>> spell("`expect_schema`: other features; run without `append`", "job_file")
     'expect_schema: other features; run without append: true'
     """
@@ -344,6 +348,8 @@ def spell(message: str, style: Style) -> str:
         if in_file:
             if message.startswith(":", found.end()):
                 return name
+            if _NOT_PLAIN.search(value):
+                value = "'" + value.replace("'", "''") + "'"
             return f"{name}: {value or ('true' if is_flag else '')}".rstrip()
         if is_flag:
             value = value.capitalize()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -159,6 +161,16 @@ def test_masks_in_the_folders_of_their_images_are_asked_about(
     for folder in {*folders} - {"data"}:
         Path(folder).rmdir()
     assert "pair masks: 5 of 1 channel" in converted("--overwrite").err
+
+
+def test_masks_beside_their_images_are_left_out_as_told(data: Path) -> None:
+    for name in NAMES:
+        Path(f"data/images/{name}.jpg").rename(f"data/{name}.jpg")
+        Path(f"data/masks/{name}.png").rename(f"data/{name} mask.png")
+    told = refused_by("--label-from", "none")
+    (way_out,) = re.findall(r"with (--exclude .+); if not", told)
+    converted("--label-from", "none", *shlex.split(way_out))
+    assert len(rows()) == 5
 
 
 def array_of(number: int, dtype: str, shape: tuple[int, ...]) -> Any:

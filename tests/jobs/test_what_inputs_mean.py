@@ -111,6 +111,35 @@ def test_test_rows_do_not_leak_into_training(tmp_path: Path) -> None:
     assert ids_of(tmp_path / "labelled") == {"train": [1, 2]}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["a$b", "it's", r"a\b", "a;b", "a&b", "a(b)", "a<b>|c", "a b", 'a"b', "a,b", "a: b #c"],
+)  # fmt: skip
+def test_files_of_odd_names_are_left_out_as_told(tmp_path: Path, name: str) -> None:
+    """The option that the error names, as a shell reads it, and as a job file has it."""
+    given = {"train.csv": "id\n1\n", "test.csv": "id\n2\n", f"{name}.csv": "id\n3\n"}
+    write(tmp_path / "in", given)
+    job = tmp_path / "job.yaml"
+    job.write_text("source: csv\ninputs: in\noutput: in-file\n")
+    said = asked("in none", "csv", tmp_path / "in", tmp_path / "out")
+    (way_out,) = re.findall(r"with (--exclude .+), or name them", said)
+    convert("csv", tmp_path / "in", tmp_path / "out", *shlex.split(way_out))
+    (line,) = re.findall(r"with (exclude: .+), or name", recordmill("run", job).err)
+    job.write_text(f"{job.read_text()}{line}\n")
+    assert recordmill("run", job).status == 0
+    for out in ("out", "in-file"):
+        assert ids_of(tmp_path / out) == {"train": [1], "test": [2]}
+
+
+@pytest.mark.parametrize("name", ["a`b", "a*b", "a\x01b"])
+def test_names_that_no_option_can_have_are_not_told(tmp_path: Path, name: str) -> None:
+    given = {"train.csv": "id\n1\n", "test.csv": "id\n2\n", f"{name}.csv": "id\n3\n"}
+    write(tmp_path / "in", given)
+    said = asked("in none", "csv", tmp_path / "in", tmp_path / "out")
+    assert "Leave out the others with --exclude, or name" in said
+    convert("csv", tmp_path / "in", tmp_path / "out", "--exclude", "/a?b.csv")
+
+
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv"])
 def test_hive_partitions_are_columns(form: str, tmp_path: Path) -> None:
     """As PyArrow writes them; it reads the same."""

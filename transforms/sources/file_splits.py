@@ -40,7 +40,8 @@ _WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
 _SHARD = re.compile(r"(\w+)-\d{5,}-of-\d{5,}\b")
 _FOLDER = "split="  # of a hive partition
 MISSING = "__HIVE_DEFAULT_PARTITION__"  # a value of one
-_UNSAFE = re.compile(r"[\s`,\"*?\[{]")  # in a name that an option in a message has
+# In a name that an option in a message has.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f`*?\[{]")
 
 
 def likely_splits(names: Iterable[str]) -> frozenset[str]:
@@ -322,10 +323,14 @@ def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
         )
 
 
-def excluding(path: str) -> str:
-    """Returns the option that leaves out one file, and none of its name elsewhere."""
-    anchored = path if "/" in path else f"/{path}"
-    return "`exclude`" if _UNSAFE.search(path) else f"`exclude={anchored}`"
+def excluding(path: str, *, before: str = "") -> str:
+    """Returns the option that leaves out one file, and none of its name elsewhere.
+
+    After a glob `before` it leaves out all that ends with the path. It has no value if
+    characters of the path mean something else in globs, or cannot be shown.
+    """
+    anchored = path if before or "/" in path else f"/{path}"
+    return "`exclude`" if _UNSAFE.search(path) else f"`exclude={before}{anchored}`"
 
 
 def _mixed(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import yaml
 from dataflow_form import FILE, updated_form
 
 from recordmill.beam_jobs.cli.job_commands import convert, run_command
@@ -157,6 +159,9 @@ def test_the_templates_form_is_up_to_date() -> None:
         ("`inputs`", "INPUT", "inputs:", "inputs="),
         ("`detach`", "--detach", "--detach", "detach="),
         ("`variant=cifar10`", "--variant cifar10", "variant: cifar10", "variant='cifar10'"),
+        ("`exclude=*_it's.png`", """--exclude '*_it'"'"'s.png'""", "exclude: '*_it''s.png'", """exclude="*_it's.png\""""),
+        ("`comment=#`", "--comment '#'", "comment: '#'", "comment='#'"),
+        ("`exclude=a: b #c`", "--exclude 'a: b #c'", "exclude: 'a: b #c'", "exclude='a: b #c'"),
         ("`recordmill verify OUT`", "`recordmill verify OUT`", "`recordmill verify OUT`", "`recordmill verify OUT`"),
     ],
 )  # fmt: skip
@@ -165,6 +170,10 @@ def test_front_ends_spell_options(
 ) -> None:
     spelled = [spell(message, style) for style in ("command", "job_file", "python")]
     assert spelled == [command, job_file, python]
+    _, equals, value = message.strip("`").partition("=")
+    if equals:  # a shell and YAML read the value that is meant
+        assert shlex.split(command)[1:] in ([value], [])
+        assert str(*yaml.safe_load(job_file).values()) in (value, value.capitalize())
 
 
 def test_messages_below_the_front_ends_name_options() -> None:

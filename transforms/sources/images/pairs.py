@@ -68,7 +68,12 @@ from recordmill.transforms.sources.arrays.headers import (
     read_npy,
 )
 from recordmill.transforms.sources.arrays.rows import plain_values
-from recordmill.transforms.sources.file_splits import AUTO, NONE, likely_splits
+from recordmill.transforms.sources.file_splits import (
+    AUTO,
+    NONE,
+    excluding,
+    likely_splits,
+)
 from recordmill.transforms.sources.images.find import PARTNERS
 from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
 from recordmill.transforms.sources.listing import input_root
@@ -737,7 +742,8 @@ def require_none_beside(images: Inventory) -> None:
         f"{masks[0].uri}: has the name of {of_first} and {end!r}, as have "
         f"{count(len(masks), 'image')} of {len(images):,}; expected masks in a folder of "
         "their own, as in images/1.jpg and masks/1.png. If they are masks, move them into "
-        f"one, or leave them out with `exclude=*{end}`; if not, use `pair=none`"
+        f"one, or leave them out with {excluding(end, before='*')}; if not, use "
+        "`pair=none`"
     )
 
 
