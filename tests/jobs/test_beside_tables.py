@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from job_tools import Ran, convert, manifest_of, recordmill
+
+from recordmill.transforms.sources.globs import expand_braces
 
 pytestmark = pytest.mark.usefixtures("without_beam")
 
@@ -169,6 +173,66 @@ def test_a_dataset_keeps_its_splits_whatever_a_readme_says(
     assert "README.md: says that" in ran.err
 
 
+def _configured(folder: Path, paths: Mapping[str, str], files: Iterable[str]) -> Path:
+    """Writes a dataset of the hub, of one configuration with these paths by split."""
+    lines = [f"  - {{split: {s}, path: {json.dumps(p)}}}" for s, p in paths.items()]
+    head = CONFIGURED.partition("  - ")[0]
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        _csv(folder / name)
+    (folder / "README.md").write_text("\n".join([head.rstrip(), *lines, "---\n"]))
+    return folder
+
+
+SHARDS = {
+    name: f"data/{name}-00000-of-00001.csv"
+    for name in ("train_sft", "train_gen", "test_sft", "test_gen")
+}
+MERGED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "ultrachat": (SHARDS, tuple(SHARDS.values())),
+    "more of train": ({"train": "x.csv", "train_extra": "y.csv"}, ("x.csv", "y.csv")),
+    "only test": ({"test": "data/*"}, ("data/x.csv", "data/y.csv")),
+    "one file": ({"test": "x.csv"}, ("x.csv",)),
+    "all in train": ({"train": "data/*"}, ("data/train.csv", "data/test.csv")),
+    "swapped": ({"train": "test.csv", "test": "train.csv"}, ("train.csv", "test.csv")),
+    "dots": ({"train": "./data/x.csv", "test": "./y.csv"}, ("data/x.csv", "y.csv")),
+    "any folders": ({"train": "**/x.csv", "test": "**/y.csv"}, ("x.csv", "y.csv")),
+    "braces": (
+        {"train": "data/{x,z}.csv", "test": "data/y.csv"},
+        ("data/x.csv", "data/y.csv", "data/z.csv"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MERGED)
+def test_splits_of_the_readme_are_not_merged(tmp_path: Path, case: str) -> None:
+    paths, files = MERGED[case]
+    given = _configured(tmp_path / "hub", paths, files)
+    ran = recordmill("convert", "csv", given, tmp_path / "out")
+    assert ran.status == 65
+    assert re.search(r"README\.md: says that \S+\.csv is in the split ", ran.err)
+    # The ways out.
+    convert("csv", given, tmp_path / "one", "--split-from", "none")
+    assert manifest_of(tmp_path / "one")["rows_read"] == 2 * len(files)
+    for split, pattern in paths.items():
+        (given / split).mkdir()
+        for path in [p for each in expand_braces(pattern) for p in given.glob(each)]:
+            path.rename(given / split / path.name)
+    assert f"such as {given}/" in ran.err
+    assert f"convert {given} with --split-from 1;" in ran.err
+    convert("csv", given, tmp_path / "out", "--split-from", "1")
+    assert {*manifest_of(tmp_path / "out")["splits"]} == {*paths}
+
+
+def test_the_file_of_another_split_is_named(tmp_path: Path) -> None:
+    given = _configured(tmp_path, SHARDS, SHARDS.values())
+    assert (
+        f"says that {SHARDS['test_sft']} is in the split test_sft, but by the names of "
+        f"files and folders it is in test, beside {SHARDS['test_gen']} of the split "
+        "test_gen. Put"
+    ) in recordmill("convert", "csv", given, tmp_path / "out").err
+
+
 def test_names_that_say_what_the_readme_says_are_read(
     source: str, tmp_path: Path
 ) -> None:
@@ -181,6 +245,33 @@ def test_names_that_say_what_the_readme_says_are_read(
     (given.parent / "README.md").write_text(text)
     ran = convert(source, given.parent, tmp_path / "out")
     assert "splits by file: train 1 file, validation 1 file" in ran.err
+
+
+OF_MNLI = ("train", "validation_matched", "validation_mismatched")
+
+
+@pytest.mark.parametrize(
+    ("paths", "files"),
+    [
+        (
+            {name: f"data/{name}-*" for name in OF_MNLI},
+            [f"data/{name}-00000-of-00001.csv" for name in OF_MNLI],
+        ),
+        (
+            {"train": "train/*", "test": "test/**", "dev": "./{validation,valid}/*"},
+            ["train/a.csv", "test/a.csv", "validation/a.csv"],
+        ),
+        ({"train": "**/x-*"}, ["data/x-1.csv", "data/x-2.csv"]),
+        ({"test": "data/test-*"}, ["data/test-00000-of-00001.csv"]),
+    ],
+)
+def test_splits_of_names_and_readme_that_agree(
+    tmp_path: Path, paths: dict[str, str], files: list[str]
+) -> None:
+    given = _configured(tmp_path / "hub", paths, files)
+    convert("csv", given, tmp_path / "out")
+    expected = {"validation" if split == "dev" else split for split in paths}
+    assert {*manifest_of(tmp_path / "out")["splits"]} == expected
 
 
 def test_caches_of_datasets_are_no_tables(tmp_path: Path) -> None:
@@ -234,7 +325,9 @@ def test_several_configurations_are_asked_for(
 @pytest.mark.parametrize(
     "text",
     [
-        "configs: [{config_name: en, data_files: [{split: test, path: b.*}]}]",
+        "configs: [{config_name: en (US), data_files: [{split: train, path: b.*}]}]",
+        "configs: [{config_name: en, data_files: [{split: test, path: c.*}]}]",
+        "configs: [{config_name: en, data_files: [{split: test, path: [1, null]}]}]",
         "config_name: [", "config_name: 1", "configs: [{config_name: 1}, 2]",
         "configs: [{config_name: en, data_dir: en}, {config_name: de, data_dir: de}]",
     ],

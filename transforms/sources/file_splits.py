@@ -189,20 +189,32 @@ class FileSplits:
     def require_documented(
         self, files: Sequence[InputFile], documented: Mapping[str, str]
     ) -> None:
-        """Refuses files that a README.md puts into other splits than names do."""
-        if self.asked != AUTO or self.may_mix or len({*documented.values()}) < 2:
+        """Refuses files that a README.md puts into other splits than names do.
+
+        Each split there must be one of ours, and the other way round.
+        """
+        if self.asked != AUTO or self.may_mix or not documented:
             return
         rule = self._rule(files)
+        ours = dict[str, str]()  # by split of README.md
+        told = dict[str, tuple[str, str]]()  # by ours: that of README.md, first file
         for file in files:
-            split, own = documented.get(file.path), rule.of(file) or "train"
-            if split and meant(split) != meant(own):
-                root = file.uri.removesuffix(file.path)
-                raise InputError(
-                    f"{root}README.md: says that {file.path} is in the split {split}, but "
-                    f"by the names of files and folders it is in {own}. Put the files of "
-                    "each split into a folder of its name, and use `split_from=1`; to "
-                    "read all as one input, use `split_from=none`"
-                )
+            if not (split := documented.get(file.path)):
+                continue
+            own = rule.of(file) or "train"
+            other, first = told.setdefault(own, (split, file.path))
+            is_one = ours.setdefault(split, own) == own and other == split
+            if is_one and meant(split) == meant(own):
+                continue
+            folder = file.uri.removesuffix(file.path).rstrip("/")
+            beside = f", beside {first} of the split {other}" if other != split else ""
+            raise InputError(
+                f"{folder}/README.md: says that {file.path} is in the split {split}, but "
+                f"by the names of files and folders it is in {own}{beside}. Put the files "
+                f"of each split into a folder of its name, such as {folder}/{split}, and "
+                f"convert {folder} with `split_from=1`; to read all as one input, use "
+                "`split_from=none`"
+            )
 
     def level_in(self, files: Sequence[InputFile]) -> int | None:
         """Returns the level of the folders that tell splits, if each file is in one."""

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter
@@ -904,24 +903,28 @@ def _documented_splits(
                 for p in patterns
             ]
             found[str(each["config_name"])] = [
-                (split, path)
+                (split, str(path).removeprefix("./"))
                 for split, p in pairs
                 for path in ([p] if isinstance(p, str) else p)
             ]
     names = tables.paths.to_pylist()
-    there = [
-        f"{name} ({', '.join(pattern for _, pattern in pairs)})"
+    there = {
+        name: pairs
         for name, pairs in found.items()
-        if any(fnmatchcase(name, pattern) for _, pattern in pairs for name in names)
-    ]
+        if any(matches_path(each, pattern) for _, pattern in pairs for each in names)
+    }
     if len(there) > 1:
+        shown = [
+            f"{name} ({', '.join(pattern for _, pattern in pairs)})"
+            for name, pairs in there.items()
+        ]
         raise InputError(
             f"{readme.uri}: these are the files of {len(there)} configurations: "
-            f"{first_names(there)}; expected those of one. Name its files or its folder "
+            f"{first_names(shown)}; expected those of one. Name its files or its folder "
             "as the inputs; to read all as one input, use `exclude=README.md`"
         )
-    pairs = found[there[0].partition(" (")[0]] if there else []
-    told = {n: next((s for s, p in pairs if fnmatchcase(n, p)), "") for n in names}
+    pairs = next(iter(there.values()), [])
+    told = {n: next((s for s, p in pairs if matches_path(n, p)), "") for n in names}
     return {name: split for name, split in told.items() if split}
 
 
