@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -1082,44 +1084,96 @@ OTHER_FORMS = {
 }
 
 
+def as_the_way_out_says(told: str) -> list[str]:
+    """Returns the options that are behind "or use" in an error, as they are printed."""
+    words = told.rpartition(" or use ")[2]
+    return [each for pair in re.findall(r"(--[a-z-]+) (\w+)", words) for each in pair]
+
+
+@pytest.mark.parametrize("images", [1, 10])
 @pytest.mark.parametrize("form", OTHER_FORMS)
 def test_objects_in_forms_that_are_not_read_are_refused(
-    tmp_path: Path, form: str
+    tmp_path: Path, form: str, images: int
 ) -> None:
     name, text = OTHER_FORMS[form]
     folder = tmp_path / "in"
-    add_images(folder, "a.jpg")
+    add_images(folder, *(f"{letter}.jpg" for letter in "abcdefghij"[:images]))
     (folder / name).write_text(text)
     told = refused(folder)
     assert f"objects in the form of {form}, which is not read" in told
-    # The way out.
-    converted(folder, "--annotations", "none", "--label-from", "none")
+    converted(folder, *as_the_way_out_says(told))
 
 
-def test_json_of_labelme_is_no_text_of_its_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize("images", ["a", "abcdefghij"])
+def test_json_of_labelme_is_no_text_of_its_images(tmp_path: Path, images: str) -> None:
     folder = tmp_path / "in"
-    add_images(folder / "images", "a.jpg")
+    add_images(folder / "images", *(f"{name}.jpg" for name in images))
     (folder / "annotations").mkdir()
     (folder / "annotations/a.json").write_text(OTHER_FORMS["labelme"][1])
-    assert "in the form of labelme, which is not read" in refused(folder)
-    converted(folder, "--annotations", "none")
-    assert "shapes" in rows_of(tmp_path / "out")["images/a.jpg"]["annotations"]
+    told = refused(folder)
+    assert "a.json: has objects in the form of labelme, which is not read" in told
+    converted(folder, *as_the_way_out_says(told))
+    (row,) = [rows_of(tmp_path / "out")["images/a.jpg"]]
+    assert "annotations" not in row
+    if images == "a":
+        converted(folder, "--overwrite", "--annotations", "none")
+        assert "shapes" in rows_of(tmp_path / "out")["images/a.jpg"]["annotations"]
 
 
-def test_labels_of_yolo_need_the_names_of_the_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("images", ["ab", "abcdefghij"])
+@pytest.mark.parametrize("labels", ["labels/train2017", "images/train2017"])
+def test_labels_of_yolo_need_the_names_of_the_classes(
+    tmp_path: Path, labels: str, images: str
+) -> None:
     """COCO128 comes without a file of names, which its tools have elsewhere."""
     folder = tmp_path / "in"
-    yolo_folder(folder, "train2017", "a", "b")
+    add_images(folder / "images/train2017", *(f"{name}.jpg" for name in images))
+    (folder / labels).mkdir(parents=True, exist_ok=True)
+    for name in "ab":
+        (folder / labels / f"{name}.txt").write_text("0 .5 .5 .1 .1")
     told = refused(folder)
     assert "a.txt: has labels of YOLO, which need the names of the classes" in told
-    (folder / "classes.txt").write_text("dog\n")  # the way out
-    converted(folder)
+    assert "Add one to the input and name it in --annotations" in told
+    converted(folder, *as_the_way_out_says(told))
+    (folder / "classes.txt").write_text("dog\n")  # the other one
+    converted(folder, "--overwrite", "--annotations", "classes.txt")
     assert found_in(tmp_path / "out")["a.jpg"] == [[0.45, 0.45, 0.55, 0.55]]
-    (folder / "classes.txt").unlink()
-    converted(  # and the other one
-        *(folder, "--overwrite", "--annotations", "none", "--exclude", "labels"),
-        *("--label-from", "none"),
-    )
+
+
+def test_stray_files_of_objects_leave_folders_of_classes(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        add_images(tmp_path / f"in/{label}", *(f"{n}.jpg" for n in range(5)))
+    stray = {"0.json": OTHER_FORMS["labelme"][1], "0.txt": "0 .5 .5 .1 .1"}
+    for name, text in stray.items():
+        (tmp_path / "in/cat" / name).write_text(text)
+        told = refused(tmp_path / "in", "--overwrite")
+        assert f"cat/{name}: has " in told
+        options = as_the_way_out_says(told)
+        assert options[-2:] == ["--label-from", "none"]  # "if they have no classes"
+        ran = converted(tmp_path / "in", "--overwrite", *options[:-2])
+        assert "cat 5, dog 5" in ran.out + ran.err
+        (tmp_path / "in/cat" / name).unlink()
+    # A dataset that was written before goes on.
+    converted(tmp_path / "in", "--overwrite")
+    for name, text in stray.items():
+        (tmp_path / "in/cat" / name).write_text(text)
+        add_images(tmp_path / "in/dog", f"{name}.jpg", grow=1)
+        converted(tmp_path / "in", "--append")
+
+
+def test_of_large_files_beside_labels_a_part_is_held_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    yolo_folder(folder, "", "a", "b")
+    (folder / "classes.txt").write_text("dog\n")
+    text = '{"info": {}, "categories": []' + " " * (24 << 20) + "}"
+    for number in range(3):
+        (folder / f"notes{number}.json").write_text(text)
+    tracemalloc.start()
+    try:
+        prepare(folder)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_labels_of_darknet_have_their_names_in_each_folder(tmp_path: Path) -> None:

@@ -129,6 +129,41 @@ def test_lists_of_splits_of_voc_count_for_masks_too(data: Path) -> None:
     assert "images by split" not in converted("--overwrite", "--split-from", "none").err
 
 
+@pytest.mark.parametrize("first", ["val", "train"])
+def test_lists_of_splits_that_contradict_folders_are_an_error(
+    data: Path, first: str
+) -> None:
+    for split, names in (("train", "abc"), ("val", "de")):
+        for kind in ("images", "masks"):
+            (data / split / kind).mkdir(parents=True)
+            for name in names:
+                (file,) = (data / kind).glob(f"{name}.*")
+                file.rename(data / split / kind / file.name)
+    for kind in ("images", "masks"):
+        (data / kind).rmdir()
+    lists = data / "ImageSets/Segmentation"
+    lists.mkdir(parents=True)
+    second = "train" if first == "val" else "val"
+    (lists / f"{first}.txt").write_text("a\nb\nc\n")
+    (lists / f"{second}.txt").write_text("d\ne\n")
+    if first == "train":  # as the folders have it
+        assert "images by split: train 3, val 2" in converted().err
+        return
+    told = refused_by()
+    assert (
+        "images/a.jpg: is in the split train by its folder or table, and in val" in told
+    )
+    names = [f"ImageSets/Segmentation/{split}.txt" for split in ("train", "val")]
+    assert (
+        f"Leave out {', '.join(names)} with --exclude, or use --split-from none" in told
+    )
+    without = [each for name in names for each in ("--exclude", name)]
+    ran = converted(*without)
+    assert "train: 3 records" in ran.err
+    assert "val: 2 records" in ran.err
+    assert "train: 5 records" in converted("--overwrite", "--split-from", "none").err
+
+
 @pytest.mark.parametrize("folders", [("data",), ("data/cat", "data/dog")])
 def test_masks_in_the_folders_of_their_images_are_asked_about(
     data: Path, folders: tuple[str, ...]

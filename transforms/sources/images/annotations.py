@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ from recordmill.transforms.images.objects import (
     with_numbers,
 )
 from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
-from recordmill.transforms.sources.file_splits import AUTO, NONE
+from recordmill.transforms.sources.file_splits import AUTO, NONE, meant
 from recordmill.transforms.sources.images import find
 from recordmill.transforms.sources.images.options import (
     FileKind,
@@ -399,15 +399,20 @@ def annotate(
     """Joins what is known of each image, where the files that belong to them are known.
 
     A declared schema uses the wanted columns; without one they are None. Of what becomes a
-    new dataset, tables that are not named are looked at.
+    new dataset, tables that are not named are looked at, and objects in files that are not read.
     """
     find.require_images(found, options.kind)
-    if paired is not None and options.finds_objects and options.finds_pairs:
-        from recordmill.transforms.sources.images.object_files import require_no_others
+    is_guessed = options.finds_objects and options.finds_pairs
+    if is_new and paired is not None and is_guessed:
+        from recordmill.transforms.sources.images.object_files import (
+            LOOKED_AT,
+            require_no_others,
+        )
 
-        texts = (pair.files for pair in paired.pairs if pair.kind == "json")
-        require_no_others([f for each in texts for f in each], found.images, storage)
-    objects = _find_objects(found, named, options, storage)
+        for pair in paired.pairs:
+            if pair.kind == "json":
+                require_no_others([*pair.files[:LOOKED_AT]], storage)
+    objects = _find_objects(found, named, options, storage, is_new=is_new)
     has_objects = bool(objects.tables)
     told = {}
     if options.finds_objects:
@@ -479,7 +484,10 @@ def annotate(
     if has_objects:
         _add_objects(draft, objects.tables)
     if lists:
+        before = draft.splits.copy()
         _add_lists(draft, [read_list(*each, storage) for each in lists])
+        if is_new:
+            _require_one_split(draft, before, lists)
     maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]
     draft.checksums += [each for label_map in maps for each in label_map.checksums]
     partners: tuple[Partner, ...] = ()
@@ -499,6 +507,8 @@ def _find_objects(
     named: find.NamedInputs,
     options: FileOptions,
     storage: StorageOptions,
+    *,
+    is_new: bool,
 ) -> ObjectFiles:
     """Finds the objects of the images, in files that are named or by their content."""
     given = named.get("annotations", ())
@@ -512,7 +522,8 @@ def _find_objects(
     # For images with objects alone.
     from recordmill.transforms.sources.images.object_files import find_objects
 
-    return find_objects(given, others, found.images, options, storage)
+    images = found.images
+    return find_objects(given, others, images, options, storage, is_new=is_new)
 
 
 def _is_null(column: pa.Array) -> Where:
@@ -711,6 +722,22 @@ def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
         number = len(np.unique(images[images >= 0]))
         fact = f"{count(number, draft.noun)} of split {each.split}, {way}"
         draft.facts.append((f"list {each.file.path}", fact))
+
+
+def _require_one_split(
+    draft: _Draft, before: Where, lists: Sequence[tuple[str, InputFile]]
+) -> None:
+    """Refuses lists that name another split than folders or tables do."""
+    is_valid = draft.problems == ""
+    for own, listed in product(sorted({*before} - {""}), sorted({*draft.splits})):
+        where = (before == own) & (draft.splits == listed) & is_valid
+        if meant(own) != meant(listed) and where.any():
+            names = first_names([file.path for _, file in lists], len(lists))
+            raise InputError(
+                f"{draft.images[int(np.argmax(where))].uri}: is in the split {own} by its "
+                f"folder or table, and in {listed} by a list of splits; expected one. Leave "
+                f"out {names} with `exclude`, or use `split_from=none` for one split"
+            )
 
 
 def _finish(

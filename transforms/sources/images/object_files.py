@@ -38,7 +38,7 @@ from recordmill.transforms.sources.images.object_tables import (
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import MAX_BYTES
-from recordmill.transforms.storage.reading import read_head, read_summed
+from recordmill.transforms.storage.reading import read_head, read_range, read_summed
 
 
 def find_objects(
@@ -47,6 +47,8 @@ def find_objects(
     images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
+    *,
+    is_new: bool,
 ) -> ObjectFiles:
     """Finds objects in the files that are given, as (split, file), or else in others.
 
@@ -54,19 +56,18 @@ def find_objects(
     have a stray file.
 
     Raises:
-      InputError: they are of two formats, or given ones are of none.
+      InputError: they are of two formats, or given ones are of none; or what becomes a
+        new dataset has objects that are not read.
     """
     files = given or [("", file) for file in others]
     coco = _find_coco(files, storage, is_named=bool(given))
     named = [file for _, file in files]
     voc = voc_yolo.find_voc(named, storage, is_named=bool(given))
-    yolo = voc_yolo.find_yolo(named if given else (), others, images, storage)
+    of_yolo = named if given else ()
+    yolo = voc_yolo.find_yolo(of_yolo, others, images, storage, is_new=is_new)
     if not given and (voc or yolo is not None):
         # Label Studio has notes.json beside YOLO's labels: categories without images.
-        heads = [read_head(file, MAX_BYTES, storage) for _, file in coco]
-        coco = [
-            each for each, data in zip(coco, heads, strict=True) if not _kind_of(data)
-        ]
+        coco = [each for each in coco if not _kind_of(_keys_of(each[1], storage))]
     found = {
         "COCO": [file for _, file in coco],
         "Pascal VOC": voc,
@@ -82,8 +83,8 @@ def find_objects(
             f"{images.root}: has annotations of {' and of '.join(several)}; expected one "
             f"format: name the files that count in `annotations`, {OTHERWISE}"
         )
-    if not several:
-        require_no_others(named, images, storage)
+    if is_new and not several:
+        require_no_others(named, storage)
     if given and not several:
         raise InputError(
             f"`annotations`: {given[0][1].uri}: is not a file of COCO (.json), Pascal VOC "
@@ -116,39 +117,33 @@ _OTHERS = (
         "CVAT's own XML",
         ".xml",
         re.compile(rb"(?:<\?xml.*?\?>)?\s*<annotations>\s*<version>"),
-        False,
     ),
     (
         "Create ML",
         ".json",
         re.compile(rb'\s*\[\s*\{\s*"image"\s*:.*"annotations"\s*:', re.DOTALL),
-        False,
     ),
     (
         "labelme",
         ".json",
         re.compile(rb'\s*\{\s*"version"\s*:.*"shapes"\s*:', re.DOTALL),
-        True,
     ),
 )
-_LOOKED_AT = 10
+LOOKED_AT = 10  # files of each
 _LONG_HEAD = 1 << 12
 
 
-def require_no_others(
-    files: Sequence[InputFile], images: Inventory, storage: StorageOptions
-) -> None:
+def require_no_others(files: Sequence[InputFile], storage: StorageOptions) -> None:
     """Refuses files of objects in formats that are not read."""
-    for name, ending, begin, is_of_image in _OTHERS:
+    for name, ending, begin in _OTHERS:
         own = [f for f in files if f.path.lower().endswith(ending) and not f.problem]
-        if is_of_image and 2 * len(own) < len(images):
-            continue
-        for file in own[:_LOOKED_AT]:
+        for file in own[:LOOKED_AT]:
             if begin.match(read_head(file, _LONG_HEAD, storage)):
                 raise InputError(
                     f"{file.uri}: has objects in the form of {name}, which is not read; "
-                    "expected COCO, Pascal VOC or YOLO. Export them as one of these, "
-                    + OTHERWISE
+                    "expected COCO, Pascal VOC or YOLO. Export them as one of these, or use "
+                    "`annotations=none` and `pair=none` for images alone, with "
+                    "`label_from=none` if they have no classes"
                 )
 
 
@@ -168,6 +163,11 @@ _COCO_HEAD = re.compile(
 _HEAD_BYTES = 256
 _AGAIN = re.compile(r"(^|/)(?:person_keypoints|captions|panoptic|stuff)_(?=[^/]*$)")
 _MOST_JSON = 100  # files in one folder; where there are more, each is of one image
+_KEYS = (  # that tell what a file has
+    *("segments_info", "caption", "bbox", "image_id"),
+    *("images", "annotations", "categories"),
+)
+_PART_BYTES, _MOST_KEY = 1 << 24, 16  # of a file; a key in quotes has fewer
 
 
 def _find_coco(
@@ -187,13 +187,21 @@ def _find_coco(
     ]
 
 
-def _kind_of(data: bytes) -> str:
-    """Returns why a file that begins like COCO's has no objects; "" if it may have."""
-    keys = (
-        *("segments_info", "caption", "bbox", "image_id"),
-        *("images", "annotations", "categories"),
-    )
-    names = {name for name in keys if f'"{name}"'.encode() in data}
+def _keys_in(data: bytes) -> set[str]:
+    return {name for name in _KEYS if f'"{name}"'.encode() in data}
+
+
+def _keys_of(file: InputFile, storage: StorageOptions) -> set[str]:
+    """Returns the keys in a file, of which it holds a part at a time."""
+    found = set[str]()
+    for start in range(0, file.size, _PART_BYTES):
+        stop = min(file.size, start + _PART_BYTES + _MOST_KEY)
+        found |= _keys_in(read_range(file.uri, start, stop, storage, file.seen))
+    return found
+
+
+def _kind_of(names: set[str]) -> str:
+    """Returns why a file with these keys has no objects of COCO; "" if it may have."""
     if "segments_info" in names:
         return "has panoptic segmentation, whose masks are in other images"
     if "caption" in names and "bbox" not in names:
@@ -395,7 +403,7 @@ def _read_coco(
                 f"fewer images, {OTHERWISE}"
             )
         data, checksum = read_summed(file, storage)
-        if problem := _kind_of(data):
+        if problem := _kind_of(_keys_in(data)):
             others.append(f"{file.uri}: {problem}")
             continue
         cut = _cut_outlines(data)

@@ -34,7 +34,10 @@ from recordmill.transforms.sources.images.tables import (
 
 F64 = npt.NDArray[np.float64]
 
-OTHERWISE = "or use `annotations=none` for images without boxes"
+OTHERWISE = (
+    "or use `annotations=none` for images without boxes, with `label_from=none` if they "
+    "have no classes"
+)
 _OUTLINE, NO_OUTLINE = "segmentation", "[]"  # of an object where others have one
 # The boxes of YOLO have six digits: what is this little outside was rounded.
 _ROUNDING = 2e-6

@@ -352,11 +352,14 @@ def find_yolo(
     others: Sequence[InputFile],
     images: Inventory,
     storage: StorageOptions,
+    *,
+    is_new: bool,
 ) -> Yolo | None:
     """Finds the names of classes, and the files of labels, among all files.
 
     Raises:
-      InputError: several files have names of classes, or labels are named without such.
+      InputError: several files have names of classes; or labels have none, and are named
+        or become a new dataset.
     """
     every = {file.path: file for file in (*named, *others)}
     endings = (".yaml", ".yml", ".names", ".data", ".labels", ".txt")
@@ -401,15 +404,14 @@ def find_yolo(
             "expected one such file. Leave out one of them and its images with `exclude`, "
             "or convert the folder of each alone"
         )
-    is_of_most = 2 * np.count_nonzero(file_of >= 0) >= len(images)
-    if not (found or named) and is_of_most and _are_labels(matched, (), storage):
+    if is_new and not (found or named) and _are_labels(matched, (), storage):
         raise InputError(
             f"{matched[0].uri}: has labels of YOLO, which need the names of the classes; "
-            "expected data.yaml with names, obj.names or classes.txt. Add one to the input, "
-            + OTHERWISE
+            "expected data.yaml with names, obj.names or classes.txt. Add one to the input "
+            f"and name it in `annotations`, {OTHERWISE}"
         )
     if not found and named:
-        without = find_yolo((), others, images, storage)
+        without = find_yolo((), others, images, storage, is_new=is_new)
         if without is None:
             raise InputError(
                 f"`annotations`: {named[0].uri}: YOLO's labels need the names of the "
