@@ -232,13 +232,17 @@ class RangeResult:
     @staticmethod
     def unpack(packed: Iterable[Bytes]) -> list[RangeResult]:
         """Returns results in the order of their ranges; what is equal of columns is one."""
-        shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+        if len(packed := list(packed)) == 1:
+            return [pickle.loads(packed[0])]
+        # Of each field its own: a number is equal to a flag of the same value.
+        names = "observed_types", "encoded_types", "nulls"
+        shared = [(name, dict[TypeFlags, TypeFlags]()) for name in names]
 
         def load(data: Bytes) -> RangeResult:
             found: RangeResult = pickle.loads(data)
-            for name in ("observed_types", "encoded_types", "nulls"):
+            for name, known in shared:
                 value = getattr(found, name)
-                object.__setattr__(found, name, shared.setdefault(value, value))
+                object.__setattr__(found, name, known.setdefault(value, value))
             return found
 
         return sorted(map(load, packed), key=lambda each: each.range.index)

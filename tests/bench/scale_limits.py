@@ -47,7 +47,8 @@ INPUT_FILE_BYTES = 480  # at the peak of a plan or a run, the larger
 INPUT_RANGE_BYTES = 410
 GRAPH_BYTES = 100_000  # of the job's graph, as it is handed to a runner ...
 GRAPH_RANGE_BYTES = 15  # ... and for each range, packed
-RANGE_RESULT_BYTES = 1_600  # in the memory of the worker that plans
+RANGE_RESULT_BYTES = 1_090  # in the memory of the worker that plans ...
+PACKED_RESULT_BYTES = 600  # ... beside the packed one
 RUN_BYTES = 320  # of a sorted run in the table that all writers have
 SHARD_RECORD_BYTES = 70  # in a writer's memory, of each record of its shard ...
 SHARD_PIECE_BYTES = 1_150  # ... and of each piece, while they are gathered
@@ -114,8 +115,8 @@ class Case:
 
     @property
     def results_bytes(self) -> int:
-        """Returns the memory of the results of all ranges in a list."""
-        return self.ranges * RANGE_RESULT_BYTES
+        """Returns the memory of the results of all ranges, packed and not."""
+        return self.ranges * (RANGE_RESULT_BYTES + PACKED_RESULT_BYTES)
 
     @property
     def histogram_bytes(self) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import math
 import pickle
+import sys
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -84,21 +85,28 @@ def some_run(index: int) -> SortedRunRef:
 def test_objects_take_the_memory_that_is_told(
     make: Callable[[int], object], told: int
 ) -> None:
-    """Results come pickled, each with strings of its own; the others are made here."""
+    """Results and runs come pickled, with strings of their own; ranges are made here."""
     pickled = [pickle.dumps(make(index)) for index in range(MANY)]
     tracemalloc.start()
     try:
-        made: list[object] = [
-            pickle.loads(pickled[index])
-            if make in (some_result, some_run)
-            else make(index)
-            for index in range(MANY)
-        ]
+        made: Sequence[object]
+        if make is some_result:
+            made = RangeResult.unpack(pickled)
+        elif make is some_run:
+            made = [pickle.loads(each) for each in pickled]
+        else:
+            made = [make(index) for index in range(MANY)]
         gc.collect()  # what unpickling has left for the next object is none of it
         found = tracemalloc.get_traced_memory()[0] / len(made)
     finally:
         tracemalloc.stop()
     assert found == pytest.approx(told, rel=0.25)
+
+
+def test_packed_results_take_the_memory_that_is_told() -> None:
+    assert sys.getsizeof(some_result(MANY).pack()) == pytest.approx(
+        scale.PACKED_RESULT_BYTES, rel=0.25
+    )
 
 
 def test_ranges_take_the_room_in_the_graph_that_is_told(tmp_path: Path) -> None:
