@@ -58,14 +58,22 @@ class TemporaryFiles:
         except OSError as error:
             if error.errno not in codes:
                 raise
+            option = "`scratch`" if folder else "TMPDIR"  # on workers of a cluster, too
             raise InputError(
                 f"{failure} in {folder or tempfile.gettempdir()}: {error.strerror}. Free "
-                f"some space, or set `scratch` to another folder{way_out}"
+                f"some space, or set {option} to another folder{way_out}"
             ) from error
 
     def map(self, file: IO[bytes]) -> pa.Buffer:
-        """Maps a file, whose pages are the kernel's; it drops them where memory is short."""
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        """Maps a file, whose pages are the kernel's; it drops them where memory is short.
+
+        Where the disk lets no program map files, its bytes are read.
+        """
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError:
+            file.seek(0)
+            return pa.py_buffer(file.read())
         self._mapped.add(ref(data, self._mapped.discard))
         return pa.py_buffer(data)
 
@@ -113,14 +121,6 @@ def gather(
             TEMPORARY.drop_pages()
     with file:
         return pa.ipc.open_stream(TEMPORARY.map(file)).read_all()
-
-
-def read_mapped(path: Path) -> bytes | memoryview:
-    """Returns all bytes of a file; a long one is mapped."""
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > SPILL_BYTES:
-            return memoryview(TEMPORARY.map(file)).cast("B")
-        return file.read()
 
 
 def spilled(parts: Iterable[bytes]) -> bytes | memoryview:

@@ -61,7 +61,7 @@ from recordmill.transforms.dataset.tfds import (
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import publishing
-from recordmill.transforms.storage.store import WORK_FOLDER, Data, Level
+from recordmill.transforms.storage.store import WORK_FOLDER, Level
 from recordmill.transforms.tasks.launches import find_launch, is_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
@@ -112,7 +112,7 @@ class CommitRecord:
         return [manifest for manifest in found if manifest is not None]
 
     def write(
-        self, manifest: bytes, replaced: bytes | None, fixed: dict[str, Data]
+        self, manifest: bytes, replaced: bytes | None, fixed: dict[str, bytes]
     ) -> None:
         """Writes the record: first what tells which files the commit puts where."""
         self.store.put_bytes(manifest, self.manifest_name)
@@ -259,7 +259,7 @@ def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
     """Removes files with fixed names, as long as the manifest is this one."""
     with suppress(_Superseded):
         for name in names:
-            _replace(store, manifest, name, None)
+            _replace(store, manifest, name)
 
 
 def old_files(
@@ -298,18 +298,14 @@ def _settle(
     """Puts the files with fixed names in place; removes those of the old dataset."""
     own = {*manifest.files, *unnamed_files(manifest)}
     names = {name: copy for name, copy in record.files.items() if name in own}
-    found = store.for_each(store.find_mapped, names.values())
-    if None in found:
-        raise _Superseded  # another run has finished this commit
-    files = dict(zip(names, found, strict=True))
 
     def put(name: str) -> None:
-        _replace(store, data, name, files[name])
+        _replace(store, data, name, names[name])
 
-    store.for_each(put, files.keys() & {DATASET_INFO_NAME})
-    store.for_each(put, sorted(files.keys() - {DATASET_INFO_NAME}))
+    store.for_each(put, names.keys() & {DATASET_INFO_NAME})
+    store.for_each(put, sorted(names.keys() - {DATASET_INFO_NAME}))
     for name in _obsolete_names(manifest, record):
-        _replace(store, data, name, None)
+        _replace(store, data, name)
 
 
 def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
@@ -327,9 +323,12 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
     return [name for name in fixed_names(replaced) if name not in kept]
 
 
-def _replace(store: Store, manifest: bytes, name: str, data: Data | None) -> None:
-    """Replaces a file with a fixed name by a swap; None removes it."""
-    found = store.find_mapped(name)
+def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
+    """Replaces a file with a fixed name by its copy, by a swap; without one removes it."""
+    found, *new = store.for_each(store.find, (name, copy) if copy else (name,))
+    if new == [None]:
+        raise _Superseded  # another run has finished this commit
+    data = new[0] if new else None
     for _ in range(_TRIES):
         if (seen := found) == data:
             return
@@ -337,7 +336,7 @@ def _replace(store: Store, manifest: bytes, name: str, data: Data | None) -> Non
             raise _Superseded
         is_swapped = _swap(store, name, data, seen)
         # Also behind a swap, which the store may have forgotten.
-        newer, found = store.for_each(store.find_mapped, (MANIFEST_NAME, name))
+        newer, found = store.for_each(store.find, (MANIFEST_NAME, name))
         if is_swapped and newer != manifest:
             if newer is not None and _belongs(store, newer, name, seen, data):
                 _swap(store, name, seen, data)
@@ -346,18 +345,16 @@ def _replace(store: Store, manifest: bytes, name: str, data: Data | None) -> Non
 
 
 def _belongs(
-    store: Store, newer: Data, name: str, seen: Data | None, data: Data | None
+    store: Store, newer: bytes, name: str, seen: bytes | None, data: bytes | None
 ) -> bool:
     """Tells whether a newer dataset has the file that was replaced, not the new one."""
-    entry = Manifest.from_bytes(bytes(newer), store.uri_of(MANIFEST_NAME)).files.get(
-        name
-    )
+    entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
     if entry is None:
         return False
     return is_file(seen, entry) and not is_file(data, entry)
 
 
-def _swap(store: Store, name: str, data: Data | None, seen: Data | None) -> bool:
+def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bool:
     if data is not None:
         return store.swap(data, name, seen=seen)
     return seen is None or store.discard(name, seen=seen)
@@ -526,7 +523,7 @@ def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
     return entries
 
 
-def staged_metadata(workspace: Workspace) -> dict[str, Data]:
+def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
     """Reads the staged files that get a fixed name, by that name."""
     store, folder = workspace.store, workspace.store_name("staging")
     names = [
@@ -534,11 +531,13 @@ def staged_metadata(workspace: Workspace) -> dict[str, Data]:
         for name in store.list_level(folder).files
         if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
     ]
-    found = zip(names, store.for_each(store.find_mapped, names), strict=True)
+    found = zip(names, store.for_each(store.find, names), strict=True)
     return {n.removeprefix(f"{folder}/"): data for n, data in found if data is not None}
 
 
-def wrong_files(store: Store, manifest: Manifest, staged: dict[str, Data]) -> list[str]:
+def wrong_files(
+    store: Store, manifest: Manifest, staged: dict[str, bytes]
+) -> list[str]:
     """Returns the metadata files of a dataset that are missing, or other ones.
 
     An append leaves those of the parts before where they are.
@@ -615,6 +614,7 @@ def commit(
                 f"{store.uri_of(wrong[0])}: not the file that this run staged. {RUN_AGAIN}"
             )
         CommitRecord(store, manifest.mark).write(data, seen, fixed)
+        del fixed  # the lists of inputs may be long
         placed = _place_data(workspace, manifest)
         require_stored(store, manifest, own_mark=manifest.mark)
         _require_rejects(store, manifest, placed)

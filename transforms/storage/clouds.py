@@ -23,7 +23,6 @@ from typing import Any
 from recordmill.schemas.input_files import Seen
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
-from recordmill.transforms.storage.store import Data
 
 # A name may be that of a folder, or lie below a file: either way it is not a file.
 NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -197,7 +196,7 @@ class RemoteFile:
                 raise AnotherVersionError from error
             raise
 
-    def swap(self, data: bytes, seen: Data | None) -> bool:
+    def swap(self, data: bytes, seen: bytes | None) -> bool:
         """Puts the file if its content is `seen`; see Store.swap."""
         with self.guard:
             if seen is None and self._put_over(None, data):
@@ -212,7 +211,7 @@ class RemoteFile:
                     return True
         raise ConnectionError(f"another version came {_TRIES} times amid a put")
 
-    def discard(self, seen: Data) -> bool:
+    def discard(self, seen: bytes) -> bool:
         """Removes the file if its content is `seen`; see Store.discard.
 
         A server that ignores the condition removes whatever is there.

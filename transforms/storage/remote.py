@@ -81,13 +81,13 @@ class RemoteStore(Store):
         else:
             self._put(lambda file: file.put(data), name, len(data))
 
-    def swap(self, data: Data, name: str, *, seen: Data | None) -> bool:
+    def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
         data = bytes(data)
         if not self.exclusive:
             return self._swap_unguarded(data, name, seen)
         return self._do("written", name, lambda file: file.swap(data, seen))
 
-    def discard(self, name: str, *, seen: Data) -> bool:
+    def discard(self, name: str, *, seen: bytes) -> bool:
         if not self.exclusive:
             return Store.discard(self, name, seen=seen)
         return self._do("removed", name, lambda file: file.discard(seen))
@@ -229,7 +229,7 @@ class RemoteStore(Store):
 
         return self._do("listed", folder or None, entries)
 
-    def _swap_unguarded(self, data: bytes, name: str, seen: Data | None) -> bool:
+    def _swap_unguarded(self, data: bytes, name: str, seen: bytes | None) -> bool:
         """Reads, puts and reads again, in a store that takes no conditions."""
         if (found := self.find(name)) == seen and found != data:
             self.put_bytes(data, name)

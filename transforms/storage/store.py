@@ -24,7 +24,7 @@ WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
 SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # of swaps on local disk, only while they last
 
 Data = bytes | memoryview
-"""All bytes of a file; a view of them where a long one is mapped."""
+"""All bytes of a file; a view of those that are mapped before they are put."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -97,7 +97,7 @@ class Store(ABC):
         """Puts a small file; readers see all of it or nothing. Safe to repeat."""
 
     @abstractmethod
-    def swap(self, data: Data, name: str, *, seen: Data | None) -> bool:
+    def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
         """Puts a small file if its content is still exactly `seen`, in one step.
 
         Of several swaps with the same `seen` only one succeeds, unless their `data` is
@@ -115,7 +115,7 @@ class Store(ABC):
           BusyError: on local disk, another process is stopped amid its swap.
         """
 
-    def discard(self, name: str, *, seen: Data) -> bool:
+    def discard(self, name: str, *, seen: bytes) -> bool:
         """Removes a small file if its content is still exactly `seen`.
 
         Returns whether there is no such file now. Safe to repeat after a lost answer. Where
@@ -137,10 +137,6 @@ class Store(ABC):
             return self.read(name)
         except MissingFileError:
             return None
-
-    def find_mapped(self, name: str) -> Data | None:
-        """Returns what `find` does; a long file may be mapped, if none writes to it."""
-        return self.find(name)
 
     @abstractmethod
     def read(self, name: str) -> bytes:

@@ -89,13 +89,36 @@ def test_memory_does_not_hold_them() -> None:
     assert pa.total_allocated_bytes() - before < 10_000
 
 
-def test_a_full_disk_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_says_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(**_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(temporary.tempfile, "TemporaryFile", full)
-    with pytest.raises(InputError, match=r"No space left on device.*set `scratch`"):
-        Inventory.of(files_of([1, 2]))
+    with monkeypatch.context() as patched:
+        patched.setattr(temporary.tempfile, "TemporaryFile", full)
+        patched.setattr(temporary.TEMPORARY, "folder", str(tmp_path))
+        with pytest.raises(InputError, match=r"No space left on device.*set `scratch`"):
+            Inventory.of(files_of([1, 2]))
+        patched.setattr(temporary.TEMPORARY, "folder", "")  # as on a cluster's worker
+        with pytest.raises(InputError, match=r"No space left on device.*set TMPDIR"):
+            temporary.spilled([b"ab", b"c"])
+    monkeypatch.setattr(temporary.TEMPORARY, "folder", "")
+    monkeypatch.setattr(temporary.tempfile, "tempdir", None)  # what was found before
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert temporary.spilled([b"ab", b"c"]) == b"abc"
+    assert temporary.tempfile.gettempdir() == str(tmp_path)
+
+
+def test_a_disk_without_maps_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a mount by FUSE that passes each read on."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(temporary.mmap, "mmap", refuse)
+    assert temporary.spilled([b"ab", b"c"]) == b"abc"
+    assert Inventory.of(files_of([1, 2])) == files_of([1, 2])
 
 
 NAMES = (

@@ -35,15 +35,15 @@ def files(store: LocalStore) -> dict[str, bytes]:
 
 
 def swap_and_stop(store: LocalStore) -> None:
-    content = local_swap._content
+    holds = local_swap._holds
 
-    def stop(path: Path) -> bytes | None:
-        found = content(path)
-        local_swap._content = content  # once
+    def stop(path: Path, data: bytes | None) -> bool:
+        found = holds(path, data)
+        local_swap._holds = holds  # once
         os.kill(os.getpid(), signal.SIGSTOP)
         return found
 
-    local_swap._content = stop
+    local_swap._holds = stop
     assert store.swap(b"theirs", "m", seen=b"old")
 
 
@@ -112,20 +112,34 @@ def test_a_holder_that_lost_its_lock_does_not_overwrite(
     """As on a network mount: another swap begins and ends while it is paused."""
     if seen is None:
         store.delete(["m"])
-    content, paused = local_swap._content, []
+    holds, paused = local_swap._holds, []
 
-    def pause(path: Path) -> bytes | None:
-        found = content(path)
+    def pause(path: Path, data: bytes | None) -> bool:
+        found = holds(path, data)
         if not paused:
             paused.append(path)
             lose(Path(store.root, SWAP_FOLDER))
             assert store.swap(b"theirs", "m", seen=seen)
         return found
 
-    monkeypatch.setattr(local_swap, "_content", pause)
+    monkeypatch.setattr(local_swap, "_holds", pause)
     assert not store.swap(b"ours", "m", seen=seen)
     assert paused
     assert files(store) == {"m": b"theirs"}
+
+
+def test_contents_are_compared_by_blocks(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_swap, "_READ_BYTES", 2)
+    for other in (b"", b"abcd", b"abcdef", b"xbcde", b"abxde", b"abcdx"):
+        store.put_bytes(b"abcde", "m")
+        assert not store.swap(memoryview(b"ours"), "m", seen=other)
+        assert not store.discard("m", seen=other)
+        assert store.swap(memoryview(b"abcde"), "m", seen=other)
+        assert store.swap(memoryview(other), "m", seen=b"abcde")
+        assert store.read("m") == other
+    assert store.discard("m", seen=other)
 
 
 @pytest.mark.parametrize("missing", ["locks", "links"])
