@@ -13,6 +13,7 @@ from source_tools import Reading, prepare, read, write
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.images.find import (
     FolderLayout,
@@ -402,9 +403,9 @@ def test_numbers_are_classes_in_the_order_of_their_values(tmp_path: Path) -> Non
     source = prepare(ImagesSource(), [tmp_path]).source
     assert source.found.classes == ("1", "2", "10")
     # Once they were numbered as text.
-    assert describe_folders(listed("1/a 2/a 10/a"), ImagesOptions()).endswith(
-        "by value"
-    )
+    assert describe_folders(
+        listed("1/a 2/a 10/a"), ImagesOptions(), StorageOptions()
+    ).endswith("by value")
 
 
 @pytest.mark.parametrize(
@@ -441,7 +442,7 @@ def test_paths_outside_the_layout_have_no_place() -> None:
     ],
 )
 def test_only_other_layouts_change_the_fingerprint(paths: str, is_plain: bool) -> None:
-    told = describe_folders(listed(paths), ImagesOptions())
+    told = describe_folders(listed(paths), ImagesOptions(), StorageOptions())
     assert (told == "") is is_plain
 
 

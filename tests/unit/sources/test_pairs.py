@@ -8,6 +8,7 @@ import pytest
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.images.find import describe_folders, find_paired
 from recordmill.transforms.sources.images.options import ImagesOptions
@@ -200,7 +201,7 @@ def test_a_folder_of_images_is_no_class(
 def test_pairs_belong_to_what_fixes_the_bytes() -> None:
     files = listed(tree("images/*.jpg", "masks/*.png"))
     one, other, none = (
-        describe_folders(files, ImagesOptions(pair=pair))
+        describe_folders(files, ImagesOptions(pair=pair), StorageOptions())
         for pair in ("auto", "mask=masks", "none")
     )
     assert len({one, other, none}) == 3
