@@ -712,6 +712,10 @@ def transform_mask(
             raise ImageHeaderError(
                 f"has {found}, expected {samples} as other masks of the input have"
             )
+        if sorted(image.size) != sorted((header.height, header.width)):
+            raise ImageHeaderError(
+                f"is a {header.format} whose frames do not fill its screen; store it as PNG"
+            )
         _check_bytes(image.size, samples.channels * 2, f"{header.kind} has")
         image.load()
         made = _in_samples(image, samples)

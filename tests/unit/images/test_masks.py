@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
+from pixel_zoo import IMAGES
 
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
@@ -217,3 +218,11 @@ def test_a_mask_that_was_drawn_upright_is_not_turned() -> None:
 def test_other_masks_are_refused(data: bytes, samples: Samples, reason: str) -> None:
     with pytest.raises(ImageHeaderError, match=reason):
         masked(data, samples, whole(7, 9), AS_THEY_ARE)
+
+
+@pytest.mark.parametrize("name", ["shifted-frame.gif", "small-frame.gif"])
+def test_a_frame_that_does_not_fill_its_screen_is_no_mask(name: str) -> None:
+    """TensorFlow decodes the frame, Pillow as much as screen and frame take together."""
+    data, (_, height, width, _) = IMAGES[name]
+    with pytest.raises(ImageHeaderError, match="do not fill its screen; store it as PNG"):
+        masked(data, samples_of(data, MAX_PIXELS), whole(height, width), AS_THEY_ARE)
