@@ -20,6 +20,11 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.typedef import Record
 from store_servers import bucket_place, moto, s3_environment
 
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.storage_options import NO_OPTIONS
+from recordmill.transforms.sources.lakehouse import only_current
+from recordmill.transforms.sources.listing import list_inputs
+
 ROWS = pa.table({"id": [1, 2, 3, 4], "x": [1.5, 2.5, 3.5, 4.5]})
 PYICEBERG_FILES = "pyiceberg.io.fsspec.FsspecFileIO"
 DAYS = ROWS.append_column("day", pa.array(["a", "a b%/ü", "b", None]))
@@ -289,6 +294,30 @@ def test_columns_that_files_of_a_migrated_iceberg_table_lack_are_those_of_its_me
     assert "shop:" in ran.out
     ran = convert(folder / "of/rows", tmp_path / "less", "--partitions", "none")
     assert ran.status != 0  # as the later file has them
+
+
+def test_damaged_manifests_of_an_iceberg_table_do_not_end_the_process(
+    tmp_path: Path,
+) -> None:
+    """A length of 1 GB at any place of one, where pyiceberg's decoder in C would read."""
+    catalog = catalog_in(tmp_path)
+    plain = {"write.avro.compression-codec": "null"}
+    table = catalog.create_table("of.rows", schema=ROWS.schema, properties=plain)
+    table.append(ROWS)
+    folder, length = table.location().removeprefix("file://"), b"\xfe\xff\xff\xff\x07"
+    _, files = list_inputs([folder])
+    outcomes = []
+    for path in Path(folder).glob("metadata/*.avro"):
+        whole = path.read_bytes()
+        for at in range(whole.rindex(b"}") + 1, len(whole) - len(length), 3):
+            path.write_bytes(whole[:at] + length + whole[at + len(length) :])
+            try:
+                only_current(files, NO_OPTIONS)
+                outcomes.append("read")
+            except InputError as error:
+                outcomes.append(str(error).partition(": ")[2][:47])
+        path.write_bytes(whole)
+    assert "the metadata of this Iceberg table cannot be re" in outcomes
 
 
 def test_iceberg_table_with_renamed_columns_is_refused(tmp_path: Path) -> None:

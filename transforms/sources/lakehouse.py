@@ -214,6 +214,10 @@ def _iceberg_snapshot(
     uri: str, own: Sequence[InputFile], storage: StorageOptions
 ) -> Snapshot:
     pyarrow = _load("pyiceberg.io.pyarrow", uri)
+    # Its decoder in C reads past the end of a damaged manifest, and the process dies:
+    # issue 3952 of iceberg-python, in 0.12.0 and before.
+    slow = _load("pyiceberg.avro.decoder", uri).StreamingBinaryDecoder
+    _load("pyiceberg.avro.file", uri).new_decoder = slow
     named = [file for file in own if _ICEBERG.fullmatch(file.path)]
     # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
     newest = max(named, key=lambda file: (_number(file.path), file.path))
