@@ -136,6 +136,11 @@ def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
 BATCH_BYTES = 4 << 20  # read and encoded at once
 TEXT = pa.schema({"text": pa.string()})
 _BOM = b"\xef\xbb\xbf"
+# Codes of ISO 639-1 that end names of parallel texts (news.en, news.de), but no programs.
+_LANGUAGES = (
+    "ar bg ca da de el en es et eu fa fi fr he hi hu id it ja ko lt lv nl no pt ro ru sk sl "
+    "sv sw ta th tr uk ur vi zh"
+)
 _RECORD_BYTES = 24  # of a record beside its text
 
 
@@ -179,6 +184,27 @@ def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
     return {}
 
 
+def _require_one_language(files: Sequence[InputFile]) -> None:
+    """Refuses the same texts in several languages, such as news.en beside news.de."""
+    found: dict[str, list[InputFile]] = {}
+    for file in files:
+        stem, _, language = file.path.removesuffix(".gz").rpartition(".")
+        if language in _LANGUAGES.split():
+            found.setdefault(stem, []).append(file)
+    for texts in found.values():
+        if len(texts) > 1:
+            first, *others = (file.path.removesuffix(".gz") for file in texts)
+            ways = " ".join(
+                f"`exclude=*{path[path.rindex('.') :]}*`" for path in others
+            )
+            raise InputError(
+                f"{texts[1].uri}: has the texts of {first} in another language, by its name; "
+                f"as lines they would be records that nothing joins. Use {ways} to convert "
+                "one language, or write a table with a column for each, such as JSON Lines. "
+                "To read all as one input, give the files names that end in .txt"
+            )
+
+
 @dataclass(frozen=True)
 class TextSource(Source):
     """Lines of text in UTF-8; a line that is not UTF-8 is a reject."""
@@ -202,6 +228,8 @@ class TextSource(Source):
         if not full:
             raise InputError("every input file is empty; expected lines of text")
         kept = [file for file in append.kept if file.size] if append else []
+        if not append:
+            _require_one_language(full)
         schema = append.schema if append else None
         splits = self.splits.found_in(full, kept)
         partitions = self.partitions.found_in(full, splits, kept)

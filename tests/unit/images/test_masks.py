@@ -224,5 +224,7 @@ def test_other_masks_are_refused(data: bytes, samples: Samples, reason: str) -> 
 def test_a_frame_that_does_not_fill_its_screen_is_no_mask(name: str) -> None:
     """TensorFlow decodes the frame, Pillow as much as screen and frame take together."""
     data, (_, height, width, _) = IMAGES[name]
-    with pytest.raises(ImageHeaderError, match="do not fill its screen; store it as PNG"):
+    with pytest.raises(
+        ImageHeaderError, match="do not fill its screen; store it as PNG"
+    ):
         masked(data, samples_of(data, MAX_PIXELS), whole(height, width), AS_THEY_ARE)

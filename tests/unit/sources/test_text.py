@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,3 +91,26 @@ def test_content_of_another_format_is_no_text(tmp_path: Path) -> None:
     ran = recordmill("convert", "text", tmp_path / "a.txt", tmp_path / "out")
     assert ran.status != 0
     assert r"not UTF-8: b'\x89PNG' at byte 0 of the line" in ran.err
+
+
+def test_parallel_texts_are_not_mixed(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for split in ("train", "test"):
+        for language in ("de", "en", "fr"):
+            write(folder, {f"{split}.{language}": f"{split} {language}\n".encode()})
+    job = ["convert", "text", str(folder), str(tmp_path / "out")]
+    ran = recordmill(*job)
+    assert ran.status == 65
+    assert f"{folder}/test.en: has the texts of test.de in another language" in ran.err
+    ways = re.findall(r"--exclude '([^']+)'", ran.err)
+    assert ways == ["*.en*", "*.fr*"]
+    ran = recordmill(*job, *(word for way in ways for word in ("--exclude", way)))
+    assert ran.status == 0, ran.err
+    for split in ("train", "test"):
+        (row,) = examples_of(tmp_path / "out", split)
+        assert row.features.feature["text"].bytes_list.value == [f"{split} de".encode()]
+    for path in [*folder.iterdir()]:
+        path.rename(f"{path}.txt")
+    ran = recordmill(*job[:3], str(tmp_path / "all"))
+    assert ran.status == 0, ran.err
+    assert len([*examples_of(tmp_path / "all", "test")]) == 3
