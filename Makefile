@@ -28,9 +28,11 @@ IMAGES := $(TOOLS)/images/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
 PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
-# What builds a release, and a clean environment of each Python that it is tested in.
-RELEASE := $(TOOLS)/release/.ready $(addprefix $(TOOLS)/clean-,3.11/.ready 3.12/.ready 3.13/.ready)
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/kubeconform-$(KUBECONFORM)/kubeconform $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready $(RELEASE)
+# What builds a release, and a clean environment of each Python that it is tested in; the
+# newest is enough for a change.
+RELEASE_BY_NEWEST := $(TOOLS)/release/.ready $(TOOLS)/clean-3.13/.ready
+RELEASE := $(RELEASE_BY_NEWEST) $(TOOLS)/clean-3.11/.ready $(TOOLS)/clean-3.12/.ready
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/site/.ready $(TOOLS)/vale-$(VALE)/vale $(TOOLS)/kubeconform-$(KUBECONFORM)/kubeconform $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(IMAGES) $(BROWSER) $(READERS) $(TOOLS)/lowest/.ready $(RELEASE_BY_NEWEST)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported. Where uv
 # is, it takes a tenth of the time of pip.
@@ -93,18 +95,21 @@ image: $(VENV)/.ready $(CONTAINERS) $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-b
 	sha256sum $(IMAGE_INPUTS) > deploy/image.sha256
 
 # All tests at length: fifty times the examples of `make test`, every step of a run that
-# can be killed, every way to store every dtype. Takes hours.
-test-long: $(VENV)/.ready $(INTEROP)/.ready
+# can be killed, every way to store every dtype; all sources and exchanges on Flink. Takes
+# hours.
+test-long: $(VENV)/.clouds $(INTEROP)/.ready $(CLUSTERS)
 	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration/test_clusters.py tests/integration/test_all_sources.py
 
 # Every store on a server of its own and the engines as clusters of processes, which the
 # tests start and stop; all of deploy/ under the tools that know its files; a page in a
 # browser; and datasets in frameworks. Needs Go, Node, Java 17 with Maven, kubectl and
 # systemd-analyze, Chromium, which is installed if root runs it, and Debian 12 for its PyTorch.
-# `make release` alone runs the wheel for ARM64, in a Debian for it and two minutes of qemu.
-RELEASE_ALONE := --deselect tests/integration/test_release.py::test_the_wheel_of_arm_gives_the_same_bytes
+# `make release` alone builds all twice, runs the wheels of each Python, and that for ARM64,
+# in a Debian for it and two minutes of qemu.
+RELEASE_ALONE := $(addprefix --deselect tests/integration/test_release.py::,test_the_wheel_of_arm test_the_same_commit test_a_wheel_runs_the_demo_without_a_compiler[3.11] test_a_wheel_runs_the_demo_without_a_compiler[3.12])
 test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION) site words
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(RELEASE_ALONE) --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(RELEASE_ALONE) --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
 environments: $(VENV)/.ready $(INTEROP)/.ready

@@ -27,6 +27,8 @@ from services import Service, listens, python_first, service, tail
 from spark_server import spark_job_server
 from store_servers import free_port, tool
 
+THREADS = ["--environment_type=LOOPBACK", CACHED_WORKERS]
+
 
 @contextmanager
 def prism(folder: Path) -> Iterator[str]:
@@ -110,10 +112,10 @@ class Engines:
     def _spark(self) -> str:
         return self._stack.enter_context(spark_job_server(self.folder))
 
-    def spark(self) -> list[str]:
-        """Beam options for Spark with workers from the worker pool."""
+    def spark_with_threads(self) -> list[str]:
+        """Beam options for Spark with threads of the launcher as workers."""
         server = ["--runner=PortableRunner", f"--job_endpoint={self._spark}"]
-        return [*server, *self.external()]
+        return [*server, *THREADS]
 
     def external(self) -> list[str]:
         """Beam options for workers from the worker pool."""
@@ -126,6 +128,13 @@ class Engines:
     def flink(self) -> list[str]:
         """Beam options for Flink with workers from the worker pool."""
         return [*self._portable_flink(), *self.external()]
+
+    def flink_with_threads(self) -> list[str]:
+        """Beam options for Flink with threads of the launcher as workers.
+
+        All goes through Flink's shuffle as ever; no worker process imports Beam first.
+        """
+        return [*self._portable_flink(), *THREADS]
 
     def _portable_flink(self) -> list[str]:
         """The job server knows the cluster; the launcher, only to cancel its job."""

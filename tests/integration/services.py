@@ -16,7 +16,7 @@ from pathlib import Path
 from job_tools import children
 from store_servers import tool
 
-READY_SECONDS = 60  # for a Java process on a machine that does much else
+READY_SECONDS = 240  # for a Java process on a machine that does much else
 STOP_SECONDS = 15
 
 # Flink and Spark reach into the JDK; their own scripts give these options, too.

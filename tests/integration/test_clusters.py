@@ -124,8 +124,8 @@ def test_same_bytes(
     beam = {
         "embedded": lambda: [f"--direct_num_workers={workers}"],
         "prism": lambda: engines.own_prism(),
-        "spark": lambda: engines.spark(),
-        "flink": lambda: [*engines.flink(), f"--parallelism={workers}"],
+        "spark": lambda: engines.spark_with_threads(),
+        "flink": lambda: [*engines.flink_with_threads(), f"--parallelism={workers}"],
     }[name]()
     output = tmp_path / "same"
     arguments = ["convert", source, *inputs[source], output, *OPTIONS]
@@ -236,6 +236,8 @@ A_RANGE_IS_DONE = "facts/range-*.json"
 A_RANGE_IS_SENT = "facts/range-engine-*.json"
 A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
 THIRDS = (A_RANGE_IS_DONE, A_RANGE_IS_SENT, A_SHARD_IS_BEGUN)
+# A TaskManager that starts again, with all of its workers, takes 40 processor seconds.
+FIRST_AND_LAST = THIRDS[::2] if FACTOR <= 1 else THIRDS
 
 
 def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
@@ -255,7 +257,7 @@ def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("moment", THIRDS)
+@pytest.mark.parametrize("moment", FIRST_AND_LAST)
 def test_task_manager_is_killed(
     tmp_path: Path,
     engines: Engines,
@@ -264,7 +266,7 @@ def test_task_manager_is_killed(
     expected: Callable[[str], dict[str, str]],
     moment: str,
 ) -> None:
-    """While ranges are read, sent, or shards written: Flink begins again on the other."""
+    """While ranges are read, or shards written: Flink begins again on the other."""
     output = tmp_path / "same"
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink_with_processes(), "--parallelism=2"]

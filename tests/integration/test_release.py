@@ -121,6 +121,7 @@ def test_wheels_hold_the_extension_of_their_processor(dist: Path) -> None:
         ("3.13", LINUX, "yes (CRC-32C by instruction)"),
         ("3.13", ANY, "no, it was not built"),
     ],
+    ids=["3.11", "3.12", "3.13", "3.13 without it"],
 )
 def test_a_wheel_runs_the_demo_without_a_compiler(
     dist: Path, tmp_path: Path, python: str, pattern: str, extension: str
