@@ -159,7 +159,7 @@ def test_flink_ships_each_piece_once(
     output = tmp_path / "same"
     ran = recordmill(
         *("convert", "csv", table, output, *OPTIONS, "--exchange", "engine"),
-        *("--", *engines.flink(), "--parallelism=2"),
+        *("--", *engines.flink_with_threads(), "--parallelism=2"),
     )
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
     shipped = cluster.shipped_bytes()
@@ -179,7 +179,9 @@ def test_flink_ships_no_image(
         file.write_bytes(image.read_bytes() + bytes([number]) * 40_000)
     convert("images", folder, tmp_path / "here" / "same", *OPTIONS)
     arguments = ["convert", "images", folder, tmp_path / "there" / "same", *OPTIONS]
-    run_well(*arguments, "--", *engines.flink(), "--parallelism=2", engines=engines)
+    beam = [*engines.flink_with_threads(), "--parallelism=2"]
+    ran = recordmill(*arguments, "--", *beam)
+    assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
     # Of 8 MB; 200 references, and what steps say of ranges and shards.
     assert cluster.shipped_bytes() < 400_000
@@ -236,8 +238,10 @@ A_RANGE_IS_DONE = "facts/range-*.json"
 A_RANGE_IS_SENT = "facts/range-engine-*.json"
 A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
 THIRDS = (A_RANGE_IS_DONE, A_RANGE_IS_SENT, A_SHARD_IS_BEGUN)
-# A TaskManager that starts again, with all of its workers, takes 40 processor seconds.
-FIRST_AND_LAST = THIRDS[::2] if FACTOR <= 1 else THIRDS
+# Each takes up to 40 processor seconds: both are killed in each third in `make test-long`.
+TASK_MANAGER_IN, WORKER_IN = (
+    (THIRDS[::2], THIRDS[1:2]) if FACTOR <= 1 else (THIRDS,) * 2
+)
 
 
 def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
@@ -257,7 +261,7 @@ def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("moment", FIRST_AND_LAST)
+@pytest.mark.parametrize("moment", TASK_MANAGER_IN)
 def test_task_manager_is_killed(
     tmp_path: Path,
     engines: Engines,
@@ -266,7 +270,7 @@ def test_task_manager_is_killed(
     expected: Callable[[str], dict[str, str]],
     moment: str,
 ) -> None:
-    """While ranges are read, or shards written: Flink begins again on the other."""
+    """While ranges are read, sent, or shards written: Flink begins again on the other."""
     output = tmp_path / "same"
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink_with_processes(), "--parallelism=2"]
@@ -286,7 +290,7 @@ def test_task_manager_is_killed(
     wait_until(lambda: not any(map(is_alive, workers)), lambda: True)
 
 
-@pytest.mark.parametrize("moment", THIRDS)
+@pytest.mark.parametrize("moment", WORKER_IN)
 def test_worker_is_killed(
     tmp_path: Path,
     engines: Engines,
