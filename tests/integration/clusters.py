@@ -27,6 +27,7 @@ from services import Service, listens, python_first, service, tail
 from spark_server import spark_job_server
 from store_servers import free_port, tool
 
+# Threads of the launcher as workers: no process imports Beam first.
 THREADS = ["--environment_type=LOOPBACK", CACHED_WORKERS]
 
 
@@ -112,10 +113,10 @@ class Engines:
     def _spark(self) -> str:
         return self._stack.enter_context(spark_job_server(self.folder))
 
-    def spark_with_threads(self) -> list[str]:
-        """Beam options for Spark with threads of the launcher as workers."""
+    def spark(self, *, in_threads: bool = False) -> list[str]:
+        """Beam options for Spark with workers from the worker pool, or in threads."""
         server = ["--runner=PortableRunner", f"--job_endpoint={self._spark}"]
-        return [*server, *THREADS]
+        return [*server, *(THREADS if in_threads else self.external())]
 
     def external(self) -> list[str]:
         """Beam options for workers from the worker pool."""
@@ -125,16 +126,10 @@ class Engines:
             CACHED_WORKERS,
         ]
 
-    def flink(self) -> list[str]:
-        """Beam options for Flink with workers from the worker pool."""
-        return [*self._portable_flink(), *self.external()]
-
-    def flink_with_threads(self) -> list[str]:
-        """Beam options for Flink with threads of the launcher as workers.
-
-        All goes through Flink's shuffle as ever; no worker process imports Beam first.
-        """
-        return [*self._portable_flink(), *THREADS]
+    def flink(self, *, in_threads: bool = False) -> list[str]:
+        """Beam options for Flink with workers from the worker pool, or in threads."""
+        workers = THREADS if in_threads else self.external()
+        return [*self._portable_flink(), *workers]
 
     def _portable_flink(self) -> list[str]:
         """The job server knows the cluster; the launcher, only to cancel its job."""

@@ -29,7 +29,7 @@ def ways(engines: Engines) -> Iterator[dict[str, list[str]]]:
                 *THREADS,
                 f"--job_endpoint={endpoint}",
             ],
-            "flink": [*engines.flink_with_threads(), "--parallelism=2"],
+            "flink": [*engines.flink(in_threads=True), "--parallelism=2"],
         }
 
 

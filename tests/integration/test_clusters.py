@@ -124,8 +124,8 @@ def test_same_bytes(
     beam = {
         "embedded": lambda: [f"--direct_num_workers={workers}"],
         "prism": lambda: engines.own_prism(),
-        "spark": lambda: engines.spark_with_threads(),
-        "flink": lambda: [*engines.flink_with_threads(), f"--parallelism={workers}"],
+        "spark": lambda: engines.spark(in_threads=source != "csv"),
+        "flink": lambda: [*engines.flink(in_threads=True), f"--parallelism={workers}"],
     }[name]()
     output = tmp_path / "same"
     arguments = ["convert", source, *inputs[source], output, *OPTIONS]
@@ -159,7 +159,7 @@ def test_flink_ships_each_piece_once(
     output = tmp_path / "same"
     ran = recordmill(
         *("convert", "csv", table, output, *OPTIONS, "--exchange", "engine"),
-        *("--", *engines.flink_with_threads(), "--parallelism=2"),
+        *("--", *engines.flink(in_threads=True), "--parallelism=2"),
     )
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
     shipped = cluster.shipped_bytes()
@@ -179,7 +179,7 @@ def test_flink_ships_no_image(
         file.write_bytes(image.read_bytes() + bytes([number]) * 40_000)
     convert("images", folder, tmp_path / "here" / "same", *OPTIONS)
     arguments = ["convert", "images", folder, tmp_path / "there" / "same", *OPTIONS]
-    beam = [*engines.flink_with_threads(), "--parallelism=2"]
+    beam = [*engines.flink(in_threads=True), "--parallelism=2"]
     ran = recordmill(*arguments, "--", *beam)
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
     assert contents(tmp_path / "there") == contents(tmp_path / "here")

@@ -19,8 +19,8 @@ from recordmill.beam_jobs.runners.embedded import is_flink
 def test_flink_is_known_behind_its_job_server(engines: Engines) -> None:
     with prism(engines.folder) as endpoint:
         for flags, known in (
-            (engines.flink_with_threads(), True),
-            (engines.spark_with_threads(), False),
+            (engines.flink(in_threads=True), True),
+            (engines.spark(in_threads=True), False),
             (engines.own_prism(), False),
             (["--runner=PortableRunner", f"--job_endpoint={endpoint}"], False),
         ):
@@ -37,8 +37,8 @@ def test_rows_of_a_pipeline(
     """Rows come to it as the engine hands them out."""
     beam_options = {
         "prism": engines.own_prism,
-        "flink": engines.flink_with_threads,
-        "spark": engines.spark_with_threads,
+        "flink": lambda: engines.flink(in_threads=True),
+        "spark": lambda: engines.spark(in_threads=True),
     }[engine]()
     options = PipelineOptions([*beam_options, "--parallelism=2"])
     with beam.Pipeline(options=options) as p:
