@@ -7,6 +7,7 @@
 | rates | one worker, by format, at two sizes: what a GB more takes |
 | sizes | time and peak memory from 0.3 to 10 GB of CSV and CIFAR, as far as they fit |
 | workers | one worker against two, in turns |
+| photos | images of 75 kB kept as they are, as many as the disk holds: images a second |
 | large | CIFAR of 100 GB in sparse files, which take no disk |
 | ranges | peak memory of a worker with a range of a CSV |
 | files | tiny images, two numbers of them, planned and converted: memory for each file |
@@ -106,6 +107,16 @@ def measure_workers(asked: argparse.Namespace) -> Iterator[Run]:
             for workers in (1, 2):
                 words = [name, source, "--workers", workers]
                 yield run_convert(name, str(workers), size, words, asked.folder / "out")
+
+
+def measure_photos(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs images at two sizes, with the command's defaults."""
+    for gigabytes in asked.photos_gb:
+        require_disk(DISK_BYTES["images"] * gigabytes * 1e9, asked.folder)
+        source, size = linked("images", gigabytes, asked.folder)
+        count = sum(1 for path in source.rglob("*") if path.is_file())
+        words = ["images", source]
+        yield run_convert("images", f"{count} files", size, words, asked.folder / "out")
 
 
 def measure_large(asked: argparse.Namespace) -> Iterator[Run]:
@@ -257,6 +268,7 @@ SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {
     "rates": measure_rates,
     "sizes": measure_sizes,
     "workers": measure_workers,
+    "photos": measure_photos,
     "large": measure_large,
     "ranges": measure_ranges,
     "files": measure_files,
@@ -275,6 +287,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate-gb", type=float, nargs=2, default=[0.2, 1.0])
     parser.add_argument("--size-gb", type=float, nargs="+", default=[0.3, 1, 3, 5, 10])
     parser.add_argument("--worker-gb", type=float, nargs=2, default=[1.0, 4.0])
+    parser.add_argument("--photos-gb", type=float, nargs="+", default=[5.0, 30.0])
     parser.add_argument("--large-gb", type=float, default=100.0)
     parser.add_argument("--files", type=int, nargs=2, default=[100_000, 400_000])
     parser.add_argument("--flink-gb", type=float, default=1.0)

@@ -220,6 +220,30 @@ def workers_block(kept: Kept) -> list[str]:
     return [*table(head, rows), "", kept.others("workers")]
 
 
+def photos_block(kept: Kept) -> list[str]:
+    head = ["images", "GB", "seconds", "images a second", "MB a second", "peak memory"]
+    runs = kept.runs("photos")
+    numbers = [int(run.setting.split()[0]) for run in runs]
+    rows = [
+        [
+            f"{number:,}",
+            f"{run.input_bytes / 1e9:.1f}",
+            f"{run.seconds:.1f}",
+            f"{number / run.seconds:,.0f}",
+            f"{run.input_bytes / run.seconds / 1e6:,.0f}",
+            human(run.peak_bytes, "B"),
+        ]
+        for number, run in zip(numbers, runs, strict=True)
+    ]
+    grown = runs[-1].peak_bytes - runs[0].peak_bytes
+    more = numbers[-1] - numbers[0]
+    return [
+        *table(head, rows),
+        "",
+        f"Memory for each image more: {grown / more:.0f} bytes. {kept.others('photos')}",
+    ]
+
+
 def large_block(kept: Kept) -> list[str]:
     (run,) = kept.runs("large")
     gigabytes = run.input_bytes / 1e9
@@ -359,6 +383,7 @@ BLOCKS: dict[str, Callable[[Kept], list[str]]] = {
     "ranges": ranges_block,
     "files": files_block,
     "workers": workers_block,
+    "photos": photos_block,
     "large": large_block,
     "flink": flink_block,
     "exchange": exchange_block,
