@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import Engines
+from xdist.scheduler import LoadFileScheduling
 
-# A second cluster starts for all of these; test_clusters.py takes as long as they do.
+# One process runs all of these, as it does each other module: a cluster starts for them, and
+# one for test_clusters.py, which takes as long.
 TOGETHER = {"test_all_sources.py", "test_pipelines.py"}
 # Beam's workers in threads end with an error when an engine hangs up at the end of a job.
 HUNG_UP = pytest.mark.filterwarnings(
@@ -13,12 +17,22 @@ HUNG_UP = pytest.mark.filterwarnings(
 )
 
 
-@pytest.hookimpl(tryfirst=True)
+class _ByModule(LoadFileScheduling):  # type: ignore[misc]
+    """As `--dist loadfile`, with some modules as one. (`loadgroup` fails in pytest 9.2.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module: str = super()._split_scope(nodeid)
+        return "engines" if Path(module).name in TOGETHER else module
+
+
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Any
+) -> LoadFileScheduling | None:
+    return _ByModule(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Makes a group of each module, or of these: one process runs all of it."""
     for item in items:
-        group = "engines" if item.path.name in TOGETHER else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
         if "engines" in getattr(item, "fixturenames", ()):
             item.add_marker(HUNG_UP)
 
