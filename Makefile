@@ -113,7 +113,7 @@ test-long: $(VENV)/.clouds $(INTEROP)/.ready $(CLUSTERS)
 # in a Debian for it and two minutes of qemu.
 RELEASE_ALONE := $(addprefix --deselect tests/integration/test_release.py::,test_the_wheel_of_arm test_the_same_commit test_a_wheel_runs_the_demo_without_a_compiler[3.11] test_a_wheel_runs_the_demo_without_a_compiler[3.12])
 test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION) site words
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(RELEASE_ALONE) --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(RELEASE_ALONE) --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
 environments: $(VENV)/.ready $(INTEROP)/.ready

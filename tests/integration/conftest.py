@@ -11,6 +11,17 @@ from xdist.scheduler import LoadFileScheduling
 # One process runs all of these, as it does each other module: a cluster starts for them, and
 # one for test_clusters.py, which takes as long.
 TOGETHER = {"test_all_sources.py", "test_pipelines.py"}
+LONGEST = [
+    *(
+        "clusters",
+        "all_sources",
+        "pipelines",
+        "lowest_versions",
+        "frameworks",
+        "release",
+    ),
+    *("laptop_to_cluster", "foreign_tables", "airflow", "same_rows", "torch_state"),
+]
 # Beam's workers in threads end with an error when an engine hangs up at the end of a job.
 HUNG_UP = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
@@ -32,6 +43,11 @@ def pytest_xdist_make_scheduler(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts first what takes longest: with it last, one process works and others wait."""
+    names = [f"test_{name}.py" for name in LONGEST]
+    items.sort(
+        key=lambda i: (i.path.name not in names, *map(i.path.name.__ne__, names))
+    )
     for item in items:
         if "engines" in getattr(item, "fixturenames", ()):
             item.add_marker(HUNG_UP)

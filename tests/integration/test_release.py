@@ -201,7 +201,7 @@ def test_the_sbom_is_valid_and_names_what_linux_installs(dist: Path) -> None:
     parts = {part["name"]: part for part in json.loads(sbom.read_text())["components"]}
     required = {name for name, part in parts.items() if part["scope"] == "required"}
     told = run(
-        *(tool("clean-3.11/bin/python"), "-m", "pip", "list", "--format=json"), cwd=dist
+        *(tool("clean-3.13/bin/python"), "-m", "pip", "list", "--format=json"), cwd=dist
     )
     installed = {
         re.sub(r"[-_.]+", "-", each["name"]).lower() for each in json.loads(told)
