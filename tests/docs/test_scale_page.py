@@ -127,6 +127,14 @@ def test_growth_on_a_cluster_is_that_behind_start_up() -> None:
     assert "engine by those with scratch 1.60 (goal: at most 1.5, missed)" in found
 
 
+def test_photos_are_counted_by_the_second() -> None:
+    runs = [("images", "1000 files", 0.1, 2.0, 2.0, 300)]
+    runs += [("images", "5000 files", 0.5, 4.0, 4.0, 302)]
+    found = "\n".join(scale_page.photos_block(kept(photos=runs)))
+    assert "| 5,000 | 0.5 | 4.0 | 1,250 | 125 | 302 MB |" in found
+    assert "Memory for each image more: 500 bytes." in found
+
+
 def test_seconds_of_a_busy_machine_are_not_judged() -> None:
     runs = [("csv", "1", 1, 20.0, 18.0, 1), ("csv", "2", 1, 20.0, 18.0, 1)]
     found = "\n".join(scale_page.workers_block(kept(1.2, workers=runs)))

@@ -11,28 +11,22 @@ from xdist.scheduler import LoadFileScheduling
 # One process runs all of these, as it does each other module: a cluster starts for them, and
 # one for test_clusters.py, which takes as long.
 TOGETHER = {"test_all_sources.py", "test_pipelines.py"}
-LONGEST = [
-    *(
-        "clusters",
-        "all_sources",
-        "pipelines",
-        "lowest_versions",
-        "frameworks",
-        "release",
-    ),
-    *("laptop_to_cluster", "foreign_tables", "airflow", "same_rows", "torch_state"),
-]
+_LONGEST = """
+clusters all_sources pipelines lowest_versions frameworks release laptop_to_cluster
+foreign_tables airflow same_rows torch_state
+"""
+LONGEST = [f"test_{name}.py" for name in _LONGEST.split()]
 # Beam's workers in threads end with an error when an engine hangs up at the end of a job.
 HUNG_UP = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
 )
 
 
-class _ByModule(LoadFileScheduling):  # type: ignore[misc]
+class _ByModule(LoadFileScheduling):
     """As `--dist loadfile`, with some modules as one. (`loadgroup` fails in pytest 9.2.)"""
 
     def _split_scope(self, nodeid: str) -> str:
-        module: str = super()._split_scope(nodeid)
+        module = super()._split_scope(nodeid)
         return "engines" if Path(module).name in TOGETHER else module
 
 
@@ -44,10 +38,8 @@ def pytest_xdist_make_scheduler(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts first what takes longest: with it last, one process works and others wait."""
-    names = [f"test_{name}.py" for name in LONGEST]
-    items.sort(
-        key=lambda i: (i.path.name not in names, *map(i.path.name.__ne__, names))
-    )
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
     for item in items:
         if "engines" in getattr(item, "fixturenames", ()):
             item.add_marker(HUNG_UP)

@@ -397,6 +397,7 @@ def place_objects(
     """
     stored = header.height, header.width
     placement = Placement.of(stored) if made is None else made.placement
+    _require_filled(placement.turned, header)
     if stated == stored:
         return placement
     orientation = UPRIGHT
@@ -527,6 +528,18 @@ def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.I
     placed = Image.new(mask.mode, placement.size[::-1], value)
     placed.paste(mask, placement.corner[::-1])
     return placed
+
+
+def _require_filled(size: _Size, header: ImageHeader) -> None:
+    """Refuses a GIF of which Pillow has another size than its header and TensorFlow.
+
+    What lies on the one has no place on the other, or is no mask of it.
+    """
+    if sorted(size) != sorted((header.height, header.width)):
+        raise ImageHeaderError(
+            f"is a {header.format} whose frames are not of the size of its screen; store it "
+            "as PNG"
+        )
 
 
 def _check_bytes(size: _Size, channels: int, what: str) -> None:
@@ -700,7 +713,7 @@ def transform_mask(
     if rules.transforms_all and level == "decode":
         level = "structure"
     header = check_image(data, level=level, max_pixels=max_pixels)
-    orientation = _turn_of((header.height, header.width), frame)
+    orientation = _turn_of((header.height, header.width), frame, rules)
     changes = rules.transforms_all or orientation > UPRIGHT
     if not changes and _is_plain(data, header, samples):
         return data
@@ -712,10 +725,7 @@ def transform_mask(
             raise ImageHeaderError(
                 f"has {found}, expected {samples} as other masks of the input have"
             )
-        if sorted(image.size) != sorted((header.height, header.width)):
-            raise ImageHeaderError(
-                f"is a {header.format} whose frames do not fill its screen; store it as PNG"
-            )
+        _require_filled(image.size, header)
         _check_bytes(image.size, samples.channels * 2, f"{header.kind} has")
         image.load()
         made = _in_samples(image, samples)
@@ -737,7 +747,7 @@ def transform_array(
     from PIL import Image
 
     height, width = array.shape[:2]
-    orientation = _turn_of((height, width), frame)
+    orientation = _turn_of((height, width), frame, rules)
     size = (height, width) if orientation >= FIRST_EXCHANGED else (width, height)
     placement = place(*size, rules, orientation)
     if not placement.moves:
@@ -752,12 +762,15 @@ def transform_array(
     return made
 
 
-def _turn_of(size: Sides, frame: Frame) -> int:
+def _turn_of(size: Sides, frame: Frame, rules: PixelRules) -> int:
     """Returns how what has this height and width is turned with its image."""
     header, orientation = read_header(frame.data), UPRIGHT
     other = header.height, header.width
-    if frame.is_turned or size != other:
+    is_made = header.format == "gif" and rules.transforms_all  # by Pillow
+    if frame.is_turned or size != other or is_made:
         with open_image(frame.data, header, MAX_PIXELS) as image:
+            if is_made:
+                _require_filled(image.size, header)
             orientation = _orientation(image, header)
     if size == other:
         return orientation

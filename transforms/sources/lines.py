@@ -137,10 +137,11 @@ def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
 BATCH_BYTES = 4 << 20  # read and encoded at once
 TEXT = pa.schema({"text": pa.string()})
 _BOM = b"\xef\xbb\xbf"
-# Codes of ISO 639-1 that end names of parallel texts (news.en, news.de), but no programs.
-_LANGUAGES = re.compile(
-    "ar|bg|ca|da|de|el|en|es|et|eu|fa|fi|fr|he|hi|hu|id|it|ja|ko|lt|lv|nl|no|pt|ro|ru|sk|sl|"
-    "sv|sw|ta|th|tr|uk|ur|vi|zh"
+# What ends names of parallel texts (news.en, news.de.gz): codes of ISO 639-1, but those of
+# programs.
+_LANGUAGE = re.compile(
+    r"\.(ar|bg|ca|da|de|el|en|es|et|eu|fa|fi|fr|he|hi|hu|id|it|ja|ko|lt|lv|nl|no|pt|ro|ru|sk|"
+    r"sl|sv|sw|ta|th|tr|uk|ur|vi|zh)(\.(gz|bz2|xz|zst))?$"
 )
 _RECORD_BYTES = 24  # of a record beside its text
 
@@ -187,22 +188,20 @@ def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
 
 def _require_one_language(files: Sequence[InputFile]) -> None:
     """Refuses the same texts in several languages, such as news.en beside news.de."""
-    found: dict[str, list[InputFile]] = {}
+    found: dict[str, dict[str, InputFile]] = {}  # by what is before the language
     for file in files:
-        stem, _, language = file.path.removesuffix(".gz").rpartition(".")
-        if _LANGUAGES.fullmatch(language):
-            found.setdefault(stem, []).append(file)
+        if language := _LANGUAGE.search(file.path):
+            texts = found.setdefault(file.path[: language.start()], {})
+            texts.setdefault(language[1], file)
     for texts in found.values():
         if len(texts) > 1:
-            first, *others = (file.path.removesuffix(".gz") for file in texts)
-            ways = " ".join(
-                f"`exclude=*{path[path.rindex('.') :]}*`" for path in others
-            )
+            (_, first), (_, second), *_ = texts.items()
+            ways = " ".join(f"`exclude=*.{language}*`" for language in [*texts][1:])
             raise InputError(
-                f"{texts[1].uri}: has the texts of {first} in another language, by its name; "
-                f"as lines they would be records that nothing joins. Use {ways} to convert "
-                "one language, or write a table with a column for each, such as JSON Lines. "
-                "To read all as one input, give the files names that end in .txt"
+                f"{second.uri}: has the texts of {first.path} in another language, by its "
+                f"name; as lines they would be records that nothing joins. Use {ways} to "
+                "convert one language, or write a table with a column for each, such as JSON "
+                "Lines. To read all as one input, give the files names that end in .txt"
             )
 
 

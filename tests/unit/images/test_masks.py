@@ -22,7 +22,9 @@ from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules, Re
 from recordmill.transforms.images.transform import (
     Frame,
     Samples,
+    place_objects,
     samples_of,
+    transform_array,
     transform_image,
     transform_mask,
 )
@@ -224,7 +226,24 @@ def test_other_masks_are_refused(data: bytes, samples: Samples, reason: str) -> 
 def test_a_frame_that_does_not_fill_its_screen_is_no_mask(name: str) -> None:
     """TensorFlow decodes the frame, Pillow as much as screen and frame take together."""
     data, (_, height, width, _) = IMAGES[name]
-    with pytest.raises(
-        ImageHeaderError, match="do not fill its screen; store it as PNG"
-    ):
+    told = "not of the size of its screen; store it as PNG"
+    with pytest.raises(ImageHeaderError, match=told):
         masked(data, samples_of(data, MAX_PIXELS), whole(height, width), AS_THEY_ARE)
+
+
+@pytest.mark.parametrize("name", ["shifted-frame.gif", "small-frame.gif"])
+def test_nothing_lies_on_such_a_frame_that_pillow_made_larger(name: str) -> None:
+    data, (_, height, width, _) = IMAGES[name]
+    header, frame = read_header(data), Frame(data, is_turned=False)
+    mask, told = saved(Image.fromarray(numbers(height, width))), "not of the size"
+    assert masked(mask, GRAY, frame, AS_THEY_ARE) == mask
+    sides = Resize(sides=(8, 6))
+    rules = PixelRules(resize=sides, form="png", channels=3, transforms_all=True)
+    with pytest.raises(ImageHeaderError, match=told):
+        masked(mask, GRAY, frame, rules)
+    with pytest.raises(ImageHeaderError, match=told):
+        transform_array(numbers(height, width), frame, rules)
+    made = transform_image(data, header, rules, MAX_PIXELS)
+    with pytest.raises(ImageHeaderError, match=told):
+        place_objects(data, header, (height, width), made, MAX_PIXELS)
+    assert place_objects(data, header, (height, width), None, MAX_PIXELS)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from job_tools import command, examples_of, recordmill
 from source_tools import read, write
 
+from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.lines import TextSource
 
 LINES = st.lists(st.sampled_from([b"", b"a", b"\xc3\xbc", b"x" * 30, b" ", b"\xff", b"a\r"]))  # fmt: skip
@@ -114,3 +115,13 @@ def test_parallel_texts_are_not_mixed(tmp_path: Path) -> None:
     ran = recordmill(*job[:3], str(tmp_path / "all"))
     assert ran.status == 0, ran.err
     assert len([*examples_of(tmp_path / "all", "test")]) == 3
+
+
+def test_texts_of_one_language_are_read(tmp_path: Path) -> None:
+    """The same name twice, packed and not, is no other language; nor is a program."""
+    names = ("news.en", "news.en.bz2", "main.js", "main.py", "other.de")
+    write(tmp_path, dict.fromkeys(names, b"x\n"))
+    assert len(read(TextSource(), tmp_path).rows) == len(names)
+    write(tmp_path, {"news.de.zst": b"x\n"})
+    with pytest.raises(InputError, match=r"texts of news\.de\.zst in another language"):
+        read(TextSource(), tmp_path)
