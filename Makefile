@@ -48,8 +48,9 @@ BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print " 
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
 # Programs of Go are compiled without optimisation, in two thirds of the time: a test runs
-# each for seconds. Without C, but for the one that needs it.
-GO_INSTALL := go install "-gcflags=all=-N -l -dwarf=false" "-ldflags=-s -w"
+# each for seconds. Without C, but for the one that needs it. The compiler collects its
+# garbage less often, which takes a tenth of its time.
+GO_INSTALL := GOGC=400 CGO_CFLAGS=-O0 go install "-gcflags=all=-N -l -dwarf=false" "-ldflags=-s -w"
 
 .PHONY: demo test test-fast coverage test-integration test-long fuzz adversary power-loss soak image environments tools check site words bench bench-peers bench-quick release lock clean
 

@@ -19,7 +19,7 @@ from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_images, make_mixed
 from job_tools import IRIS, convert
-from store_servers import SERVERS, Place, display_path
+from store_servers import SERVERS, Place, display_path, listens
 from tcp_proxy import proxy_to
 
 from recordmill.schemas.storage_options import StorageOptions
@@ -154,14 +154,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """Starts the server of a kind of store when it is first asked for; its address."""
-    running: dict[str, str] = {}
+    running: dict[str, tuple[str, Path]] = {}
     with ExitStack() as stack:
 
         def address_of(kind: str) -> str:
             if kind not in running:
                 folder = tmp_path_factory.mktemp(kind)
-                running[kind] = stack.enter_context(SERVERS[kind].run(folder))
-            return running[kind]
+                running[kind] = stack.enter_context(SERVERS[kind].run(folder)), folder
+            address, folder = running[kind]
+            if address and not listens(int(address.rpartition(":")[2])):
+                # Else each test would try again for minutes before it fails.
+                pytest.fail(f"{kind}: no server: {(folder / 'log').read_text()}")
+            return address
 
         yield address_of
 

@@ -26,6 +26,13 @@ GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 SAMPLES = Path(__file__).parents[1] / "samples"
 IRIS = SAMPLES / "iris" / "iris.csv"
 COMMAND = Path(sys.executable).with_name("recordmill")
+# What Beam's launcher stages for workers to log, as a list that pip makes for each job.
+UNLISTED = "--experiments=disable_logging_submission_environment"
+# The job server within Beam, which downloads nothing, and workers in threads.
+PORTABLE = [
+    *("--runner=PortableRunner", "--job_endpoint=embed"),
+    *("--environment_type=LOOPBACK", UNLISTED),
+]
 HANG_SECONDS = 120  # a generous limit; nothing here takes a tenth of it
 # Packages whose import takes long, so that some commands go without.
 HEAVY = (

@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from job_tools import PORTABLE
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
@@ -27,11 +28,6 @@ SCHEMA: dict[str, Any] = {
     "note": {"dtype": "string", "default": "none"},
 }
 
-PORTABLE = [
-    "--runner=PortableRunner",
-    "--job_endpoint=embed",
-    "--environment_type=LOOPBACK",
-]
 EXCHANGES = ["scratch", "engine"]
 RUNNERS = ["one", "two", "portable"]
 

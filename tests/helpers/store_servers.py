@@ -6,6 +6,7 @@ Servers are found where `make test-integration` put them, listen on a free port 
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.clouds import filesystem_of
 
 TOOLS = Path(__file__).parents[2] / ".tools"
+READY_SECONDS = 240  # until a server is there, on a machine that does much else
 
 # Planted: must never be seen in a pickle, a repr, an error or a file.
 SECRET = "planted/0secret0key0that0nobody0should0see"
@@ -66,9 +68,22 @@ class Server:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no program gets unasked: those begin at 32,768, on macOS higher.
+
+    One of those may go to another program before a server that takes seconds to start
+    has it; whoever waits for the server then finds that program.
+    """
+    while True:
+        port = secrets.randbelow(12_768) + 20_000
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 @contextmanager
@@ -77,16 +92,13 @@ def running(command: list[str], port: int, log: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            deadline = time.monotonic() + 60
-            while True:
-                with (
-                    suppress(OSError),
-                    socket.create_connection(("127.0.0.1", port), 1),
-                ):
+            deadline = time.monotonic() + READY_SECONDS
+            while process.poll() is None and not listens(port):
+                if time.monotonic() > deadline:
                     break
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{command[0]}: no server: {log.read_text()}")
                 time.sleep(0.05)
+            if process.poll() is not None or not listens(port):
+                raise RuntimeError(f"{command[0]}: no server: {log.read_text()}")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()

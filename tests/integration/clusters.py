@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Self
 
 from flink_cluster import CACHED_WORKERS, FlinkCluster, flink_job_server
-from services import Service, listens, python_first, service, tail
+from job_tools import UNLISTED
+from services import Service, python_first, service, tail
 from spark_server import spark_job_server
-from store_servers import free_port, tool
+from store_servers import free_port, listens, tool
 
 # Threads of the launcher as workers: no process imports Beam first.
-THREADS = ["--environment_type=LOOPBACK", CACHED_WORKERS]
+THREADS = ["--environment_type=LOOPBACK", CACHED_WORKERS, UNLISTED]
 
 
 @contextmanager
@@ -107,7 +108,7 @@ class Engines:
 
     def own_prism(self) -> list[str]:
         """Beam options for a Prism that the launcher starts, with itself as worker."""
-        return ["--runner=PrismRunner", f"--prism_location={prism_binary()}"]
+        return ["--runner=PrismRunner", f"--prism_location={prism_binary()}", UNLISTED]
 
     @cached_property
     def _spark(self) -> str:

@@ -8,11 +8,11 @@ import pytest
 from clusters import Engines
 from xdist.scheduler import LoadFileScheduling
 
-# One process runs all of these, as it does each other module: a cluster starts for them, and
-# one for test_clusters.py, which takes as long.
-TOGETHER = {"test_all_sources.py", "test_pipelines.py"}
+# One process runs these, as it does each other module: a cluster starts for them. Parts of
+# it are killed in the last one.
+TOGETHER = {"test_pipelines.py", "test_laptop_to_cluster.py", "test_clusters.py"}
 _LONGEST = """
-clusters all_sources pipelines lowest_versions frameworks release laptop_to_cluster
+pipelines laptop_to_cluster clusters all_sources lowest_versions frameworks release
 foreign_tables airflow same_rows torch_state
 """
 LONGEST = [f"test_{name}.py" for name in _LONGEST.split()]

@@ -20,11 +20,10 @@ from services import (
     class_path,
     descendants,
     java,
-    listens,
     python_first,
     service,
 )
-from store_servers import free_port
+from store_servers import free_port, listens
 
 WORKER_CACHE_MS = 2000
 # Else each stage of a job starts workers anew.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,9 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from job_tools import children
-from store_servers import tool
+from store_servers import READY_SECONDS, tool
 
-READY_SECONDS = 240  # for a Java process on a machine that does much else
 STOP_SECONDS = 15
 
 # Flink and Spark reach into the JDK; their own scripts give these options, too.
@@ -112,12 +110,6 @@ def service(
 def python_first() -> dict[str, str]:
     """Makes plain `python` ours."""
     return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-
-def listens(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 def java() -> str:

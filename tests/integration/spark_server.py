@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services import JAVA_OPTIONS, class_path, java, listens, service
-from store_servers import free_port
+from services import JAVA_OPTIONS, class_path, java, service
+from store_servers import free_port, listens
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from clusters import Engines, prism
+from clusters import THREADS, Engines, prism
 from example_counts import FACTOR
 from flink_cluster import FlinkCluster, flink_job_server
 from job_inputs import MixedInput
@@ -205,32 +205,17 @@ def test_workers_run_a_function_whose_text_goes_with_the_job(
     assert contents(tmp_path / engine) == contents(tmp_path / "alone")
 
 
-def test_boot_program_starts_the_workers(
-    tmp_path: Path,
-    engines: Engines,
-    cluster: FlinkCluster,
-    inputs: dict[str, list[Path]],
-    expected: Callable[[str], dict[str, str]],
-) -> None:
-    """The way without a worker pool: each TaskManager starts its own workers."""
-    output = tmp_path / "same"
-    beam = [*engines.flink_with_processes(), "--parallelism=2"]
-    run_well(
-        "convert", "csv", *inputs["csv"], output, *OPTIONS, "--", *beam, engines=engines
-    )
-    assert contents(output) == expected("csv")
-
-
 def test_one_prism_serves_many_jobs(
     tmp_path: Path, engines: Engines, iris: Path
 ) -> None:
     with prism(engines.folder) as endpoint:
         beam = ["--runner=PortableRunner", f"--job_endpoint={endpoint}"]
-        beam += engines.external()
-        for name in ("first", "second"):
+        # The second by workers in threads: Beam is not imported by a process more.
+        for name, workers in (("first", engines.external()), ("second", THREADS)):
             output = tmp_path / name / "iris"
-            arguments = ["convert", "csv", IRIS, output, "--shards", 2, "--", *beam]
-            run_well(*arguments, engines=engines)
+            arguments = ["convert", "csv", IRIS, output, "--shards", 2, "--"]
+            ran = recordmill(*arguments, *beam, *workers)
+            assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
             assert contents(output) == contents(iris)
 
 
@@ -239,9 +224,9 @@ A_RANGE_IS_SENT = "facts/range-engine-*.json"
 A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
 THIRDS = (A_RANGE_IS_DONE, A_RANGE_IS_SENT, A_SHARD_IS_BEGUN)
 # Each takes up to 40 processor seconds: both are killed in each third in `make test-long`.
-TASK_MANAGER_IN, WORKER_IN = (
-    (THIRDS[::2], THIRDS[1:2]) if FACTOR <= 1 else (THIRDS,) * 2
-)
+TASK_MANAGER_IN, WORKER_IN = (THIRDS[2:], THIRDS[1:2]) if FACTOR <= 1 else (THIRDS,) * 2
+# One takes the same way as the other; test_signals.py has all, without an engine.
+INTERRUPTED_BY = [signal.SIGTERM] if FACTOR <= 1 else [signal.SIGINT, signal.SIGTERM]
 
 
 def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
@@ -270,7 +255,10 @@ def test_task_manager_is_killed(
     expected: Callable[[str], dict[str, str]],
     moment: str,
 ) -> None:
-    """While ranges are read, sent, or shards written: Flink begins again on the other."""
+    """While ranges are read, sent, or shards written: Flink begins again on the other.
+
+    Each TaskManager starts its own workers by Beam's boot program, without a pool.
+    """
     output = tmp_path / "same"
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink_with_processes(), "--parallelism=2"]
@@ -312,7 +300,7 @@ def test_worker_is_killed(
     assert contents(output) == expected("csv")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", INTERRUPTED_BY)
 def test_interrupted_launcher_cancels_its_job(
     tmp_path: Path,
     engines: Engines,

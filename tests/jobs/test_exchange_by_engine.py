@@ -17,6 +17,7 @@ import pytest
 from job_inputs import MixedInput
 from job_tools import (
     IRIS,
+    PORTABLE,
     SAMPLES,
     Argument,
     assert_unpublished,
@@ -38,12 +39,6 @@ from recordmill.transforms.tasks import convert_range as engine_task
 from recordmill.transforms.tasks.workspace import Workspace
 
 ENGINE: list[Argument] = ["--exchange", "engine"]
-PORTABLE = [
-    "--",
-    "--runner=PortableRunner",
-    "--job_endpoint=embed",
-    "--environment_type=LOOPBACK",
-]
 INPUTS = {
     "csv": [IRIS],
     "cifar": [SAMPLES / "cifar", "--variant", "cifar10"],
@@ -75,7 +70,7 @@ def test_the_portable_runner_gives_the_same_bytes(
     """Tables and images by it come to a store below."""
     first, *rest = INPUTS["cifar"]
     job = [first, tmp_path / "there", *rest, "--shards", 3, "--name", "same"]
-    convert("cifar", *job, *PORTABLE)
+    convert("cifar", *job, "--", *PORTABLE)
     assert_whole(tmp_path / "there")
     assert contents(tmp_path / "there") == contents(model("cifar"))
     facts = json.loads((tmp_path / "there" / "run.json").read_bytes())
@@ -145,13 +140,13 @@ def assert_shared_by_the_store(
 
     monkeypatch.setattr(Workspace, "local_path", noting)
     job += ["--exchange", exchange]
-    ran = to_store(store_place, source, first, job, beam=PORTABLE)
+    ran = to_store(store_place, source, first, job, beam=["--", *PORTABLE])
     assert ran.status == 0, ran.err
     if store_place.kind != "local":
         assert kept <= {"", "errors"}  # the launcher's own folder, an earlier try's
     assert published(store_place) == local_files(model(source))
     assert not [path for path in cache.rglob("*") if path.is_file()]
-    again = to_store(store_place, source, first, job, beam=PORTABLE)
+    again = to_store(store_place, source, first, job, beam=["--", *PORTABLE])
     assert "this dataset is already there" in again.err
 
 

@@ -51,7 +51,7 @@ def tries(folder: Path, number: int, *options: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_stopped_and_paused_on_disk(tmp_path: Path, seed: int) -> None:
-    made = tries(tmp_path, 16, "--seed", f"{seed}")
+    made = tries(tmp_path, 8, "--seed", f"{seed}")
     assert [each for each in made if each["wrong"]] == []
 
 
@@ -63,7 +63,7 @@ def test_stopped_and_paused_on_s3(
     for name, value in SERVERS["s3"].environment(address).items():
         monkeypatch.setenv(name, value)
     root = bucket_place("s3", {"endpoint_url": address}).root
-    made = tries(tmp_path, 12, "--root", root, "--endpoint", address)
+    made = tries(tmp_path, 6, "--root", root, "--endpoint", address)
     assert [each for each in made if each["wrong"]] == []
 
 
