@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
-from typing import Literal
+from typing import Literal, overload
 
 from recordmill.schemas.input_files import (
     NO_CHECKSUMS,
@@ -226,26 +226,75 @@ class RangeResult:
     __reduce__ = as_call
 
     def pack(self) -> Bytes:
-        """Returns the result as a value that a runner passes on as it is."""
-        return pickle.dumps(self)
+        """Returns the result as a value that a runner passes on as it is.
+
+        Its range's index comes first, so packed results are in order once they are sorted.
+        """
+        return self.range.index.to_bytes(_INDEX_BYTES) + pickle.dumps(self)
 
     @staticmethod
-    def unpack(packed: Iterable[Bytes]) -> list[RangeResult]:
-        """Returns results in the order of their ranges; what is equal of columns is one."""
-        if len(packed := list(packed)) == 1:
-            return [pickle.loads(packed[0])]
+    def index_of(packed: Bytes) -> int:
+        """Returns the index of a packed result's range."""
+        return int.from_bytes(packed[:_INDEX_BYTES])
+
+    @staticmethod
+    def unpack(packed: Iterable[Bytes]) -> Sequence[RangeResult]:
+        """Returns results in the order of their ranges; what is equal of columns is one.
+
+        Of very many each is unpacked when it is asked for, and not kept.
+        """
+        packed = sorted(packed)
+        if len(packed) > MOST_UNPACKED:
+            return _Packed(packed)
+        if len(packed) == 1:
+            return [_load(packed[0])]
         # Of each field its own: a number is equal to a flag of the same value.
         names = "observed_types", "encoded_types", "nulls"
         shared = [(name, dict[TypeFlags, TypeFlags]()) for name in names]
 
         def load(data: Bytes) -> RangeResult:
-            found: RangeResult = pickle.loads(data)
+            found = _load(data)
             for name, known in shared:
                 value = getattr(found, name)
                 object.__setattr__(found, name, known.setdefault(value, value))
             return found
 
-        return sorted(map(load, packed), key=lambda each: each.range.index)
+        return list(map(load, packed))
+
+
+_INDEX_BYTES = 8
+# A result of a table of 40 columns takes 3.2 kB, packed 0.7 kB. To unpack it takes 15
+# microseconds, and whoever publishes goes through all about ten times.
+MOST_UNPACKED = 100_000
+
+
+def _load(packed: bytes) -> RangeResult:
+    found: RangeResult = pickle.loads(memoryview(packed)[_INDEX_BYTES:])
+    return found
+
+
+class _Packed(Sequence[RangeResult]):
+    """Results that stay packed."""
+
+    def __init__(self, packed: list[bytes]) -> None:
+        self._packed = packed
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @overload
+    def __getitem__(self, index: int) -> RangeResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RangeResult]: ...
+
+    def __getitem__(self, index: int | slice) -> RangeResult | Sequence[RangeResult]:
+        if isinstance(index, slice):
+            return _Packed(self._packed[index])
+        return _load(self._packed[index])
+
+    def __iter__(self) -> Iterator[RangeResult]:
+        return map(_load, self._packed)
 
 
 KEY_SPACE = 1 << 64  # order keys are u64

@@ -158,7 +158,7 @@ def publish_dataset(
 def _understood(
     context: RunContext,
     run_metadata: dict[str, object],
-    results: list[RangeResult],
+    results: Sequence[RangeResult],
     shards: list[ShardResult],
 ) -> dict[str, object]:
     """Returns what run.json says of the input, now that all rows were read."""
@@ -328,9 +328,9 @@ def exchange_by_engine(
     sent = (
         measured
         | "KeyByIndex"
-        >> beam.Map(
-            lambda one: (RangeResult.unpack([one])[0].range.index, one)
-        ).with_output_types(tuple[int, bytes])
+        >> beam.Map(lambda one: (RangeResult.index_of(one), one)).with_output_types(
+            tuple[int, bytes]
+        )
         | "SendRanges" >> beam.ParDo(send, final_types, AsSingleton(to_write))
     )  # (shard number, piece), and (NO_SHARD, result of a range)
     written = write_pieces(sent, to_write)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
+from recordmill.schemas.ranges import MOST_UNPACKED
 from recordmill.transforms.exchange.pieces import (
     HELD_BYTES,
     PIECE_BYTES,
@@ -115,8 +116,9 @@ class Case:
 
     @property
     def results_bytes(self) -> int:
-        """Returns the memory of the results of all ranges, packed and not."""
-        return self.ranges * (RANGE_RESULT_BYTES + PACKED_RESULT_BYTES)
+        """Returns the memory of the results of all ranges, packed; and not, if not many."""
+        unpacked = RANGE_RESULT_BYTES if self.ranges <= MOST_UNPACKED else 0
+        return self.ranges * (unpacked + PACKED_RESULT_BYTES)
 
     @property
     def histogram_bytes(self) -> int:

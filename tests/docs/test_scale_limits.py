@@ -32,6 +32,7 @@ from recordmill.schemas.ranges import (
     SortedRunRef,
     SplitPlan,
 )
+from recordmill.transforms.commit.build_manifest import merge_column_info
 from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.pieces import ShardPieces, cut_block
 from recordmill.transforms.exchange.sorted_runs import (
@@ -87,11 +88,12 @@ def test_objects_take_the_memory_that_is_told(
 ) -> None:
     """Results and runs come pickled, with strings of their own; ranges are made here."""
     pickled = [pickle.dumps(make(index)) for index in range(MANY)]
+    packed = [some_result(index).pack() for index in range(MANY)]
     tracemalloc.start()
     try:
         made: Sequence[object]
         if make is some_result:
-            made = RangeResult.unpack(pickled)
+            made = RangeResult.unpack(packed)
         elif make is some_run:
             made = [pickle.loads(each) for each in pickled]
         else:
@@ -103,10 +105,25 @@ def test_objects_take_the_memory_that_is_told(
     assert found == pytest.approx(told, rel=0.25)
 
 
-def test_packed_results_take_the_memory_that_is_told() -> None:
+def test_packed_results_take_the_memory_that_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert sys.getsizeof(some_result(MANY).pack()) == pytest.approx(
         scale.PACKED_RESULT_BYTES, rel=0.25
     )
+    packed = [some_result(index).pack() for index in range(MANY)]
+    monkeypatch.setattr("recordmill.schemas.ranges.MOST_UNPACKED", MANY - 1)
+    tracemalloc.start()
+    try:
+        made = RangeResult.unpack(reversed(packed))
+        found = merge_column_info(made)
+        assert tracemalloc.get_traced_memory()[0] / MANY < 20
+    finally:
+        tracemalloc.stop()
+    assert found == ((3,) * 40, (0,) * 40)
+    assert [made[0], made[-1], *made[3:5]] == [
+        some_result(index) for index in (0, MANY - 1, 3, 4)
+    ]
 
 
 def test_ranges_take_the_room_in_the_graph_that_is_told(tmp_path: Path) -> None:

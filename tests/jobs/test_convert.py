@@ -110,6 +110,20 @@ def test_shards_are_balanced(seven_shards: Path) -> None:
     assert_whole(seven_shards)
 
 
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_results_of_very_many_ranges_stay_packed(
+    tmp_path: Path,
+    seven_shards: Path,
+    mixed: MixedInput,
+    monkeypatch: pytest.MonkeyPatch,
+    exchange: str,
+) -> None:
+    monkeypatch.setattr("recordmill.schemas.ranges.MOST_UNPACKED", 1)
+    output = tmp_path / "mixed"
+    convert("csv", *mixed.files, output, "--shards", 7, "--exchange", exchange)
+    assert contents(output) == contents(seven_shards)
+
+
 def test_every_row_is_there_once(seven_shards: Path, mixed: MixedInput) -> None:
     texts: dict[int, str] = {}
     for example in examples_of(seven_shards):

@@ -202,5 +202,12 @@ def merge_column_info(
         ),
         no_flags,
     )
-    nulls = [result.nulls for result in ranges if result.nulls]
-    return observed, tuple(map(sum, zip(*nulls, strict=True)))
+    no_counts: tuple[int, ...] = ()
+    return observed, reduce(_added, (result.nulls for result in ranges), no_counts)
+
+
+def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Adds up the counts of each column; () has counted nothing."""
+    if not one or not other:
+        return one or other
+    return tuple(a + b for a, b in zip(one, other, strict=True))

@@ -17,7 +17,13 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.job import DEFAULT_SPLITS, NO_DESCRIPTION, Description, JobSpec
 from recordmill.schemas.options import Duplicates, Grace, VerifyLevel
-from recordmill.schemas.ranges import InputRange, RowIssue, ShardPlan, TypeFlags
+from recordmill.schemas.ranges import (
+    InputRange,
+    RangeResult,
+    RowIssue,
+    ShardPlan,
+    TypeFlags,
+)
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.exact_splits import SplitLimits
@@ -91,7 +97,7 @@ class RunContext:
         return self.processes.call(task, *arguments)
 
     def execute_packed(self, task: Callable[..., Any], packed: bytes) -> bytes:
-        """Executes a task with packed arguments, and returns its result packed.
+        """Executes a task with packed arguments, and returns its RangeResult packed.
 
         Whoever executes it looks into them: the launcher passes on what others made.
         """
@@ -183,7 +189,8 @@ class RunContext:
 
 
 def _packed(context: RunContext, task: Callable[..., Any], arguments: bytes) -> bytes:
-    return pickle.dumps(task(context, *pickle.loads(arguments)))
+    result: RangeResult = task(context, *pickle.loads(arguments))
+    return result.pack()
 
 
 @dataclass(frozen=True, slots=True)
