@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import io
 import re
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -38,18 +36,23 @@ CHECKSUMS = pa.schema(
 )
 """The columns of checksums."""
 
+_CHECKSUMS_IN_BATCH = 4096
+
 
 class Checksums:
-    """Checksums in columns: 130 bytes for each, where tuples take 250."""
+    """Checksums in columns: 60 bytes for each, where tuples take 250."""
 
     def __init__(self, checksums: Iterable[FileChecksum] = ()) -> None:
-        self._columns: tuple[Any, ...] = ([], array("q"), array("q"), array("q"))
+        self._batches: list[pa.RecordBatch] = []
+        self._last: list[FileChecksum] = []  # in no column yet
         self.extend(checksums)
 
     def append(self, checksum: FileChecksum) -> None:
         """Adds one checksum."""
-        for column, value in zip(self._columns, checksum, strict=True):
-            column.append(value)
+        self._last.append(checksum)
+        if len(self._last) == _CHECKSUMS_IN_BATCH:
+            self._batches = self.batches
+            self._last = []
 
     def extend(self, checksums: Iterable[FileChecksum]) -> None:
         """Adds several."""
@@ -57,24 +60,27 @@ class Checksums:
             self.append(each)
 
     @property
-    def batch(self) -> pa.RecordBatch:
+    def batches(self) -> list[pa.RecordBatch]:
         """Returns what there is, in columns."""
-        paths, *numbers = self._columns
-        columns = [pa.array(paths, pa.string()), *map(np.array, numbers)]
-        return pa.RecordBatch.from_arrays(columns, schema=CHECKSUMS)
+        if not self._last:
+            return self._batches
+        columns = map(pa.array, zip(*self._last, strict=True), CHECKSUMS.types)
+        last = pa.RecordBatch.from_arrays(list(columns), schema=CHECKSUMS)
+        return [*self._batches, last]
 
     def dump(self) -> bytes:
         """Returns a file of them, of which nothing is believed if it is damaged."""
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, CHECKSUMS) as out:
-            out.write_batch(self.batch)
+            for batch in self.batches:
+                out.write_batch(batch)
         return crc32c(sink.getvalue()).to_bytes(4) + sink.getvalue()
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return sum(map(len, self._batches)) + len(self._last)
 
     def __iter__(self) -> Iterator[FileChecksum]:
-        return map(FileChecksum, *self._columns)
+        return chain(checksums_in(self._batches), self._last)
 
 
 def parse_checksums(data: bytes) -> list[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from recordmill.transforms.commit.inputs import (
     KeptInputs,
     dump_kept,
 )
-from recordmill.transforms.file_content import Checksums, contents
+from recordmill.transforms.file_content import CHECKSUMS, Checksums, contents
 from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.join import ask
 from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
@@ -28,7 +28,7 @@ def contents_of(
     files = pa.table(
         {"path": pa.array(list(sizes), pa.string()), "size": [*sizes.values()]}
     )
-    read = pa.Table.from_batches([Checksums(parts).batch])
+    read = pa.Table.from_batches(Checksums(parts).batches, CHECKSUMS)
     found = ask(files, read, contents, pa.string())
     told = zip(sizes, found.to_pylist(), strict=True)
     return {path: content for path, content in told if content is not None}

@@ -324,7 +324,7 @@ def load_checksums(
         for result in results:
             few.extend(result.few)
             wanted += result.in_file
-        yield few.batch
+        yield from few.batches
         for name in workspace.names(CHECKPOINTS):
             for batch in _kept(workspace, name) if name.endswith(_ENDING) else ():
                 wanted -= len(batch) if name != f"{PREPARE}{_ENDING}" else 0
