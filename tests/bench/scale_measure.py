@@ -289,7 +289,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--worker-gb", type=float, nargs=2, default=[1.0, 4.0])
     parser.add_argument("--photos-gb", type=float, nargs="+", default=[5.0, 30.0])
     parser.add_argument("--large-gb", type=float, default=100.0)
-    parser.add_argument("--files", type=int, nargs=2, default=[100_000, 400_000])
+    parser.add_argument("--files", type=int, nargs=2, default=[400_000, 1_200_000])
     parser.add_argument("--flink-gb", type=float, default=1.0)
     parser.add_argument("--exchange-gb", type=float, nargs="+", default=[0.5, 1, 5])
     parser.add_argument("--exchange-formats", nargs="+", default=["csv", "cifar"])
