@@ -111,7 +111,7 @@ def levers(results: Results) -> str:
     for goal in GOALS:
         if goal.lever and verdict(goal, results) == MISSED:
             found.setdefault(goal.lever, []).append(goal.what)
-    return "\n".join(f"- {'; '.join(names)}. {text}" for text, names in found.items())
+    return "\n".join(f"- {'. '.join(names)}. {text}" for text, names in found.items())
 
 
 def part_table(part: Mapping[str, Any]) -> str:
