@@ -23,7 +23,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from typing import cast
 
@@ -158,7 +158,7 @@ def publish_dataset(
 def _understood(
     context: RunContext,
     run_metadata: dict[str, object],
-    results: Sequence[RangeResult],
+    results: Collection[RangeResult],
     shards: list[ShardResult],
 ) -> dict[str, object]:
     """Returns what run.json says of the input, now that all rows were read."""
@@ -183,7 +183,7 @@ def _understood(
 
 def _findings(
     context: RunContext,
-    results: Sequence[RangeResult],
+    results: Collection[RangeResult],
     shards: Sequence[ShardResult] = (),
 ) -> Findings:
     """Returns what all rows had; shards may have read them by reference."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import chain
 
@@ -81,7 +81,7 @@ def locator_of(context: RunContext) -> RejectLocator:
 
 
 def build_manifest(
-    context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
+    context: RunContext, ranges: Collection[RangeResult], shards: Sequence[ShardResult]
 ) -> Manifest:
     """Builds the manifest from all results, after a check that they agree.
 
@@ -166,7 +166,7 @@ def build_manifest(
 
 
 def _map_entry(
-    context: RunContext, ranges: Sequence[RangeResult], observed: TypeFlags
+    context: RunContext, ranges: Collection[RangeResult], observed: TypeFlags
 ) -> MapEntry | None:
     """Returns what a function made of all rows, if the job has one."""
     given = context.source.input_schema(observed)
@@ -187,7 +187,7 @@ def _index_entry(shard: ShardResult) -> FileEntry | None:
 
 
 def merge_column_info(
-    ranges: Sequence[RangeResult], shards: Sequence[ShardResult] = ()
+    ranges: Collection[RangeResult], shards: Sequence[ShardResult] = ()
 ) -> tuple[TypeFlags, tuple[int, ...]]:
     """Merges the type flags and the counts of missing values of all ranges.
 

@@ -10,7 +10,7 @@ import math
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -132,7 +132,7 @@ _READ_BYTES = 4 << 20  # of a shard, for its SHA-256
 
 
 def _list_converted(
-    context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
+    context: RunContext, ranges: Collection[RangeResult], shards: Sequence[ShardResult]
 ) -> tuple[str, Data, Data, KeptFiles]:
     """Lists the inputs of a run by the checksums of what its tasks read.
 
@@ -166,7 +166,7 @@ def _list_converted(
 def _contents(
     context: RunContext,
     files: KeptFiles,
-    ranges: Sequence[RangeResult],
+    ranges: Collection[RangeResult],
     shards: Sequence[ShardResult],
 ) -> pa.ChunkedArray | None:
     """Returns the content of each file, null if nothing was read; None if not known."""
@@ -375,7 +375,7 @@ _LISTED_AT = "listed-at"  # in the workspace
 
 def stage(
     context: RunContext,
-    ranges: Sequence[RangeResult],
+    ranges: Collection[RangeResult],
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
@@ -631,7 +631,7 @@ LEASE_PAUSE_SECONDS = 20.0  # during all tries together, a dead worker's lease e
 
 def publish_detached(
     context: RunContext,
-    ranges: Sequence[RangeResult],
+    ranges: Collection[RangeResult],
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
