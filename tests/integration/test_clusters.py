@@ -224,7 +224,8 @@ A_RANGE_IS_SENT = "facts/range-engine-*.json"
 A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
 THIRDS = (A_RANGE_IS_DONE, A_RANGE_IS_SENT, A_SHARD_IS_BEGUN)
 # Each takes up to 40 processor seconds: both are killed in each third in `make test-long`.
-TASK_MANAGER_IN, WORKER_IN = (THIRDS[2:], THIRDS[1:2]) if FACTOR <= 1 else (THIRDS,) * 2
+# A worker that dies between two steps may leave Flink waiting: in CI it dies in the first.
+TASK_MANAGER_IN, WORKER_IN = (THIRDS[2:], THIRDS[:1]) if FACTOR <= 1 else (THIRDS,) * 2
 # One takes the same way as the other; test_signals.py has all, without an engine.
 INTERRUPTED_BY = [signal.SIGTERM] if FACTOR <= 1 else [signal.SIGINT, signal.SIGTERM]
 
