@@ -36,6 +36,7 @@ STAGES = ("scan", "read", "plan", "write", "publish")
 _RATE_SECONDS = 30.0  # the time that a rate is the mean of
 _LEAST_SECONDS = 1.0  # before it, a rate would be a guess
 _WRITE_RATE = 300e6  # bytes a second, measured; until the run itself has written some
+_STILL_SECONDS = 300.0  # without anything new, before people are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class View:
     rows_per_second: float | None = None  # None if not known
     rejected: int = 0  # rows that become no record
     seconds_left: float | None = None  # of the whole run; None if not known
+    still: float = 0.0  # seconds since anything was new
 
     @property
     def share(self) -> float | None:
@@ -84,7 +86,9 @@ class View:
             facts.append(f"{round(round(self.rows_per_second, -digits)):,} rows/s")
         if self.rejected:
             facts.append(f"{count(self.rejected, 'row')} rejected")
-        if self.seconds_left is not None:
+        if self.still >= _STILL_SECONDS:
+            facts.append(f"nothing new for {duration(self.still)}")
+        elif self.seconds_left is not None:
             facts.append(f"about {duration(self.seconds_left)} left")
         return facts
 
@@ -140,9 +144,16 @@ class RunView:
     write_rate: Rate = field(default_factory=Rate)
     row_rate: Rate = field(default_factory=Rate)
     record_rate: Rate = field(default_factory=Rate)
+    last: Position | None = None
+    since: float = 0.0  # when `last` was first seen
 
     def at(self, now: float, position: Position) -> View:
         """Returns what is shown of a position; `now` are seconds of a clock."""
+        if position != self.last:
+            self.last, self.since = position, now
+        return replace(self._at(now, position), still=now - self.since)
+
+    def _at(self, now: float, position: Position) -> View:
         rejected = position.rejected
         all_read = position.ranges >= self.num_ranges * position.readings
         begun = position.shards or any(n.startswith("shard-") for n in position.working)

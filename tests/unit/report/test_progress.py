@@ -80,6 +80,19 @@ def test_a_whole_run() -> None:
     )
 
 
+def test_nothing_new_for_long() -> None:
+    """A runner may wait for ever: people are told, and not how long it will take."""
+    run = view_of_run()
+    half = replace(NOTHING, read=Counts(500, 41))
+    run.at(0, replace(NOTHING, read=Counts(250, 20)))
+    assert run.at(10, half).line().endswith("2 rows/s, about 20 s left")
+    assert "nothing new" not in run.at(309, half).line()
+    line = run.at(370, half).line()
+    assert line.endswith("41 of about 82 rows, nothing new for 6 min")
+    more = replace(half, read=Counts(750, 60))
+    assert "nothing new" not in run.at(380, more).line()
+
+
 def test_a_survey() -> None:
     view = view_of_run().at(0, replace(NOTHING, surveyed=3))
     assert view.line() == "scan: finding where rows begin, 75 %, 3 of 4 ranges"
