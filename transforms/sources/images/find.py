@@ -11,7 +11,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +31,7 @@ from recordmill.schemas.input_files import (
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import a_or_an, count, first_names
-from recordmill.transforms.arrow import I64
+from recordmill.transforms.arrow import I64, count_values
 from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.parallel import ahead
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 _THREADS = 16  # most of the time is waiting for the store
 _AT_ONCE = 4096
 _SHOWN_ENDINGS = 5
+_ENDING = r"[^/.]\.*(?P<ending>\.[^/.]+)$"  # as os.path.splitext: .jpg alone is a name
 _MOST_ALIKE = 8  # classes whose first images are looked at; pairs are few
 
 # (split of all images that it names, or "", and file) of each file, by the option that
@@ -150,10 +151,10 @@ def count_endings(files: Inventory) -> str:
     """Returns how many files have which ending, the most frequent first."""
     endings = Counter[str]()
     for batch in files.batches():
-        paths = batch["path"].to_pylist()
-        # In a tenth of the time of pathlib.
-        found = (os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122
-        endings.update(each if len(each) > 1 else "no ending" for each in found)
+        found = pc.struct_field(pc.extract_regex(batch["path"], _ENDING), "ending")
+        endings += count_values(pc.utf8_lower(found))
+        endings["no ending"] += found.null_count
+    endings += Counter()  # what counts nothing goes
     return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
 
 
@@ -797,12 +798,13 @@ def _empty_folders(
                 if _is_below(f"{folder}/", each.folder)
             }
             for parent in sorted({parts[:index] for parts in below if parts[index:]}):
-                for name in _folders_in(root, "/".join(parent)):
-                    if (*parent, name) not in below:
-                        yield "/".join((*parent, name))
+                has = {parts[index] for parts in below if parts[:index] == parent}
+                for name in _empty_folders_in(root, "/".join(parent), has):
+                    yield "/".join((*parent, name))
 
 
-def _folders_in(root: str, parent: str) -> Iterable[str]:
+def _empty_folders_in(root: str, parent: str, known: Collection[str]) -> Iterable[str]:
+    """Returns the folders without a file; those of `known` names have one."""
     path = local_path(f"{root}{parent}")
     if not path.is_dir():  # an archive
         return ()
@@ -810,7 +812,8 @@ def _folders_in(root: str, parent: str) -> Iterable[str]:
         return sorted(
             entry.name
             for entry in entries
-            if not is_left_out(entry.name)
+            if entry.name not in known
+            and not is_left_out(entry.name)
             and entry.is_dir(follow_symlinks=False)
             and not Path(entry.path, WORK_FOLDER).exists()  # an output folder
             and not has_files(entry.path)
