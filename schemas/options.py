@@ -263,8 +263,8 @@ OPTIONS = (
                default=False, page="jobs.md#warnings"),
         Option("workers", "integer", "CRJ",
                "workers of the embedded runner: threads, or processes for large inputs; "
-               "0: all cores", default=0,
-               default_text="all cores", bounds=(0, None), metavar="N"),
+               "0: one a core, or two if inputs or output are in a store",
+               default=0, default_text="by cores", bounds=(0, None), metavar="N"),
         Option("beam", "beam", "J",
                "options of Beam, like --runner=...; the command takes them after --",
                page="clusters.md"),

@@ -65,13 +65,14 @@ from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import Findings
 from recordmill.transforms.storage.lease import require_holder
+from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
     convert_range,
     measure_range,
     range_histogram,
     send_range,
-    survey_range,
+    survey_ranges,
 )
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.progress_reader import note_end, save_plan_totals
@@ -392,6 +393,7 @@ class SendRange(beam.DoFn):
 
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answer
+SURVEYS_AT_ONCE = 4  # likewise; some read a whole range
 
 
 def input_ranges_of(
@@ -402,10 +404,12 @@ def input_ranges_of(
         only = pickle.dumps((ranges[0], ()))
         return pipeline | "Range" >> beam.Create([only], reshuffle=False)
     if context.source.input.needs_survey(ranges):
+        step = 1 if is_local(ranges[0].uri) else SURVEYS_AT_ONCE
+        parts = [ranges[at : at + step] for at in range(0, len(ranges), step)]
         surveys = (
             pipeline
-            | "Ranges" >> beam.Create(ranges)
-            | "SurveyRanges" >> beam.Map(survey_one, context)  # (index, survey)
+            | "Ranges" >> beam.Create(parts)
+            | "SurveyRanges" >> beam.FlatMap(survey_part, context)  # (index, survey)
             | beam.CombineGlobally(ToListCombineFn()).without_defaults()
         )
     else:
@@ -418,9 +422,13 @@ def input_ranges_of(
     )
 
 
-def survey_one(input_range: InputRange, context: RunContext) -> tuple[int, int]:
+def survey_part(
+    part: list[InputRange], context: RunContext
+) -> Iterator[tuple[int, int]]:
     with report_errors_to_launcher(context.workspace):
-        return input_range.index, context.execute(survey_range, input_range)
+        found = context.execute(survey_ranges, part)
+    for input_range, survey in zip(part, found, strict=True):
+        yield input_range.index, survey
 
 
 def resolve_ranges(

@@ -32,7 +32,6 @@ from apache_beam.transforms import core, userstate
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import is_embedded_runner
-from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.parallel import run_in_thread
 
 _Options = TypeVar("_Options", bound=PipelineOptions)
@@ -70,7 +69,7 @@ class KeptViews(PipelineOptions):
 def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     """Parses Beam's options strictly, with defaults for the embedded runner.
 
-    `workers` are threads of the embedded runner; 0 for one per core.
+    `workers` are threads of the embedded runner.
 
     Raises:
       UsageError: Beam does not know an option, or refuses its value.
@@ -105,7 +104,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         # is what is asked for with multi_processing (service/prepare.py).
         direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in arguments:
-            direct.direct_num_workers = workers or usable_cores()
+            direct.direct_num_workers = workers
     else:
         only_translates(options)  # raises if the runner would ignore such an option
         check_remote(options, runner, beam_args)

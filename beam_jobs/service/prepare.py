@@ -47,7 +47,7 @@ from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.machine import available_memory, usable_cores
+from recordmill.transforms.machine import available_memory
 from recordmill.transforms.sources.base import FRAMED, Append, RowSource
 from recordmill.transforms.sources.listing import describe_archives, input_root
 from recordmill.transforms.sources.map import map_rows
@@ -88,7 +88,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     job, options, inputs = run.job, run.options, run.inputs
     source, fixed_schema = _prepare(run)
     ranges = source.input.cut(inputs.files)
-    workers = options.workers or usable_cores()
+    workers = options.workers
     if has_label_split(job):
         source = add_label_split(job, source, ranges, fixed_schema, workers)
     if job.is_sampled:  # else nothing of it is imported
@@ -174,8 +174,8 @@ def _processes(
     if not options.is_embedded or exchange == "engine" or len(ranges) < 2:
         return 0
     asked = options.beam_option("--direct_num_workers") or ""
-    workers = int(asked) if asked.isdecimal() else options.workers
-    workers = workers or usable_cores()
+    workers = int(asked) if asked.isdecimal() else 0
+    workers = workers or options.workers
     mode = options.beam_option("--direct_running_mode")
     least = max(PROCESS_BYTES, BYTES_BY_WORKERS // workers)
     if mode is None and (workers < 2 or num_bytes < least):

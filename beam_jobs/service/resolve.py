@@ -39,6 +39,7 @@ from recordmill.transforms.dataset.files import (
     schema_of_dataset,
 )
 from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.listing import input_root, input_roots
 from recordmill.transforms.sources.registry import ARRAYS_MOVED, describe_inputs
 from recordmill.transforms.storage import Store, open_store
@@ -184,6 +185,7 @@ def resolve(
         options = replace(
             options, output=store.uri, auto_version=False, overwrite=False
         )
+    options = replace(options, workers=options.workers or _workers(options))
     appended = _append_to(job, store, inputs) if options.append else None
     if appended is not None:
         append_plan, inputs, run_key = appended
@@ -192,6 +194,12 @@ def resolve(
     return ResolvedRun(
         *(job, options, store, inputs, run_key, expected, append_plan, version_plan)
     )
+
+
+def _workers(options: RunOptions) -> int:
+    """Returns how many workers use all cores: in part, they wait for a store."""
+    in_store = not all(map(is_local, (*options.inputs, options.output)))
+    return usable_cores() * (2 if in_store else 1)
 
 
 def _append_to(

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ class SlowStore:
         self.folder, self.seconds, self.log = folder, seconds, log
         self.parts: dict[str, dict[int, bytes]] = defaultdict(dict)
         self.num_uploads = 0
+        self.listed: dict[tuple[str, str, bool], list[str]] = {}  # for further pages
 
     async def serve(self) -> None:
         server = await asyncio.start_server(
@@ -61,8 +63,9 @@ class SlowStore:
                 url = urlsplit(target)
                 query = {k: v[0] for k, v in parse_qs(url.query, True).items()}
                 path = unquote(url.path).strip("/")
-                kind, (status, headers, data) = self.act(
-                    method, path, query, asked, body
+                # In a thread: others are answered while a large file is written.
+                kind, (status, headers, data) = await asyncio.to_thread(
+                    self.act, method, path, query, asked, body
                 )
                 headers = {"Content-Length": str(len(data)), **headers}
                 told = "".join(
@@ -120,8 +123,8 @@ class SlowStore:
                 )
             case "POST" if "uploadId" in query:
                 parts = self.parts.pop(query["uploadId"])
-                whole = b"".join(parts[number] for number in sorted(parts))
-                _, headers, _ = self.put(file, asked, whole)
+                whole = (parts[number] for number in sorted(parts))
+                _, headers, _ = self.put(file, asked, *whole)
                 return "END-UPLOAD", _xml(
                     f"<CompleteMultipartUploadResult><ETag>{headers['ETag']}</ETag>"
                     "</CompleteMultipartUploadResult>"
@@ -137,7 +140,7 @@ class SlowStore:
                 return "DELETE", (204, {}, b"")
         return method, (400, {}, b"")
 
-    def put(self, file: Path, asked: dict[str, str], body: bytes) -> Answer:
+    def put(self, file: Path, asked: dict[str, str], *body: bytes) -> Answer:
         tag = _tag(file)
         if tag and asked.get("if-none-match") == "*":
             return _unmet()
@@ -145,7 +148,8 @@ class SlowStore:
             return _unmet() if tag else _missing()
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f"{file.name}.new")
-        new.write_bytes(body)
+        with new.open("wb", buffering=0) as opened:
+            opened.writelines(body)
         new.replace(file)
         return 200, {"ETag": _tag(file)}, b""
 
@@ -175,7 +179,10 @@ class SlowStore:
             return 404, {}, b"<Error><Code>NoSuchBucket</Code></Error>"
         prefix, begin = query.get("prefix", ""), query.get("continuation-token", "")
         deep, most = not query.get("delimiter"), int(query.get("max-keys", _PAGE))
-        found = sorted(each for each in _keys(root, prefix, deep) if each > begin)
+        key = bucket, prefix, deep
+        if not begin or key not in self.listed:
+            self.listed[key] = sorted(_keys(root, prefix, deep))
+        found = self.listed[key][bisect_right(self.listed[key], begin) :]
         page = "".join(_entry(root, key) for key in found[:most])
         if len(found) > most:
             token = f"<NextContinuationToken>{escape(found[most - 1])}"

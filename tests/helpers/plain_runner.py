@@ -27,7 +27,7 @@ from recordmill.beam_jobs.pipelines.convert import (
     redo_one,
     resolve_ranges,
     settle_types,
-    survey_one,
+    survey_part,
     write_one,
 )
 from recordmill.beam_jobs.runners import embedded
@@ -60,10 +60,11 @@ def run_steps(
     """Runs what `convert_dataset` builds."""
     context = pickle.loads(pickle.dumps(context))
     needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
-    surveys = [
-        survey_one(each, context) if needs_survey else (each.index, 0)
-        for each in reversed(ranges)
-    ]
+    surveys = [(each.index, 0) for each in reversed(ranges)]
+    if needs_survey:
+        surveys = [
+            pair for at in surveys for pair in survey_part([ranges[at[0]]], context)
+        ]
     guessed = list(resolve_ranges(surveys, context, list(ranges)))[::-1]
     by = _by_engine if context.exchange == "engine" else _by_files
     results, shards = by(guessed, context)

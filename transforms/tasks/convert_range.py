@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -36,6 +37,7 @@ from recordmill.transforms.exchange.plan import (
 )
 from recordmill.transforms.exchange.sorted_runs import Block
 from recordmill.transforms.file_content import Checksums
+from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
@@ -364,7 +366,12 @@ class SurveyResult:
     found: int
 
 
-def survey_range(context: RunContext, input_range: InputRange) -> int:
+def survey_ranges(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
+    """Scans ranges, all at once: in a store each is mostly waiting for its answer."""
+    return list(ahead(ranges, partial(_survey_range, context), len(ranges)))
+
+
+def _survey_range(context: RunContext, input_range: InputRange) -> int:
     """Scans a range, or loads what an earlier try found."""
     name = f"survey-{input_range.index:06d}"
     earlier = load_checkpoint(context.workspace, name, SurveyResult)
