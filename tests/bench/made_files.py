@@ -10,7 +10,8 @@ of 1,700 files in random order in a file of each shard. `publish` does with it w
 step of a run does with its inputs: it finds the content of each file, writes the lists of
 inputs, and lists the store again to compare.
 
-`made://N` has N files of one PNG, in a thousand folders of classes. It answers as an object
+`made://N` has N files of one PNG, in a thousand folders of classes, or more: at most 10,000
+files in each, as fsspec's `find` gives a folder at once. It answers as an object
 store does: a page of 1,000 names takes 20 ms, and so does any other request, or what
 MADE_READ_SECONDS says. MADE_BYTES makes the files smaller. At the end, standard error has
 the most memory that the process had: anonymous, and all of it with the pages of files.
@@ -36,7 +37,7 @@ from fsspec.spec import AbstractFileSystem
 
 PAGE_NAMES = 1000
 PAGE_SECONDS = 0.02
-FOLDERS = 1000
+FOLDERS, FOLDER_FILES = 1000, 10_000  # so many folders, or more if these had more files
 READ_SECONDS = float(os.environ.get("MADE_READ_SECONDS", PAGE_SECONDS))
 MORE_BYTES = int(
     os.environ.get("MADE_BYTES", "100000")
@@ -59,8 +60,12 @@ PNG = b"".join(
 )
 
 
+def _folders(number: int) -> int:
+    return max(FOLDERS, -(-number // FOLDER_FILES))
+
+
 class MadeFiles(AbstractFileSystem):
-    """Files `N/class-0000/0000000.png` of N in all."""
+    """Files `N/class-000000/0000000.png` of N in all."""
 
     protocol = "made"
     cachable = True
@@ -69,9 +74,10 @@ class MadeFiles(AbstractFileSystem):
         """Yields what lies in a folder, and whether it is a file."""
         number, *inside = path.strip("/").split("/")
         if not inside:
-            yield from ((f"{number}/class-{at:04d}", False) for at in range(FOLDERS))
+            folders = range(_folders(int(number)))
+            yield from ((f"{number}/class-{at:06d}", False) for at in folders)
         elif len(inside) == 1:
-            own = int(number) // FOLDERS
+            own = int(number) // _folders(int(number))
             yield from (
                 (f"{number}/{inside[0]}/{at:07d}.png", True) for at in range(own)
             )
@@ -140,14 +146,18 @@ def prepare(url: str, folder: str) -> str:
     context, files = _context(url, folder), list_inputs([url])[1]
     context.workspace.create("reference")
     keep_inventory(context, files, NO_FILES, 0.0)
-    paths, rng = files.paths.to_pylist(), np.random.default_rng(1)
-    order = np.array_split(rng.permutation(len(paths)), len(paths) // SHARD_FILES + 1)
-    crcs = rng.integers(0, 1 << 32, len(paths)).tolist()
+    many, rng = len(files), np.random.default_rng(1)
+    order = np.array_split(rng.permutation(many), many // SHARD_FILES + 1)
+    own = many // _folders(many)
     for number, part in enumerate(order):
-        read = [FileChecksum(paths[i], 0, len(PNG), crcs[i]) for i in part.tolist()]
+        crcs = rng.integers(0, 1 << 32, len(part)).tolist()
+        read = [
+            FileChecksum(f"class-{at // own:06d}/{at % own:07d}.png", 0, len(PNG), crc)
+            for at, crc in zip(part.tolist(), crcs, strict=True)
+        ]
         save_checksums(context.workspace, f"shard-{number:06d}", read)
     Path(folder, PREPARED).write_text(json.dumps(list(map(len, order))))
-    return f"{len(paths):,} files in {len(order):,} shards"
+    return f"{many:,} files in {len(order):,} shards"
 
 
 def publish(url: str, folder: str) -> str:

@@ -401,6 +401,7 @@ def _unknown_size(uri: str) -> InputError:
 
 _THREADS = 16
 _LEVELS = 4  # of folders that are listed to find enough for all threads
+_AT_ONCE = BATCH_FILES // _THREADS  # descriptions that are Python objects in a thread
 _LARGE_FOLDER = 100  # files; below it a request for each takes longer than pages
 
 # The descriptions of files that lie side by side, or a folder with all below it.
@@ -488,7 +489,7 @@ def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
             entries = type(top)(top.system, branch).entries(deep=True)
         left = iter(entries)
         with suppress(FileNotFoundError):
-            while part := list(islice(left, BATCH_FILES)):
+            while part := list(islice(left, _AT_ONCE)):
                 yield _found_in_store(root, part)
 
     most_bytes = SPILL_BYTES // _THREADS
