@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import shutil
 import signal
 import struct
@@ -33,7 +34,8 @@ PORTABLE = [
     *("--runner=PortableRunner", "--job_endpoint=embed"),
     *("--environment_type=LOOPBACK", UNLISTED),
 ]
-HANG_SECONDS = 120  # a generous limit; nothing here takes a tenth of it
+# A generous limit: nothing here takes a tenth of it, but for runs with inputs by hand.
+HANG_SECONDS = 1200 if os.environ.get("RECORDMILL_KILLED") else 120
 # Packages whose import takes long, so that some commands go without.
 HEAVY = (
     "apache_beam", "yaml", "pyarrow", "pydantic", "numpy", "fsspec", "grpc", "rich",
