@@ -5,7 +5,8 @@
 
 `pairs` runs a job with one worker that is bound to one core, then with all workers on all
 cores, in turns first; then it copies the shards that were written, by one process and by as
-many as there are cores. It shows medians, their ratio, and that of the paired times.
+many as there are cores. It shows medians, their ratio, and that of the paired times. Before all
+it does so with processes that only compute: cores of a virtual machine may share one of the host.
 
 `serial` runs a job at two sizes, a quarter and all, whose tasks are executed by processes, and
 shows processor seconds: what the launcher needs while no task is at work (start and list
@@ -55,6 +56,13 @@ for name in sys.argv[2:]:
         target.flush()
         os.fsync(target.fileno())
 """
+COMPUTED = 60_000_000  # steps, 4 s; nothing but the processor itself is shared
+COMPUTE = """
+import sys
+value = 0
+for step in range(int(sys.argv[1])):
+    value = (value * 1103515245 + step) & 0xFFFFFFFF
+"""
 # Notes when tasks are at work: the command's own arguments follow the name of a file.
 NOTED = """
 import atexit, json, os, sys, threading, time
@@ -91,16 +99,16 @@ def job(part: str, given: Path, output: Path, *more: str) -> list[str]:
     return ["convert", source, str(given), str(output), *options, *more]
 
 
-def copy_command(shards: Sequence[Path], target: Path, processes: int) -> list[str]:
-    """Returns a command that copies files in so many processes."""
-    parts = [shards[number::processes] for number in range(processes)]
-    code = (
+def in_processes(code: str, parts: Sequence[Sequence[object]]) -> list[str]:
+    """Returns a command that runs a program in a process for each list of arguments."""
+    arguments = [list(map(str, part)) for part in parts]
+    program = (
         "import subprocess, sys;"
-        f"each = [subprocess.Popen([sys.executable, '-c', {COPY!r}, {str(target)!r}, *p])"
-        f" for p in {[list(map(str, part)) for part in parts]!r}];"
+        f"each = [subprocess.Popen([sys.executable, '-c', {code!r}, *p])"
+        f" for p in {arguments!r}];"
         "sys.exit(any(one.wait() for one in each))"
     )
-    return [str(PYTHON), "-c", code]
+    return [str(PYTHON), "-c", program]
 
 
 def measured(command: list[str], output: Path, cores: int) -> Measurement:
@@ -134,6 +142,12 @@ def show(name: str, one: list[Measurement], all_: list[Measurement]) -> None:
 def compare(asked: argparse.Namespace) -> None:
     """Measures one core against all, for each part."""
     output, copies = asked.folder / "cores-out", asked.folder / "cores-copy"
+    alone: dict[int, list[Measurement]] = {1: [], len(CORES): []}
+    for pair in range(asked.pairs):
+        for cores in sorted(alone, reverse=bool(pair % 2)):
+            command = in_processes(COMPUTE, [[COMPUTED // cores]] * cores)
+            alone[cores].append(measured(command, output, cores))
+    show("computing alone", *alone.values())
     for part in asked.parts:
         kind, rows, _ = PARTS[part]
         given = make(kind, max(100, int(rows * asked.scale)), asked.folder, Path())
@@ -147,7 +161,8 @@ def compare(asked: argparse.Namespace) -> None:
         shards = sorted(output.glob("out/*-of-*"))
         for pair in range(asked.pairs):
             for cores in sorted(copied, reverse=bool(pair % 2)):
-                command = copy_command(shards, copies, cores)
+                parts = [[copies, *shards[each::cores]] for each in range(cores)]
+                command = in_processes(COPY, parts)
                 copied[cores].append(measured(command, copies, cores))
         show(part, *sides.values())
         show(f"{part}, copied", *copied.values())

@@ -298,13 +298,14 @@ def exchange_block(kept: Kept) -> list[str]:
             more = (run.input_bytes - least.input_bytes) / 1e9
             return (run.cpu_seconds - least.cpu_seconds) / more
 
+        engine = [run for run in (least, *runs) if "engine" in run.setting]
         rows += [
             [
                 NAMES[name],
                 f"{run.input_bytes / 1e9:.1f}",
                 run.setting.split()[0],
                 f"{run.cpu_seconds:.0f}",
-                "" if run is least else f"{rate(run):.1f}",
+                f"{rate(run):.1f}" if run in engine[1:] else "",
                 *(human(run.peaks[role], "B") for role in ROLES),
                 f"{run.shipped_bytes / run.input_bytes:.2f}x",
                 f"{run.disk_bytes / run.input_bytes:.2f}x",
@@ -312,8 +313,7 @@ def exchange_block(kept: Kept) -> list[str]:
             for run in (least, *runs)
         ]
         told = NAMES[name]
-        *less, large = [run for run in (least, *runs) if "engine" in run.setting]
-        small = less[-1]
+        small, large = engine[min(1, len(engine) - 2)], engine[-1]
         for role in ROLES:
             grown = large.peaks[role] / small.peaks[role]
             verdicts.append(
@@ -331,7 +331,8 @@ def exchange_block(kept: Kept) -> list[str]:
             )
         for run in runs:
             if "scratch" in run.setting:
-                ratio = small.cpu_seconds / run.cpu_seconds
+                same = next(r for r in engine if r.input_bytes == run.input_bytes)
+                ratio = same.cpu_seconds / run.cpu_seconds
                 verdicts.append(
                     f"- {told}: processor seconds with engine by those with scratch "
                     f"{verdict(ratio, MOST_ENGINE, is_most=True, judged=judged)}."
